@@ -1,0 +1,335 @@
+"""The command line: `lntrust run`, `studies`, `methods`, `data`, `graph`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from lntrust.errors import LNTrustError
+from lntrust.study import describe, list_studies, load_study
+
+app = typer.Typer(
+    name="lntrust",
+    help="Learned Neighbor Trust: nodes that learn whom to ask. Start with `lntrust run`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
+app.add_typer(data_app, name="data")
+out = Console()
+err = Console(stderr=True)
+
+
+class _Debug:
+    wanted = False
+
+
+def _want_debug(value: bool) -> bool:
+    _Debug.wanted = _Debug.wanted or value
+    return value
+
+
+StudyName = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="path.to.field=value",
+        help="Change a field of the study; may be given several times.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
+]
+Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show the traceback of an error.")]
+
+
+@app.command("run")
+def run_command(
+    study: StudyName = "digits",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A method's name (`lntrust methods`) or package.module:Name; may be given several "
+            "times. Default: those the study compares."
+        ),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="A seed; may be given several times. Default: the study's."),
+    ] = None,
+    set_: Sets = None,
+    device: Device = "auto",
+    backend: Annotated[
+        Literal["batched", "loop"],
+        typer.Option(help="All nodes at once, or one at a time (slow, to be read)."),
+    ] = "batched",
+    data: DataDir = None,
+    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders go.")] = Path(
+        "runs"
+    ),
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Keep finished runs, and continue interrupted ones where they stopped."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object per run on standard output, and nothing else."),
+    ] = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Run a study: every method with every seed, then a table.
+
+    Without arguments: the digits demo, 20 nodes on embedded data, in about half a minute.
+    Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json, a checkpoint.
+    """
+    from lntrust.experiment import Run
+    from lntrust.learners.views import Views, fit_threads, pick_device
+    from lntrust.methods import find_method
+    from lntrust.world import load_dataset
+
+    chosen = load_study(study, set_ or [])
+    methods, seeds = method or chosen.compare, seed or chosen.seeds
+    for name in methods:  # before hours of work, not in their midst
+        find_method(name, chosen)
+    torch_device = pick_device(device)
+    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else _nothing():
+        import torch
+
+        dtype = getattr(torch, chosen.training.precision)
+        views = Views(load_dataset(chosen.data.dataset, data), torch_device, dtype)
+        largest = max(views[learner.view][0].numel() for learner in chosen.population.learners)
+        fit_threads(chosen.graph.nodes * chosen.training.batch * largest)
+
+    summaries = []
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
+        TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err) as bar:
+        for name in methods:
+            for s in seeds:
+                one = Run(
+                    chosen, name, s, views, backend=backend, folder=folder,
+                    notice=lambda text: err.print(f"note: {escape(text)}", highlight=False),
+                )  # fmt: skip
+                task = bar.add_task(f"{escape(name)}, seed {s}", total=one.rounds, loss="")
+
+                def show(done: int, total: int, loss: float | None, task: Any = task) -> None:
+                    bar.update(task, completed=done, total=total)
+                    if loss is not None:
+                        bar.update(task, loss=f"loss {loss:.3f}")
+
+                summary = one(resume=resume, progress=show)
+                summaries.append(summary)
+                if as_json:
+                    print(json.dumps(summary, allow_nan=False), flush=True)
+    if not as_json:
+        from lntrust.report.table import results_table
+
+        out.print(results_table(summaries))
+        out.print(f"Run folders: {folder / chosen.name}", highlight=False)
+
+
+class _nothing:  # noqa: N801
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+@app.command()
+def studies(
+    name: Annotated[
+        str | None, typer.Argument(help="A study's name or .toml file; without it, the list.")
+    ] = None,
+    set_: Sets = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """List the studies, or show every field of one: its value and what it means.
+
+    Your own study is a TOML file with the fields that differ, and `inherits = "NAME"` for the rest.
+    """
+    if name is None:
+        table = Table("study", "data", "nodes", "about")
+        for each in list_studies():
+            s = load_study(each)
+            table.add_row(each, s.data.dataset, str(s.graph.nodes), s.about)
+        out.print(table)
+        return
+    table = Table("field", "value", "meaning", title=name)
+    for path, value, meaning in describe(load_study(name, set_ or [])):
+        table.add_row(path, "none" if value is None else escape(str(value)), escape(meaning))
+    out.print(table)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method's name; without it, the list.")] = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """List the methods, or show one: what it does, what it exchanges, its settings."""
+    from lntrust.methods import list_methods
+
+    known = list_methods()
+    if name is None:
+        table = Table("method", "uses validation", "about")
+        for each, cls in known.items():
+            table.add_row(each, "yes" if cls.uses_validation else "no", cls.about)
+        out.print(table)
+        return
+    if name not in known:
+        raise LNTrustError(f"method {name}: must be one of {', '.join(known)}")
+    cls = known[name]
+    out.print(escape((sys.modules[cls.__module__].__doc__ or "").strip()), highlight=False)
+    table = Table("setting", "default", "meaning", title=f"[methods.{name}]".replace("[", r"\["))
+    for field, info in cls.settings_class.model_fields.items():
+        table.add_row(field, str(info.default), info.description)
+    if cls.settings_class.model_fields:
+        out.print(table)
+
+
+@app.command()
+def graph(
+    study: StudyName = "digits",
+    seed: Annotated[int, typer.Option(min=0, help="The seed whose graph is drawn.")] = 0,
+    set_: Sets = None,
+    data: DataDir = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="PNG, PDF or SVG file. Default: STUDY-seedS.png here."),
+    ] = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Draw a study's topology: degrees as colours, architectures as shapes, data sizes as areas."""
+    from lntrust.report.topology import draw_topology
+    from lntrust.world import build_world, load_dataset
+
+    chosen = load_study(study, set_ or [])
+    path = to or Path(f"{chosen.name}-seed{seed}.png")
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise LNTrustError(f"--out {path}: must end in .png, .pdf or .svg")
+    world = build_world(chosen, load_dataset(chosen.data.dataset, data), seed)
+    draw_topology(world, path)
+    degrees = world.degrees
+    names = [learner.name for learner in chosen.population.learners]
+    out.print(
+        f"{path}: {world.n} nodes, {world.graph.number_of_edges()} edges, "
+        f"degree {degrees.min()}–{degrees.max()}; "
+        + ", ".join(f"{(world.kinds == k).sum()} {name}" for k, name in enumerate(names)),
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+@data_app.callback()
+def data_list(context: typer.Context, data: DataDir = None, debug: Debug = False) -> None:  # noqa: ARG001
+    """What data is here, where it was looked for, and how to get more."""
+    if context.invoked_subcommand:
+        return
+    from lntrust.world.datasets import FILES, data_directory, missing_files
+
+    folder = data_directory(data)
+    table = Table("dataset", "here", "where", title=f"looked for in {folder}")
+    for name in FILES:
+        missing = missing_files(name, folder)
+        where = "embedded in scikit-learn" if name == "digits" else str(folder / name)
+        table.add_row(name, "no" if missing else "yes", f"{missing[0]} is not there" if missing else where)
+    out.print(table)
+    out.print(
+        "To get one: `lntrust data download NAME --to DIR`, then `lntrust data extract NAME --images DIR …`."
+    )
+
+
+@data_app.command("download")
+def data_download(
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100, eurosat or uci_har.")],
+    to: Annotated[Path, typer.Option(help="A new folder for the raw files.")],
+    url: Annotated[str | None, typer.Option(help="Another address than the publisher's.")] = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Fetch a dataset's raw files from its publisher, check them and unpack them."""
+    from lntrust.world.download import download
+
+    with Progress(console=err) as bar:
+        task = bar.add_task(f"downloading {name}", total=None)
+        download(name, to, url, lambda done, total: bar.update(task, completed=done, total=total or None))
+    out.print(
+        f"{to}: {name} is there; next: lntrust data extract {name} --images {to} --help",
+        highlight=False,
+    )
+
+
+@data_app.command("extract")
+def data_extract(
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100, eurosat or uci_har.")],
+    images: Annotated[Path, typer.Option(help="The folder with the raw files.")],
+    backbone: Annotated[
+        Literal["mobilenet_v2", "efficientnet_b0"], typer.Option(help="Whose features to compute.")
+    ] = "mobilenet_v2",
+    onnx: Annotated[
+        Path | None,
+        typer.Option(help="Take the backbone from this ONNX file, not from torchvision."),
+    ] = None,
+    coordinates: Annotated[
+        Path | None, typer.Option(help="eurosat: a CSV with file, latitude, longitude.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    device: Device = "auto",
+    data: DataDir = None,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Compute the features that the studies use from raw images (uci_har: put the windows in order)."""
+    from lntrust.learners.views import pick_device
+    from lntrust.world.datasets import data_directory
+    from lntrust.world.extract import extract, extract_windows
+
+    folder = data_directory(data)
+    if name == "uci_har":
+        extract_windows(images, folder)
+    else:
+        with Progress(console=err) as bar:
+            task = bar.add_task(f"{name}, {backbone}", total=None)
+            extract(
+                name, images, folder, backbone, onnx=onnx, coordinates=coordinates, batch=batch,
+                device=str(pick_device(device)),
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )  # fmt: skip
+    out.print(f"{folder / name}: written", highlight=False)
+
+
+def main() -> None:
+    """The entry point: errors are one message and exit code 2; a traceback only with --debug."""
+    try:
+        app()
+    except LNTrustError as error:
+        if _Debug.wanted:
+            raise
+        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("interrupted; what was done is kept, and --resume continues")
+        sys.exit(130)
+    except Exception as error:
+        if _Debug.wanted:
+            raise
+        err.print(
+            f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",
+            style="red", markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

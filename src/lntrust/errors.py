@@ -1,0 +1,8 @@
+"""The one exception a user of lntrust has to know."""
+
+
+class LNTrustError(Exception):
+    """Input that cannot be used. The message names the field or file, the value, and what would do.
+
+    The command line prints the message alone and exits with code 2.
+    """

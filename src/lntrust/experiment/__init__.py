@@ -1,0 +1,5 @@
+"""Runs: one study, one method, one seed, driven the same way for every method."""
+
+from lntrust.experiment.run import Run, run
+
+__all__ = ["Run", "run"]

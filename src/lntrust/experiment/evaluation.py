@@ -1,0 +1,62 @@
+"""What nodes would answer on test inputs, stored as classes; labels come later, once."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lntrust.learners import Population
+from lntrust.methods import Deployment
+from lntrust.world import World
+
+# Predictions are made in pieces of about this many numbers.
+_AT_ONCE = 8_000_000
+
+
+def test_inputs(world: World) -> Int[np.ndarray, "U"]:
+    """The union of all nodes' test sets, every example once."""
+    return np.unique(world.partition.test.values)
+
+
+def answers(
+    population: Population, deployment: Deployment, examples: Int[Tensor, "U"]
+) -> dict[str, Int[Tensor, "n U"]]:
+    """Predicted classes of every node on every test input: `self`, `deployed`, and the variants'."""
+    ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
+    mixes = {name: mixing(way, population) for name, way in ways.items()}
+    answer = deployment.answer or population.predict_all
+    out: dict[str, list[Tensor]] = {}
+    for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes))):
+        own = answer(piece)
+        out.setdefault("self", []).append(_classes(own))
+        for name, way in ways.items():
+            blend = blended(own, mixes[name])
+            if way.prior is not None:
+                blend = blend * way.prior[:, None, :]
+            out.setdefault(name, []).append(_classes(blend))
+    return {name: torch.cat(pieces, 1) for name, pieces in out.items()}
+
+
+def mixing(deployment: Deployment, population: Population) -> Tensor | None:
+    """The weights as a matrix [n, n], or [n, n, C] where they differ by class; none: everyone alone."""
+    members, weights = deployment.members, deployment.weights
+    if bool((members[:, 0] == members[:, 1]).all()) and len(members) == population.n:
+        return None
+    n = population.n
+    matrix = torch.zeros(n, n, *weights.shape[1:], device=weights.device, dtype=weights.dtype)
+    matrix[members[:, 0], members[:, 1]] = weights
+    return matrix
+
+
+def blended(own: Float[Tensor, "n U C"], mix: Tensor | None) -> Float[Tensor, "n U C"]:
+    """p_i^deploy(x) = Σ_j α_ij p_j(x)."""
+    if mix is None:
+        return own
+    if mix.ndim == 3:
+        return torch.einsum("ijc,juc->iuc", mix, own)
+    return (mix @ own.flatten(1)).view(own.shape)
+
+
+def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:
+    small = probabilities.shape[-1] <= 256
+    return probabilities.argmax(-1).to(torch.uint8 if small else torch.int16)

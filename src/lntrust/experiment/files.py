@@ -1,0 +1,62 @@
+"""Files that appear whole or not at all."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place by one rename."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, SafetensorError) as error:  # safetensors wraps what the disk says
+        raise LNTrustError(f"cannot write {path}: {error}; nothing was left behind") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    # Cloned where needed: safetensors refuses tensors that share memory.
+    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    write_whole(path, lambda temporary: save_file(held, temporary, metadata))
+
+
+def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise LNTrustError(
+            f"{path}: not a readable safetensors file: {error}; remove it to start over"
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{path}: not a readable JSON file: {error}; remove it to start over") from None

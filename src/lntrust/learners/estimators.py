@@ -1,0 +1,111 @@
+"""Scikit-learn classifiers as nodes: they answer like any other, and learn by refitting.
+
+They take no gradient steps. They are fitted when a stage begins and at refresh rounds, on their labels
+and, where the method has some, on pseudo-labels.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+from lntrust.learners.modules import build
+from lntrust.randomness import small_seed
+from lntrust.settings import LearnerSettings
+
+
+def weighted_rows(
+    examples: Int[ndarray, "m"], targets: Float[ndarray, "m C"], weight: float
+) -> tuple[Int[ndarray, "r"], Int[ndarray, "r"], Float[ndarray, "r"]]:
+    """Soft targets for a learner of hard ones: one row per class with mass, weighted by that mass."""
+    row, label = np.nonzero(targets > 0)
+    return examples[row], label, weight * targets[row, label]
+
+
+class Estimators:
+    """All nodes with one kind of estimator. A loop, in both backends."""
+
+    def __init__(
+        self,
+        learner: LearnerSettings,
+        nodes: Int[Tensor, "k"],
+        view: Float[Tensor, "N *s"],
+        classes: int,
+        seed: int,
+    ) -> None:
+        self.learner = learner
+        self.nodes = nodes
+        self.view = view
+        self.classes = classes
+        self._seed = seed
+        self._inputs = view.detach().cpu().flatten(1).numpy()
+        self._models: list[Any] = [None] * len(nodes)
+        # What each was last fitted on: the whole of its state, since a fit is a function of it.
+        self._fitted_on: list[tuple[ndarray, ndarray, ndarray] | None] = [None] * len(nodes)
+
+    def fit(
+        self,
+        k: int,
+        examples: Int[ndarray, "r"],
+        labels: Int[ndarray, "r"],
+        weights: Float[ndarray, "r"],
+    ) -> None:
+        """Fit the k-th estimator from scratch, unless it already stands on exactly this."""
+        last = self._fitted_on[k]
+        new = (examples, labels, weights)
+        if last is not None and all(np.array_equal(a, b) for a, b in zip(last, new, strict=True)):
+            return
+        model = build(self.learner, tuple(self.view.shape[1:]), self.classes)
+        node = int(self.nodes[k])
+        if "random_state" in model.get_params():
+            model.set_params(random_state=small_seed(self._seed, "estimators", node))
+        try:
+            model.fit(self._inputs[examples], labels, sample_weight=weights)
+        except TypeError:
+            raise LNTrustError(
+                f"learner {self.learner.name}: {type(model).__name__}.fit takes no sample_weight, "
+                "which pseudo-labels need"
+            ) from None
+        self._models[k], self._fitted_on[k] = model, new
+
+    def _answer(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
+        """Probabilities over all C classes; a class the estimator has never seen gets 0."""
+        model = self._models[k]
+        out = np.zeros((len(examples), self.classes))
+        if model is None:  # never fitted: it knows nothing
+            out[:] = 1.0 / self.classes
+        elif len(examples):
+            out[:, np.asarray(model.classes_, dtype=np.int64)] = model.predict_proba(self._inputs[examples])
+        return out
+
+    def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "k U C"]:
+        """p_j(x) of every estimator on the same examples."""
+        ids = examples.cpu().numpy()
+        answers = np.stack([self._answer(k, ids) for k in range(len(self.nodes))])
+        return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
+
+    def predict(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
+        """p_j(x) for single (member, example) pairs, sorted by member."""
+        counts = torch.bincount(member, minlength=len(self.nodes)).tolist()
+        pieces = torch.split(examples.cpu(), counts)
+        answers = np.concatenate([self._answer(k, p.numpy()) for k, p in enumerate(pieces)])
+        return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """The training set of every fitted estimator: no pickles, a load fits again."""
+        out: dict[str, Tensor] = {}
+        for k, fitted in enumerate(self._fitted_on):
+            if fitted is not None:
+                for name, array in zip(("examples", "labels", "weights"), fitted, strict=True):
+                    out[f"fit/{k}/{name}"] = torch.from_numpy(array)
+        return out
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for k in range(len(self.nodes)):
+            if f"fit/{k}/examples" in state:
+                parts = (state[f"fit/{k}/{name}"] for name in ("examples", "labels", "weights"))
+                self.fit(k, *(part.cpu().numpy() for part in parts))

@@ -1,0 +1,136 @@
+"""The kinds of models that come with lntrust, and the door for others.
+
+A factory is called with the shape of one input, the number of classes and the learner's options, and
+returns a torch module that maps [B, *input] to logits [B, C], or a scikit-learn classifier with
+`predict_proba`. Modules take PyTorch's default initialisation.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lntrust.errors import LNTrustError
+from lntrust.plugins import load_object
+from lntrust.settings import LearnerSettings
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is handed in, so that it comes from a named stream.
+
+    The stack that owns the module passes `mask` as a buffer at every training step.
+    """
+
+    mask: Tensor
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.unit_shape: tuple[int, ...] = ()
+        self.register_buffer("mask", torch.ones(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        if self.mask.ndim == 0:  # the trial pass: nobody has handed in a mask yet
+            self.unit_shape = tuple(x.shape[1:])
+            return x
+        return x * self.mask
+
+
+def linear(input_shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
+    """Dropout, then one linear map: the paper's head."""
+    return nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(prod(input_shape), classes))
+
+
+def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256, dropout: float = 0.5) -> nn.Module:
+    """Dropout, one hidden layer of ReLU units."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(prod(input_shape), hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+def cnn1d(input_shape: tuple[int, ...], classes: int, width: int = 32, dropout: float = 0.5) -> nn.Module:
+    """Two strided convolutions over time, averaged; input [channels, time]."""
+    return nn.Sequential(
+        nn.Conv1d(input_shape[0], width, 9, stride=2, padding=4),
+        nn.ReLU(),
+        nn.Conv1d(width, 2 * width, 9, stride=2, padding=4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(4),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(8 * width, classes),
+    )
+
+
+def cnn2d(input_shape: tuple[int, ...], classes: int, width: int = 16, dropout: float = 0.5) -> nn.Module:
+    """Two convolutions over an image [channels, height, width], the second strided."""
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], width, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(32 * width, classes),
+    )
+
+
+def forest(_input_shape: tuple[int, ...], _classes: int, trees: int = 100, **options: Any) -> Any:
+    """A random forest: not differentiable, and a full member all the same."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(n_estimators=trees, **options)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn1d": cnn1d,
+    "cnn2d": cnn2d,
+    "forest": forest,
+}
+
+
+def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) -> Any:
+    """A fresh model of the learner's kind: an nn.Module or an estimator."""
+    field = f"learner {learner.name}: kind"
+    if ":" in learner.kind:
+        factory = load_object(learner.kind, field)
+    elif learner.kind in KINDS:
+        factory = KINDS[learner.kind]
+    else:
+        raise LNTrustError(
+            f"{field} = {learner.kind!r}: must be one of {', '.join(KINDS)}, or package.module:factory"
+        )
+    try:
+        model = factory(input_shape, classes, **learner.options)
+    except (TypeError, ValueError, IndexError) as error:
+        raise LNTrustError(
+            f"{field} = {learner.kind!r} with options {learner.options} on inputs of shape "
+            f"{list(input_shape)}: {error}"
+        ) from None
+    if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
+        raise LNTrustError(
+            f"{field} = {learner.kind!r} made a {type(model).__name__}: must be a torch nn.Module or "
+            "an estimator with predict_proba"
+        )
+    return model
+
+
+def with_named_dropout(module: nn.Module) -> nn.Module:
+    """The same module with each nn.Dropout replaced by ours; parameters are untouched."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Dropout):
+            setattr(module, name, Dropout(child.p) if child.p > 0 else nn.Identity())
+        else:
+            with_named_dropout(child)
+    return module

@@ -1,0 +1,168 @@
+"""The population: every node's learner, grouped into stacks of one architecture each."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from lntrust.learners.batch import Batch
+from lntrust.learners.estimators import Estimators, weighted_rows
+from lntrust.learners.losses import Loss, cross_entropy
+from lntrust.learners.modules import build
+from lntrust.learners.stack import Backend, Stack
+from lntrust.learners.views import Views
+from lntrust.randomness import fold, stream_key
+from lntrust.settings import LearnerSettings, TrainingSettings
+from lntrust.world.ragged import Ragged
+
+
+@dataclass(frozen=True)
+class PseudoLabels:
+    """Soft targets for learners that refit: per node its examples, targets and one weight."""
+
+    examples: Ragged
+    targets: Float[Tensor, "total C"]
+    weight: Float[Tensor, "n"]
+
+
+class Population:
+    """All learners of a run. Node i is entry i of every tensor with a node axis."""
+
+    def __init__(
+        self,
+        learners: Sequence[LearnerSettings],
+        kinds: Int[np.ndarray, "n"],
+        views: Views,
+        labels: Int[Tensor, "N"],
+        classes: int,
+        training: TrainingSettings,
+        seed: int,
+        backend: Backend,
+    ) -> None:
+        self.n = len(kinds)
+        self.classes = classes
+        self.views, self.labels = views, labels
+        self.device, self.dtype = views.device, views.dtype
+        self.backend = backend
+        self.training = training
+        self._known_labels = labels.cpu().numpy()
+        self._dropout_key = stream_key(seed, "dropout", self.device)
+        self._steps: dict[str, Int[Tensor, "n"]] = {}
+        self.calls: dict[str, int] = {}  # steps of each purpose, whoever took part
+        self.last_loss: dict[str, Float[Tensor, "n"]] = {}
+        self.stacks: list[Stack | Estimators] = []
+        for index, learner in enumerate(learners):
+            nodes = torch.from_numpy(np.flatnonzero(kinds == index)).to(self.device)
+            if not len(nodes):
+                continue
+            view = views[learner.view]
+            if isinstance(build(learner, tuple(view.shape[1:]), classes), nn.Module):
+                self.stacks.append(Stack(learner, nodes, view, classes, seed, backend))
+            else:
+                self.stacks.append(Estimators(learner, nodes, view, classes, seed))
+
+    @property
+    def torch_stacks(self) -> list[Stack]:
+        return [stack for stack in self.stacks if isinstance(stack, Stack)]
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, loss: Loss = cross_entropy) -> Float[Tensor, "n"]:
+        """One supervised step with L2 for every active node: loss(logits, labels)."""
+        return self.descend(
+            "supervised",
+            batch.examples,
+            loss,
+            (batch.labels,),
+            l2=self.training.l2,
+            active=batch.active,
+        )
+
+    def descend(
+        self,
+        purpose: str,
+        examples: Int[Tensor, "n B"],
+        loss: Loss,
+        targets: tuple[Tensor, ...],
+        *,
+        l2: float = 0.0,
+        active: Bool[Tensor, "n"] | None = None,
+    ) -> Float[Tensor, "n"]:
+        """One SGD step on loss(logits [n,B,C], *targets), each target with a leading node axis.
+
+        Dropout masks come from (node, purpose, how many such steps the node has taken), so that one
+        kind of step never moves the masks of another. Estimators take no steps; their loss is NaN.
+        """
+        taken = self._steps.setdefault(purpose, torch.zeros(self.n, dtype=torch.int64, device=self.device))
+        node = torch.arange(self.n, device=self.device)
+        key = fold(fold(fold(self._dropout_key, node), zlib.crc32(purpose.encode())), taken)
+        losses = torch.full((self.n,), torch.nan, device=self.device, dtype=self.dtype)
+        for stack in self.torch_stacks:
+            nodes = stack.nodes
+            part = tuple(target[nodes] for target in targets)
+            turn = None if active is None else active[nodes]
+            losses[nodes] = stack.step(examples[nodes], loss, part, key[nodes], self.training, l2, turn)
+        self._steps[purpose] = taken + (1 if active is None else active)
+        self.calls[purpose] = self.calls.get(purpose, 0) + 1
+        self.last_loss[purpose] = losses
+        return losses
+
+    def refit(self, labelled: Ragged, pseudo: PseudoLabels | None = None) -> None:
+        """Fit every estimator on its labelled examples and, if given, its pseudo-labels."""
+        for stack in self.stacks:
+            if not isinstance(stack, Estimators):
+                continue
+            for k, i in enumerate(stack.nodes.tolist()):
+                ids = labelled[i]
+                rows = (ids, self._known_labels[ids], np.ones(len(ids)))
+                if pseudo is not None:
+                    part = slice(pseudo.examples.offsets[i], pseudo.examples.offsets[i + 1])
+                    soft = pseudo.targets[part].cpu().numpy().astype(np.float64)
+                    more = weighted_rows(pseudo.examples[i], soft, float(pseudo.weight[i]))
+                    rows = tuple(np.concatenate(pair) for pair in zip(rows, more, strict=True))  # type: ignore[assignment]
+                stack.fit(k, *rows)
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
+        """Every node's class probabilities on the same examples."""
+        out = torch.empty(self.n, len(examples), self.classes, device=self.device, dtype=self.dtype)
+        for stack in self.stacks:
+            out[stack.nodes] = stack.predict_all(examples)
+        return out
+
+    def predict(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
+        """Class probabilities for (node, example) pairs, each different pair computed once."""
+        total = int(examples.max()) + 1 if len(examples) else 1
+        pairs, inverse = torch.unique(nodes * total + examples, return_inverse=True)
+        node, example = pairs // total, pairs % total
+        out = torch.empty(len(pairs), self.classes, device=self.device, dtype=self.dtype)
+        place = torch.full((self.n,), -1, dtype=torch.int64, device=self.device)
+        for stack in self.stacks:
+            place.fill_(-1)
+            place[stack.nodes] = torch.arange(len(stack.nodes), device=self.device)
+            member = place[node]
+            mine = member >= 0
+            out[mine] = stack.predict(member[mine], example[mine])
+        return out[inverse]
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """All that changes in training, for a checkpoint."""
+        out = {f"steps/{purpose}": taken for purpose, taken in self._steps.items()}
+        for stack in self.stacks:
+            out |= {f"{stack.learner.name}/{name}": t for name, t in stack.state().items()}
+        return out
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in state.items():
+            if name.startswith("steps/"):
+                self._steps[name.removeprefix("steps/")] = tensor.to(self.device)
+        for stack in self.stacks:
+            prefix = f"{stack.learner.name}/"
+            stack.load({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})

@@ -1,0 +1,60 @@
+"""Views on the device: decoded once, shared by every run of a process."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+from lntrust.world.datasets import Coded, Dataset
+
+_DECODED_AT_ONCE = 4096
+
+
+class Views:
+    """The views of one dataset as tensors of one precision on one device."""
+
+    def __init__(self, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
+        self.dataset = dataset
+        self.device = device
+        self.dtype = dtype
+        self._tensors: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Float[Tensor, "N *s"]:
+        if name not in self._tensors:
+            view = self.dataset.view(name)
+            if isinstance(view, Coded):
+                self._tensors[name] = self._decode(view)
+            else:
+                self._tensors[name] = torch.from_numpy(view).to(self.device, self.dtype)
+        return self._tensors[name]
+
+    def _decode(self, view: Coded) -> Float[Tensor, "N d"]:
+        """feature = codes·step + offset, a piece at a time: the bytes cross to the device as bytes."""
+        step = torch.from_numpy(view.step).to(self.device, self.dtype)
+        offset = torch.from_numpy(view.offset).to(self.device, self.dtype)
+        out = torch.empty(view.shape, device=self.device, dtype=self.dtype)
+        for start in range(0, len(out), _DECODED_AT_ONCE):
+            piece = slice(start, start + _DECODED_AT_ONCE)
+            codes = torch.from_numpy(np.ascontiguousarray(view.codes[piece])).to(self.device)
+            torch.addcmul(offset, codes.to(self.dtype), step, out=out[piece])
+        return out
+
+
+def pick_device(name: str) -> torch.device:
+    """`cpu`, `cuda` or `auto`."""
+    if name not in ("cpu", "cuda", "auto"):
+        raise LNTrustError(f"--device {name}: must be cpu, cuda or auto")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise LNTrustError(
+            "--device cuda: torch sees no GPU here; use --device cpu, or auto to take one where there is one"
+        )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def fit_threads(numbers: int) -> None:
+    """One thread for steps on few input numbers: two lose more time agreeing than they save."""
+    if numbers < 1_000_000:
+        torch.set_num_threads(1)

@@ -1,0 +1,86 @@
+"""The shape of a method: what it may touch, and the three verbs it answers to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lntrust.learners import Labelled, Population
+from lntrust.learners.population import PseudoLabels
+from lntrust.network import Network
+from lntrust.settings import Settings
+from lntrust.world import World
+
+# What a method carries from round to round: named tensors, so that a checkpoint can hold them.
+State = dict[str, Tensor]
+
+
+@dataclass
+class Site:
+    """All that a method may touch."""
+
+    world: World  # public knowledge and every node's own training and validation labels
+    population: Population  # the nodes' own learners: to train them, never to read another's
+    network: Network  # the only way to another node
+    labelled: Labelled  # the supervised batches that the schedule grants
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Who answers at each node, with which weights.
+
+    Row k says that node members[k, 0] blends in the answer of members[k, 1] with weight weights[k],
+    or weights[k, c] for class c. Without members every node answers by itself.
+    """
+
+    members: Int[Tensor, "m 2"]
+    weights: Float[Tensor, "m"] | Float[Tensor, "m C"]
+    # What stands in for the nodes' own models, if not they themselves (a teacher, a central model).
+    answer: Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]] | None = None
+    # Further ways to deploy the same training, by name; reported beside the main one.
+    variants: dict[str, "Deployment"] = field(default_factory=dict)
+    prior: Float[Tensor, "n C"] | None = None  # multiplied onto node i's answers, if given
+
+    @classmethod
+    def alone(cls, population: Population) -> "Deployment":
+        """Every node answers by itself."""
+        node = torch.arange(population.n, device=population.device)
+        weights = torch.ones(population.n, device=population.device, dtype=population.dtype)
+        return cls(torch.stack([node, node], 1), weights)
+
+
+class Method:
+    """A method trains in rounds of Stage 2 and then deploys. Stage 1 is the same for all.
+
+    Subclass, set `about`, override what differs. The file's name, or the class's, is its name.
+    """
+
+    about: ClassVar[str] = ""
+    # Whether training or deployment looks at validation labels; if so, they are never trained on.
+    uses_validation: ClassVar[bool] = False
+    settings_class: ClassVar[type[Settings]] = Settings
+    settings: Settings  # this run's; a subclass narrows the type
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else self.settings_class()
+
+    def start(self, site: Site) -> State:  # noqa: ARG002
+        """Called once, between the stages."""
+        return {}
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        """Round t = 1, 2, … of Stage 2. The default: the supervised steps, and nothing else."""
+        for batch in site.labelled.round(t - 1):
+            site.population.step(batch)
+        return state
+
+    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:  # noqa: ARG002
+        """What learners that refit shall learn besides their labels, at refresh rounds."""
+        return None
+
+    def deploy(self, site: Site, state: State) -> Deployment:  # noqa: ARG002
+        """Who answers. Must not change anything: it is also called, uncharged, at evaluated rounds."""
+        return Deployment.alone(site.population)

@@ -1,0 +1,53 @@
+"""Methods by name: each module of this package that defines a Method is one."""
+
+import importlib
+import pkgutil
+from inspect import isclass
+
+from pydantic import ValidationError
+
+from lntrust.errors import LNTrustError
+from lntrust.methods.base import Method
+from lntrust.plugins import load_object
+from lntrust.settings import Study
+
+_NOT_METHODS = ("base", "registry")
+
+
+def list_methods() -> dict[str, type[Method]]:
+    """The methods that ship with lntrust, by name: the name of their file."""
+    package = importlib.import_module("lntrust.methods")
+    names = [m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _NOT_METHODS]
+    return {name: _class_in(name) for name in sorted(names)}
+
+
+def _class_in(name: str) -> type[Method]:
+    module = importlib.import_module(f"lntrust.methods.{name}")
+    found = [c for c in vars(module).values() if isclass(c) and c.__module__ == module.__name__]
+    return next(c for c in found if issubclass(c, Method))
+
+
+def find_method(name: str, study: Study) -> Method:
+    """The method of this name, with its settings from the study's [methods.NAME]."""
+    if ":" in name:
+        method = load_object(name, "--method")
+        if not (isclass(method) and issubclass(method, Method)):
+            raise LNTrustError(f"--method {name}: must be a subclass of lntrust.methods.Method")
+    else:
+        known = list_methods()
+        if name not in known:
+            raise LNTrustError(
+                f"--method {name}: must be one of {', '.join(known)}, or your own as package.module:Name"
+            )
+        method = known[name]
+    table = study.methods.get(name, {})
+    try:
+        settings = method.settings_class.model_validate(table)
+    except ValidationError as error:
+        item = error.errors()[0]
+        field = ".".join(("methods", name, *map(str, item["loc"])))
+        fields = ", ".join(method.settings_class.model_fields) or "none"
+        raise LNTrustError(
+            f"{field} = {item['input']!r}: {item['msg'].lower()}; settings of {name}: {fields}"
+        ) from None
+    return method(settings)

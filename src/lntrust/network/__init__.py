@@ -1,0 +1,17 @@
+"""The only door between nodes. It counts every byte."""
+
+from lntrust.network.codec import Message, Size, decode, encode, size
+from lntrust.network.ledger import Ledger
+from lntrust.network.network import Network, Questions, Replies
+
+__all__ = [
+    "Ledger",
+    "Message",
+    "Network",
+    "Questions",
+    "Replies",
+    "Size",
+    "decode",
+    "encode",
+    "size",
+]

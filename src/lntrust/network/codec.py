@@ -1,0 +1,106 @@
+"""Messages as safetensors bytes, and their exact size without encoding them.
+
+A message is a few named tensors. The numbers of its envelope (protocol, kind, round, model version)
+travel in one more tensor, `envelope`, int64[4]; metadata text is never used, since its order and length
+vary. Payload is the bytes of the message's own tensors; framing is the header and the envelope.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, get_args
+
+import numpy as np
+from numpy import ndarray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from lntrust.errors import LNTrustError
+
+PROTOCOL = 1
+Kind = Literal["query", "reply", "parameters", "anchors"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_ENVELOPE = "envelope"
+
+# numpy dtype → safetensors name, in the order of the format: tensors are laid out from the last dtype
+# of this list to the first, and by name inside one dtype.
+_DTYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "float16": "F16",
+    "int32": "I32", "uint32": "U32", "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64",
+}  # fmt: skip
+_ORDER = {name: rank for rank, name in enumerate(_DTYPES)}
+
+Spec = tuple[tuple[int, ...], str]  # shape, numpy dtype
+
+
+@dataclass(frozen=True)
+class Message:
+    """What passes between two nodes."""
+
+    kind: Kind
+    tensors: Mapping[str, ndarray]
+    round: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes of one message."""
+
+    payload: int
+    framing: int
+
+    @property
+    def total(self) -> int:
+        return self.payload + self.framing
+
+
+def encode(message: Message) -> bytes:
+    """The bytes that go over the wire."""
+    if _ENVELOPE in message.tensors:
+        raise LNTrustError(f"a message cannot carry a tensor named {_ENVELOPE!r}: the name is taken")
+    numbers = (PROTOCOL, KINDS.index(message.kind), message.round, message.version)
+    tensors = {name: np.ascontiguousarray(t) for name, t in message.tensors.items()}
+    return save({**tensors, _ENVELOPE: np.array(numbers, dtype=np.int64)})
+
+
+def decode(data: bytes) -> Message:
+    """The message in these bytes, or an error that says what is wrong with them."""
+    try:
+        tensors = load(data)
+    # A header's claims are checked by safetensors; numpy may still refuse a dtype it does not have.
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise LNTrustError(f"message of {len(data)} bytes: not safetensors: {error}") from None
+    envelope = tensors.pop(_ENVELOPE, None)
+    if envelope is None or envelope.dtype != np.int64 or envelope.shape != (4,):
+        raise LNTrustError(f"message: needs a tensor {_ENVELOPE!r}, int64[4]")
+    protocol, kind, round_, version = map(int, envelope)
+    if protocol != PROTOCOL:
+        raise LNTrustError(f"message: speaks protocol {protocol}; this node speaks {PROTOCOL}")
+    if not 0 <= kind < len(KINDS):
+        raise LNTrustError(f"message: kind {kind} is unknown; known are 0…{len(KINDS) - 1}")
+    return Message(KINDS[kind], tensors, round_, version)
+
+
+def size(tensors: Mapping[str, Spec]) -> Size:
+    """Size of a message from names, shapes and dtypes alone: `len(encode(…))`, exactly.
+
+    >>> size({"probabilities": ((256, 10), "float32")}).payload
+    10240
+    """
+    specs = {**tensors, _ENVELOPE: ((4,), "int64")}
+    header: dict[str, object] = {}
+    offset = 0
+    for name in sorted(specs, key=lambda n: (-_ORDER[specs[n][1]], n)):
+        shape, dtype = specs[name]
+        end = offset + prod(shape) * np.dtype(dtype).itemsize
+        header[name] = {
+            "dtype": _DTYPES[dtype],
+            "shape": list(shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
+    envelope = 4 * 8
+    return Size(payload=offset - envelope, framing=8 + -(-text // 8) * 8 + envelope)

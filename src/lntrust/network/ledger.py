@@ -1,0 +1,65 @@
+"""The ledger: bytes per directed edge, phase and kind, payload and framing apart."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy import ndarray
+from torch import Tensor
+
+from lntrust.network.codec import KINDS, Kind, Size
+
+Phase = str  # "stage 1", "probe", "distil", …: a method names its own
+
+
+class Ledger:
+    """Edge e is row e of `edges`, from its first node to its second."""
+
+    def __init__(self, edges: Int[ndarray, "E 2"]) -> None:
+        self.edges = edges
+        self._books: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = {}  # payload, framing, messages
+
+    def book(self, edge: Int[ndarray, "q"], phase: Phase, kind: Kind, sizes: list[Size]) -> None:
+        """Message k, of sizes[k], passed over edge[k]."""
+        book = self._books.setdefault((phase, kind), np.zeros((len(self.edges), 3), dtype=np.int64))
+        entries = np.array([(s.payload, s.framing, 1) for s in sizes], dtype=np.int64).reshape(-1, 3)
+        np.add.at(book, edge, entries)
+
+    def __iter__(self) -> Iterator[tuple[Phase, Kind, Int[ndarray, "E 3"]]]:
+        return ((phase, kind, book) for (phase, kind), book in sorted(self._books.items()))
+
+    def payload(self, kind: Kind | None = None, phase: Phase | None = None) -> Int[ndarray, "E"]:
+        """Payload bytes per directed edge."""
+        out = np.zeros(len(self.edges), dtype=np.int64)
+        for p, k, book in self:
+            if kind in (None, k) and phase in (None, p):
+                out += book[:, 0]
+        return out
+
+    def summary(self) -> dict[str, Any]:
+        """Totals by kind and by phase. `total` includes framing."""
+        kinds: dict[str, int] = {kind: int(self.payload(kind).sum()) for kind in KINDS}
+        framing = sum(int(book[:, 1].sum()) for _, _, book in self)
+        phases: dict[str, dict[str, int]] = {}
+        for phase, kind, book in self:
+            entry = phases.setdefault(phase, dict.fromkeys((*KINDS, "framing", "messages"), 0))
+            entry[kind] += int(book[:, 0].sum())
+            entry["framing"] += int(book[:, 1].sum())
+            entry["messages"] += int(book[:, 2].sum())
+        return {
+            "total": sum(kinds.values()) + framing,
+            **kinds,
+            "framing": framing,
+            "by_phase": phases,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"{phase}/{kind}": torch.from_numpy(book.copy()) for phase, kind, book in self}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self._books.clear()
+        for name, tensor in state.items():
+            phase, _, kind = name.rpartition("/")
+            self._books[phase, kind] = tensor.numpy().copy()  # type: ignore[index]

@@ -1,0 +1,23 @@
+"""Users' own classes and functions, named `package.module:Name`."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from lntrust.errors import LNTrustError
+
+
+def load_object(name: str, field: str) -> Any:
+    """The object that `package.module:Name` names. `field` is what to blame in the message."""
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # the command line's user expects modules beside the study to be found
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise LNTrustError(f"{field} = {name!r}: cannot import {module_name}: {error}") from None
+    if not hasattr(module, attribute):
+        raise LNTrustError(f"{field} = {name!r}: {module_name} has nothing named {attribute}")
+    return getattr(module, attribute)

@@ -1,0 +1,56 @@
+"""The table at the end of a run: methods side by side, means over seeds."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+
+def human_bytes(count: float) -> str:
+    """1,234,567 → 1.2 MB; decimal units, as network speeds are."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation over seeds (ddof 0), or the one value."""
+    present = [v for v in values if v is not None]
+    if not present:
+        return "–"
+    if len(present) == 1:
+        return f"{present[0]:.3f}"
+    return f"{np.mean(present):.3f} ± {np.std(present):.3f}"
+
+
+def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
+    """One row per method."""
+    by_method: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for summary in summaries:
+        by_method[summary["method"]].append(summary)
+    first = summaries[0]
+    seeds = sorted({s["seed"] for s in summaries})
+    table = Table(
+        title=f"{first['study']}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        caption="Test: as deployed. Self: each node's own model. Pooled: Test on the union of all test "
+        "sets, weighted by each node's classes. Harmed: share of nodes worse off deployed than alone, "
+        "pooled. Bytes: sent in training by all nodes; per answer: by one deployed node.",
+        caption_justify="left",
+    )
+    for name in ("method", "Test", "Self", "pooled", "harmed", "bytes", "per answer", "seconds"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method, runs in by_method.items():
+        columns = [_spread([run[k] for run in runs]) for k in ("test", "self", "test_pooled", "harmed")]
+        total = float(np.mean([run["bytes"]["total"] for run in runs]))
+        asking = float(np.mean([run["bytes"]["per_deployed_query"] for run in runs]))
+        seconds = float(np.mean([run["seconds"] for run in runs]))
+        table.add_row(method, *columns, human_bytes(total), human_bytes(asking), f"{seconds:.1f}")
+        for variant in runs[0]["variants"]:
+            scores = [run["variants"][variant] for run in runs]
+            plain, pooled = (_spread([s[k] for s in scores]) for k in ("test", "test_pooled"))
+            table.add_row(f"+ {variant}", plain, "", pooled, *[""] * 4)
+    return table

@@ -1,0 +1,7 @@
+"""Who exists, who knows whom, and whose data."""
+
+from lntrust.world.datasets import Dataset, load_dataset
+from lntrust.world.ragged import Ragged
+from lntrust.world.scenario import World, build_world
+
+__all__ = ["Dataset", "Ragged", "World", "build_world", "load_dataset"]

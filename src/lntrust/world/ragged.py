@@ -1,0 +1,45 @@
+"""Lists of different lengths, one per node, in two flat arrays."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Node i's list is `values[offsets[i]:offsets[i+1]]`."""
+
+    values: Int[ndarray, "total"]
+    offsets: Int[ndarray, "n+1"]
+
+    @classmethod
+    def of(cls, lists: Sequence[Int[ndarray, "_"]]) -> "Ragged":
+        lengths = [len(a) for a in lists]
+        start = np.zeros(0, dtype=np.int64)
+        values = np.concatenate([start, *(np.asarray(a, dtype=np.int64) for a in lists)])
+        return cls(values, np.cumsum([0, *lengths], dtype=np.int64))
+
+    def __getitem__(self, i: int) -> Int[ndarray, "_"]:
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Int[ndarray, "_"]]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def lengths(self) -> Int[ndarray, "n"]:
+        return np.diff(self.offsets)
+
+    @property
+    def owner(self) -> Int[ndarray, "total"]:
+        """The node that each value belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def joined(self, other: "Ragged") -> "Ragged":
+        """Node by node, this list followed by the other."""
+        return Ragged.of([np.concatenate(pair) for pair in zip(self, other, strict=True)])

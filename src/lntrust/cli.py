@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from lntrust.errors import LNTrustError
 from lntrust.study import describe, list_studies, load_study
@@ -90,7 +92,7 @@ def run_command(
         bool,
         typer.Option("--json", help="One JSON object per run on standard output, and nothing else."),
     ] = False,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """Run a study: every method with every seed, then a table.
 
@@ -104,10 +106,12 @@ def run_command(
 
     chosen = load_study(study, set_ or [])
     methods, seeds = method or chosen.compare, seed or chosen.seeds
+    if folder.is_file():
+        raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
     for name in methods:  # before hours of work, not in their midst
         find_method(name, chosen)
     torch_device = pick_device(device)
-    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else _nothing():
+    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
         import torch
 
         dtype = getattr(torch, chosen.training.precision)
@@ -120,7 +124,7 @@ def run_command(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err) as bar:
+    with _interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         for name in methods:
             for s in seeds:
                 one = Run(
@@ -145,9 +149,14 @@ def run_command(
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
 
 
-class _nothing:  # noqa: N801
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("interrupted; what was done is kept, and --resume continues", highlight=False)
+        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -156,7 +165,7 @@ def studies(
         str | None, typer.Argument(help="A study's name or .toml file; without it, the list.")
     ] = None,
     set_: Sets = None,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """List the studies, or show every field of one: its value and what it means.
 
@@ -169,16 +178,17 @@ def studies(
             table.add_row(each, s.data.dataset, str(s.graph.nodes), s.about)
         out.print(table)
         return
-    table = Table("field", "value", "meaning", title=name)
-    for path, value, meaning in describe(load_study(name, set_ or [])):
-        table.add_row(path, "none" if value is None else escape(str(value)), escape(meaning))
+    field, value = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=16)
+    table = Table(field, value, "meaning", title=escape(name))
+    for path, given, meaning in describe(load_study(name, set_ or [])):
+        table.add_row(path, "none" if given is None else escape(str(given)), escape(meaning))
     out.print(table)
 
 
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method's name; without it, the list.")] = None,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """List the methods, or show one: what it does, what it exchanges, its settings."""
     from lntrust.methods import list_methods
@@ -211,7 +221,7 @@ def graph(
         Path | None,
         typer.Option("--out", "-o", help="PNG, PDF or SVG file. Default: STUDY-seedS.png here."),
     ] = None,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """Draw a study's topology: degrees as colours, architectures as shapes, data sizes as areas."""
     from lntrust.report.topology import draw_topology
@@ -234,14 +244,15 @@ def graph(
 
 
 @data_app.callback()
-def data_list(context: typer.Context, data: DataDir = None, debug: Debug = False) -> None:  # noqa: ARG001
+def data_list(context: typer.Context, data: DataDir = None, debug: Debug = False) -> None:
     """What data is here, where it was looked for, and how to get more."""
     if context.invoked_subcommand:
         return
     from lntrust.world.datasets import FILES, data_directory, missing_files
 
     folder = data_directory(data)
-    table = Table("dataset", "here", "where", title=f"looked for in {folder}")
+    columns = ("dataset", "here", Column("where", overflow="fold"))
+    table = Table(*columns, title=escape(f"looked for in {folder}"))
     for name in FILES:
         missing = missing_files(name, folder)
         where = "embedded in scikit-learn" if name == "digits" else str(folder / name)
@@ -257,7 +268,7 @@ def data_download(
     name: Annotated[str, typer.Argument(help="cifar10, cifar100, eurosat or uci_har.")],
     to: Annotated[Path, typer.Option(help="A new folder for the raw files.")],
     url: Annotated[str | None, typer.Option(help="Another address than the publisher's.")] = None,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """Fetch a dataset's raw files from its publisher, check them and unpack them."""
     from lntrust.world.download import download
@@ -288,7 +299,7 @@ def data_extract(
     batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
     device: Device = "auto",
     data: DataDir = None,
-    debug: Debug = False,  # noqa: ARG001
+    debug: Debug = False,
 ) -> None:
     """Compute the features that the studies use from raw images (uci_har: put the windows in order)."""
     from lntrust.learners.views import pick_device
@@ -318,9 +329,6 @@ def main() -> None:
             raise
         err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("interrupted; what was done is kept, and --resume continues")
-        sys.exit(130)
     except Exception as error:
         if _Debug.wanted:
             raise

@@ -23,6 +23,7 @@ Stream = Literal[
     "queries",
     "schedule",
     "estimators",
+    "importance",
 ]
 
 # The constants of SplitMix64 (Steele, Lea & Flood 2014), as signed 64-bit integers.
@@ -93,7 +94,7 @@ def dropout_mask(
     row_keys = fold(key[:, None], torch.arange(rows, device=key.device))
     if p != 0.5:
         kept = uniform(row_keys, units) >= p
-        return (kept.to(dtype) / (1.0 - p)).reshape(-1, *shape)
+        return (kept.to(dtype) / ((1.0 - p) or 1.0)).reshape(-1, *shape)  # p = 1 keeps nothing
     words = fold(row_keys[..., None], torch.arange(-(-units // 64), device=key.device))
     octets = words.view(torch.uint8).flatten().int()
     mask = torch.index_select(_byte_table(key.device, dtype, 2.0), 0, octets)
@@ -136,11 +137,11 @@ def batches(
     return shuffled[slot]
 
 
-def active_steps(key: Int[Tensor, ""], nodes: int, draws: int) -> Bool[Tensor, "draws n"]:
+def active_steps(key: Int[Tensor, ""], nodes: int, draws: int) -> Bool[Tensor, "most n"]:
     """Which nodes take their k-th step when `draws` draws of a random node are dealt out.
 
-    Row k is true for nodes drawn more than k times; rows past the busiest node are all false.
+    Row k is true for nodes drawn more than k times; the last row is the busiest node's last step.
     """
     drawn = (uniform(key, draws) * nodes).long()
     times = torch.bincount(drawn, minlength=nodes)
-    return times[None, :] > torch.arange(draws, device=key.device)[:, None]
+    return times[None, :] > torch.arange(int(times.max()), device=key.device)[:, None]

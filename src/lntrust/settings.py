@@ -3,7 +3,7 @@
 Defaults are the paper's sparse CIFAR-10 values wherever the paper has one.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Settings(BaseModel):
     """A closed, frozen table of settings: an unknown field is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSettings(Settings):
@@ -219,7 +219,9 @@ class Study(Settings):
     compare: list[str] = Field(
         ["independent", "uniform"], min_length=1, description="methods run when none is named"
     )
-    seeds: list[int] = Field([0], min_length=1, description="seeds run when none is named")
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
+        [0], min_length=1, description="seeds run when none is named"
+    )
     data: DataSettings = Field(default_factory=DataSettings.model_construct, description="what is classified")
     graph: GraphSettings = Field(default_factory=GraphSettings.model_construct, description="who knows whom")
     partition: PartitionSettings = Field(

@@ -43,8 +43,8 @@ def _read(name: str, trail: tuple[str, ...], base: Path | None = None) -> dict[s
     path = _find(name, base)
     try:
         table = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LNTrustError(f"{path}: not a TOML file: {error}") from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
     parent = table.pop("inherits", None)
     if parent is not None and not isinstance(parent, str):
         raise LNTrustError(f"{path}: inherits = {parent!r}: must be the name or path of one study")
@@ -59,7 +59,8 @@ def _find(name: str, base: Path | None) -> Path:
     if name in shipped:
         return shipped[name]
     path = Path(name)
-    for candidate in (path, base / path if base else path):
+    # What a file inherits from is looked for beside it first, wherever the command was given.
+    for candidate in (base / path if base else path, path):
         if candidate.suffix == ".toml" and candidate.is_file():
             return candidate
     close = difflib.get_close_matches(name, shipped, n=1)
@@ -88,18 +89,22 @@ def _set(table: dict[str, Any], override: str) -> None:
     *parents, last = path.strip().split(".")
     place: Any = table
     for part in parents:
-        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
-            place = place[int(part)]
-        elif isinstance(place, dict):
+        if isinstance(place, list):
+            place = place[_index(place, part, override)]
+        else:
             place = place.setdefault(part, {})
         if not isinstance(place, dict | list):
             raise LNTrustError(f"--set {override}: {part} is not a table of settings")
     if isinstance(place, list):
-        if not last.isdigit() or int(last) >= len(place):
-            raise LNTrustError(f"--set {override}: no entry {last}; there are {len(place)}, from 0")
-        place[int(last)] = value
+        place[_index(place, last, override)] = value
     else:
         place[last] = value
+
+
+def _index(entries: list[Any], part: str, override: str) -> int:
+    if not part.isdecimal() or int(part) >= len(entries):
+        raise LNTrustError(f"--set {override}: no entry {part}; entries are 0…{len(entries) - 1}")
+    return int(part)
 
 
 def _explain(error: ValidationError, source: str) -> str:

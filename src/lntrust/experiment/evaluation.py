@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lntrust.learners import Population
 from lntrust.methods import Deployment
+from lntrust.network import Network
 from lntrust.world import World
 
 # Predictions are made in pieces of about this many numbers.
@@ -19,7 +20,7 @@ def test_inputs(world: World) -> Int[np.ndarray, "U"]:
 
 
 def answers(
-    population: Population, deployment: Deployment, examples: Int[Tensor, "U"]
+    population: Population, network: Network, deployment: Deployment, examples: Int[Tensor, "U"]
 ) -> dict[str, Int[Tensor, "n U"]]:
     """Predicted classes of every node on every test input: `self`, `deployed`, and the variants'."""
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
@@ -28,9 +29,10 @@ def answers(
     out: dict[str, list[Tensor]] = {}
     for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes))):
         own = answer(piece)
+        heard = network.heard(own)
         out.setdefault("self", []).append(_classes(own))
         for name, way in ways.items():
-            blend = blended(own, mixes[name])
+            blend = blended(own, heard, mixes[name])
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]
             out.setdefault(name, []).append(_classes(blend))
@@ -39,22 +41,36 @@ def answers(
 
 def mixing(deployment: Deployment, population: Population) -> Tensor | None:
     """The weights as a matrix [n, n], or [n, n, C] where they differ by class; none: everyone alone."""
-    members, weights = deployment.members, deployment.weights
-    if bool((members[:, 0] == members[:, 1]).all()) and len(members) == population.n:
+    n, (node, member), weights = population.n, deployment.members.unbind(1), deployment.weights
+    if weights.ndim == 1 and bool((node == member).all()):
         return None
-    n = population.n
     matrix = torch.zeros(n, n, *weights.shape[1:], device=weights.device, dtype=weights.dtype)
-    matrix[members[:, 0], members[:, 1]] = weights
+    matrix.index_put_((node, member), weights, accumulate=True)
+    alone = torch.bincount(node, minlength=n) == 0
+    matrix[alone, alone] = 1.0
     return matrix
 
 
-def blended(own: Float[Tensor, "n U C"], mix: Tensor | None) -> Float[Tensor, "n U C"]:
-    """p_i^deploy(x) = Σ_j α_ij p_j(x)."""
+def blended(
+    own: Float[Tensor, "n U C"], heard: Float[Tensor, "n U C"], mix: Tensor | None
+) -> Float[Tensor, "n U C"]:
+    """p_i^deploy(x) = Σ_j α_ij p_j(x), of what neighbours are heard to say and the node knows itself.
+
+    A neighbour that is not heard (0 everywhere) drops out and the others' weights make up for it: a
+    common factor, which no argmax notices. If nobody of weight is heard, the node answers by itself.
+    """
     if mix is None:
         return own
+    node = torch.arange(len(own), device=own.device)
+    own_weight = mix[node, node]
+    by_self = own * (own_weight[:, None, None] if mix.ndim == 2 else own_weight[:, None, :])
+    others = mix.clone()
+    others[node, node] = 0.0
     if mix.ndim == 3:
-        return torch.einsum("ijc,juc->iuc", mix, own)
-    return (mix @ own.flatten(1)).view(own.shape)
+        blend = by_self + torch.einsum("ijc,juc->iuc", others, heard)
+    else:
+        blend = by_self + (others @ heard.flatten(1)).view(own.shape)
+    return torch.where((blend.sum(-1) > 0)[..., None], blend, own)
 
 
 def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:

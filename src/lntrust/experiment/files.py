@@ -40,8 +40,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    # Cloned where needed: safetensors refuses tensors that share memory.
-    held = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    held: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        where = flat.untyped_storage().data_ptr()
+        held[name] = flat.clone() if where in memory else flat  # safetensors refuses shared memory
+        memory.add(where)
     write_whole(path, lambda temporary: save_file(held, temporary, metadata))
 
 

@@ -40,12 +40,13 @@ class Examiner:
         test = world.partition.test
         self._owner = test.owner
         self._place = np.searchsorted(ids, test.values)  # where each node's test examples stand in ids
-        self._disjoint = world.study.partition.draws == "disjoint"
+        study = world.study
+        self._pools = study.evaluation.pooled and study.partition.draws == "disjoint"
         self._distribution = self._class_distribution(ids)
 
     def score(self, predicted: Int[ndarray, "n U"]) -> Score:
         right = predicted == self._labels
-        return Score(self._own(right), self._pooled(right) if self._disjoint else None)
+        return Score(self._own(right), self._pooled(right) if self._pools else None)
 
     def _own(
         self, right: Bool[ndarray, "n U"], judge: Int[ndarray, "T"] | None = None
@@ -148,7 +149,7 @@ def summarise(
         "self": last["self"],
         "test_pooled": last["test_pooled"],
         "self_pooled": last["self_pooled"],
-        "stage1": next((row["self"] for row in rows if row["round"] == stage1), None),
+        "stage1": next((row["self"] for row in rows if row["round"] == stage1 > 0), None),
         "p10": float(np.percentile(judged[finite], 10)) if finite.any() else None,
         "harmed": float((judged < own.best_per_node)[finite].mean()) if finite.any() else None,
         "best_neighbor_oracle": examiner.best_neighbour(rounds[last["round"]]["self"]),

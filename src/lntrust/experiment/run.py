@@ -11,6 +11,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,14 +147,17 @@ class Run:
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)
+        before = self._supervised_steps
         self.state = self.method.start(self.site)
+        self._count_steps(before, granted=0)
 
     def _one_round(self) -> None:
         training = self.study.training
         self.done += 1
         self.network.round = self.done
         t = self.done - training.stage1_rounds
-        before = self.population.calls.get("supervised", 0)
+        before = self._supervised_steps
+        self.population.last_loss.clear()  # of this round or none: an earlier one is not in a checkpoint
         if t <= 0:
             for batch in self.labelled.round(self.done - 1):
                 self.population.step(batch)
@@ -161,29 +165,36 @@ class Run:
             self.state = self.method.round(self.site, self.state, t)
             if t % training.refresh == 0:
                 self.population.refit(self.labelled.lists, self.method.pseudo_labels(self.site, self.state))
-        self._count_steps(self.population.calls.get("supervised", 0) - before)
+        if self.done == self.rounds and t > 0:
+            self.state = self.method.finish(self.site, self.state)
+        self._count_steps(before, granted=self.labelled.drawn)
         if t == 0:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
             self._begin_collaboration()
-        if self._evaluation_due() and self.done not in self._evaluations:
+        if self._evaluation_due(self.done) and self.done not in self._evaluations:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
         loss = self.population.last_loss.get("supervised")
         mean_loss = float(loss.nanmean()) if loss is not None and self.done % 5 == 0 else float("nan")
         self._history.append((mean_loss, self.network.ledger.summary()["total"]))
 
-    def _count_steps(self, taken: int) -> None:
-        if taken > self.labelled.drawn:
+    @property
+    def _supervised_steps(self) -> int:
+        return self.population.calls.get("supervised", 0)
+
+    def _count_steps(self, before: int, granted: int) -> None:
+        taken = self._supervised_steps - before
+        if taken > granted:
             raise LNTrustError(
                 f"method {self.method_name}: took {taken} labelled steps in round {self.done}; "
-                f"the schedule grants {self.labelled.drawn}"
+                f"the schedule grants {granted}"
             )
 
     # -- evaluation -------------------------------------------------------------------------------
 
-    def _evaluation_due(self) -> bool:
+    def _evaluation_due(self, number: int) -> bool:
         stage1 = self.study.training.stage1_rounds
-        return self.done % self.study.evaluation.every == 0 or self.done in (stage1, self.rounds)
+        return number % self.study.evaluation.every == 0 or number in (stage1, self.rounds)
 
     def _evaluate(self, deployment: Deployment | None = None) -> None:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
@@ -193,10 +204,23 @@ class Run:
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
-            predicted = answers(self.population, deployment, self._tested)
+            self._check_members(deployment)
+            predicted = answers(self.population, self.network, deployment, self._tested)
         if self.folder is not None:
             write_tensors(self._evaluation_file(self.done), predicted)
         self._evaluations[self.done] = {name: p.cpu().numpy() for name, p in predicted.items()}
+
+    def _check_members(self, deployment: Deployment) -> None:
+        """Who answers for a node must be itself or a neighbour: there is no other door."""
+        known = torch.eye(self.world.n, dtype=torch.bool, device=self.device)
+        known[self.network.edges[:, 0], self.network.edges[:, 1]] = True
+        for way in (deployment, *deployment.variants.values()):
+            strangers = way.members[~known[way.members[:, 0], way.members[:, 1]]]
+            for node, member in strangers.tolist():
+                raise LNTrustError(
+                    f"method {self.method_name}: deploys node {member} at node {node}, which does not "
+                    "know it; a member must be the node itself or a neighbour"
+                )
 
     def _evaluation_file(self, number: int) -> Path:
         assert self.folder is not None
@@ -215,11 +239,15 @@ class Run:
                 **self.network.ledger.summary(),
                 "per_deployed_query": self.network.deployment_bytes(1) * len(asked) / self.world.n,
             },
+            "method_report": self.method.report(self.site, self.state),
             "per_node": per_node,
             "seconds": round(self.seconds, 3),
         }  # fmt: skip
         if self.folder is not None:
             self._write_rounds(rows)
+            for name, columns in self.method.tables(self.site, self.state).items():
+                table = pa.table(columns)
+                write_whole(self.folder / f"{name}.parquet", partial(pq.write_table, table))
             write_json(self.folder / "summary.json", summary)
         return summary
 
@@ -270,6 +298,17 @@ class Run:
             raise LNTrustError(
                 f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self.fingerprint})"
             )
+        try:
+            self._restore(tensors, metadata)
+        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
+            raise LNTrustError(
+                f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
+            ) from error
+        for number in filter(self._evaluation_due, range(1, self.done + 1)):
+            stored, _ = read_tensors(self._evaluation_file(number))
+            self._evaluations[number] = {name: t.numpy() for name, t in stored.items()}
+
+    def _restore(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
         self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
         if self.done >= self.study.training.stage1_rounds:
             self._enter_stage(2)
@@ -280,17 +319,18 @@ class Run:
         self._history = [(loss, int(total)) for loss, total in tensors["history"].tolist()]
         if "members" in tensors:
             self._members = tensors["members"]
-        for file in sorted((folder / "evaluations").glob("round-*.safetensors")):
-            number = int(file.stem.removeprefix("round-"))
-            if number <= self.done:
-                self._evaluations[number] = {n: t.numpy() for n, t in read_tensors(file)[0].items()}
 
     def _clear(self, folder: Path) -> None:
         """A fresh start takes an earlier run of the same identity away."""
-        for name in ("summary.json", "rounds.parquet", "checkpoint.safetensors"):
-            (folder / name).unlink(missing_ok=True)
-        for file in (folder / "evaluations").glob("round-*.safetensors"):
-            file.unlink()
+        if not folder.is_dir():
+            return
+        try:
+            for name in ("summary.json", "rounds.parquet", "checkpoint.safetensors"):
+                (folder / name).unlink(missing_ok=True)
+            for file in (folder / "evaluations").glob("round-*.safetensors"):
+                file.unlink()
+        except OSError as error:
+            raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ class Labelled:
                 yield self._batch(self._every_node(k), None)
         else:
             active = active_steps(fold(self._schedule_key, t), len(self._keys), len(self._keys) * steps)
-            for row in active[active.any(1)]:
+            for row in active:
                 self.drawn += 1
                 positions = self._positions(self.taken, 1)
                 self.taken = self.taken + row

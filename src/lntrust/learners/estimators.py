@@ -19,11 +19,11 @@ from lntrust.settings import LearnerSettings
 
 
 def weighted_rows(
-    examples: Int[ndarray, "m"], targets: Float[ndarray, "m C"], weight: float
+    examples: Int[ndarray, "m"], targets: Float[ndarray, "m C"], weight: Float[ndarray, "m"]
 ) -> tuple[Int[ndarray, "r"], Int[ndarray, "r"], Float[ndarray, "r"]]:
     """Soft targets for a learner of hard ones: one row per class with mass, weighted by that mass."""
     row, label = np.nonzero(targets > 0)
-    return examples[row], label, weight * targets[row, label]
+    return examples[row], label, weight[row] * targets[row, label]
 
 
 class Estimators:
@@ -61,14 +61,15 @@ class Estimators:
             return
         model = build(self.learner, tuple(self.view.shape[1:]), self.classes)
         node = int(self.nodes[k])
-        if "random_state" in model.get_params():
-            model.set_params(random_state=small_seed(self._seed, "estimators", node))
+        random_state = small_seed(self._seed, "estimators", node)
+        names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+        model.set_params(**dict.fromkeys(names, random_state))
         try:
             model.fit(self._inputs[examples], labels, sample_weight=weights)
-        except TypeError:
+        except (TypeError, ValueError) as error:
             raise LNTrustError(
-                f"learner {self.learner.name}: {type(model).__name__}.fit takes no sample_weight, "
-                "which pseudo-labels need"
+                f"learner {self.learner.name}: {type(model).__name__}.fit with sample_weight, which "
+                f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {error}"
             ) from None
         self._models[k], self._fitted_on[k] = model, new
 

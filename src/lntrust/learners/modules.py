@@ -28,13 +28,15 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.unit_shape: tuple[int, ...] = ()
+        self.unit_shape: tuple[int, ...] | None = None  # none: no pass has come by
         self.register_buffer("mask", torch.ones(()), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
         if self.mask.ndim == 0:  # the trial pass: nobody has handed in a mask yet
+            if self.unit_shape is not None:
+                raise ValueError("one dropout layer is used twice in a pass: give each place its own")
             self.unit_shape = tuple(x.shape[1:])
             return x
         return x * self.mask
@@ -113,7 +115,7 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
         )
     try:
         model = factory(input_shape, classes, **learner.options)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise LNTrustError(
             f"{field} = {learner.kind!r} with options {learner.options} on inputs of shape "
             f"{list(input_shape)}: {error}"
@@ -128,9 +130,9 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
 
 def with_named_dropout(module: nn.Module) -> nn.Module:
     """The same module with each nn.Dropout replaced by ours; parameters are untouched."""
-    for name, child in module.named_children():
+    # One layer object may stand in several places: each gets a layer, and so masks, of its own.
+    for path, child in list(module.named_modules(remove_duplicate=False)):
         if isinstance(child, nn.Dropout):
-            setattr(module, name, Dropout(child.p) if child.p > 0 else nn.Identity())
-        else:
-            with_named_dropout(child)
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, Dropout(child.p) if child.p > 0 else nn.Identity())
     return module

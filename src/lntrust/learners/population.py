@@ -22,11 +22,11 @@ from lntrust.world.ragged import Ragged
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Soft targets for learners that refit: per node its examples, targets and one weight."""
+    """Soft targets for learners that refit: per node its examples, each with a target and a weight."""
 
     examples: Ragged
     targets: Float[Tensor, "total C"]
-    weight: Float[Tensor, "n"]
+    weight: Float[Tensor, "total"]
 
 
 class Population:
@@ -60,7 +60,9 @@ class Population:
             if not len(nodes):
                 continue
             view = views[learner.view]
-            if isinstance(build(learner, tuple(view.shape[1:]), classes), nn.Module):
+            with torch.random.fork_rng(devices=[]):  # only to see what it is
+                example = build(learner, tuple(view.shape[1:]), classes)
+            if isinstance(example, nn.Module):
                 self.stacks.append(Stack(learner, nodes, view, classes, seed, backend))
             else:
                 self.stacks.append(Estimators(learner, nodes, view, classes, seed))
@@ -95,7 +97,8 @@ class Population:
         """One SGD step on loss(logits [n,B,C], *targets), each target with a leading node axis.
 
         Dropout masks come from (node, purpose, how many such steps the node has taken), so that one
-        kind of step never moves the masks of another. Estimators take no steps; their loss is NaN.
+        kind of step never moves the masks of another. Who takes no step (an estimator, a node that is
+        not active) has the loss NaN.
         """
         taken = self._steps.setdefault(purpose, torch.zeros(self.n, dtype=torch.int64, device=self.device))
         node = torch.arange(self.n, device=self.device)
@@ -106,6 +109,8 @@ class Population:
             part = tuple(target[nodes] for target in targets)
             turn = None if active is None else active[nodes]
             losses[nodes] = stack.step(examples[nodes], loss, part, key[nodes], self.training, l2, turn)
+        if active is not None:
+            losses.masked_fill_(~active, torch.nan)
         self._steps[purpose] = taken + (1 if active is None else active)
         self.calls[purpose] = self.calls.get(purpose, 0) + 1
         self.last_loss[purpose] = losses
@@ -122,7 +127,8 @@ class Population:
                 if pseudo is not None:
                     part = slice(pseudo.examples.offsets[i], pseudo.examples.offsets[i + 1])
                     soft = pseudo.targets[part].cpu().numpy().astype(np.float64)
-                    more = weighted_rows(pseudo.examples[i], soft, float(pseudo.weight[i]))
+                    weight = pseudo.weight[part].cpu().numpy().astype(np.float64)
+                    more = weighted_rows(pseudo.examples[i], soft, weight)
                     rows = tuple(np.concatenate(pair) for pair in zip(rows, more, strict=True))  # type: ignore[assignment]
                 stack.fit(k, *rows)
 

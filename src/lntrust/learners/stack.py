@@ -46,8 +46,10 @@ class Stack:
         self.classes = classes
         keys = nodes.tolist() if init_keys is None else init_keys
         modules = [self._fresh(seed, key) for key in keys]
-        self.params = self._gather([dict(module.named_parameters()) for module in modules])
-        self.buffers = self._gather([dict(module.named_buffers()) for module in modules])
+        self.params = self._gather([_parameters(module, trained=True) for module in modules])
+        self.buffers = self._gather(
+            [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]
+        )
         self._skeleton = with_named_dropout(modules[0])
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
         self._head = heads.is_head(self._skeleton)
@@ -75,30 +77,36 @@ class Stack:
         """Run the module once: learn the dropout shapes, and whether it can be stacked at all."""
         field = f"learner {self.learner.name}: kind = {self.learner.kind!r}"
         self._skeleton.to(self.view.device, self.view.dtype).train()
-        x = self.view[:2]
-        before = torch.random.get_rng_state()
+        x = self.view[:2].clone()
+        gpu = [self.view.device] if self.view.is_cuda else []
         buffers = {name: b[0].clone() for name, b in self.buffers.items()}
         own = {name: p[0] for name, p in self.params.items()}
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=gpu):
+            before = _generator_states(gpu)
             try:
                 logits = functional_call(self._skeleton, (own, buffers), (x,))
             except (RuntimeError, TypeError, ValueError) as error:
                 raise LNTrustError(f"{field} fails on inputs of shape {list(x.shape)}: {error}") from None
+            drew = _generator_states(gpu) != before
         if not isinstance(logits, Tensor) or logits.shape != (len(x), self.classes):
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise LNTrustError(f"{field} returns {got}: must be logits of shape [B, {self.classes}]")
-        if not torch.equal(before, torch.random.get_rng_state()):
-            torch.random.set_rng_state(before)
+        if drew:
             raise LNTrustError(
                 f"{field} draws random numbers of its own in training: only nn.Dropout is "
                 "supported, because its mask can come from a named stream"
             )
-        self._dropouts = [(name, m) for name, m in self._skeleton.named_modules() if isinstance(m, Dropout)]
+        self._dropouts = [
+            (name, module.p, module.unit_shape)
+            for name, module in self._skeleton.named_modules()
+            if isinstance(module, Dropout) and module.unit_shape is not None
+        ]
         if any(not torch.equal(b, self.buffers[name][0]) for name, b in buffers.items()):
             return "it changes its buffers in training (batch normalisation?)"
         try:
             with torch.no_grad():
-                self._stacked(self._slice(slice(0, 1)), {}, x[None].clone(), train=True)
+                masks = self._masks(torch.zeros_like(self.nodes[:1]), len(x))
+                self._stacked(self._slice(slice(0, 1)), masks, self.view[:2][None].clone(), train=True)
         except RuntimeError as error:
             return f"torch.vmap cannot run it ({str(error).splitlines()[0]})"
         return None
@@ -127,10 +135,8 @@ class Stack:
 
     def _masks(self, key: Int[Tensor, "k"], rows: int) -> dict[str, Tensor]:
         return {
-            f"{name}.mask": dropout_mask(
-                fold(key, layer), (rows, *module.unit_shape), module.p, self.view.dtype
-            )
-            for layer, (name, module) in enumerate(self._dropouts)
+            f"{name}.mask": dropout_mask(fold(key, layer), (rows, *unit_shape), p, self.view.dtype)
+            for layer, (name, p, unit_shape) in enumerate(self._dropouts)
         }
 
     def step(
@@ -175,9 +181,12 @@ class Stack:
         else:
             logits = self._stacked({**params, **buffers}, masks, x, train=True)
         losses = loss(logits, *targets)
-        gradients = torch.autograd.grad(losses.sum(), list(params.values()))
+        if not params:
+            return losses  # nothing in it is trained
+        gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
         for (name, p), gradient in zip(params.items(), gradients, strict=True):
-            self._update(name, which, p.detach(), gradient, training, l2, active)
+            if gradient is not None:  # none: the loss does not depend on it
+                self._update(name, which, p.detach(), gradient, training, l2, active)
         return losses.detach()
 
     def _update(
@@ -208,14 +217,14 @@ class Stack:
     @torch.no_grad()
     def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every node of the stack on the same examples."""
+        if self.looped:  # each gets inputs of its own: a module may work in place
+            each = [self._one(self._of(i), self.view[examples], False) for i in range(len(self.nodes))]
+            return torch.stack(each).softmax(-1)
         x = self.view[examples]
-        if self.looped:
-            k = len(self.nodes)
-            return torch.stack([self._one(self._of(i), x, train=False) for i in range(k)]).softmax(-1)
         if self._head:
-            return heads.shared_logits(self.params, x).softmax(-1)
+            return heads.shared_logits(self._slice(slice(None)), x).softmax(-1)
         call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), in_dims=(0, None))
-        size = max(1, _ANSWERED_AT_ONCE // (len(self.nodes) * max(1, x[0].numel())))
+        size = max(1, _ANSWERED_AT_ONCE // (len(self.nodes) * max(1, self.view[0].numel())))
         logits = [call(self._slice(slice(None)), piece) for piece in torch.split(x, size)]
         return torch.cat(logits, dim=1).softmax(-1)
 
@@ -263,3 +272,14 @@ class Stack:
     def load(self, state: dict[str, Tensor]) -> None:
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
+
+
+def _parameters(module: nn.Module, trained: bool) -> dict[str, Tensor]:
+    """The parameters that take gradient steps, or those that their owner has frozen."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad == trained}
+
+
+def _generator_states(gpu: list[torch.device]) -> list[bytes]:
+    """Of torch's own generators, to see whether somebody drew from them."""
+    states = [torch.random.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in gpu)]
+    return [state.numpy().tobytes() for state in states]

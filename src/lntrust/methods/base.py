@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -33,7 +33,8 @@ class Deployment:
     """Who answers at each node, with which weights.
 
     Row k says that node members[k, 0] blends in the answer of members[k, 1] with weight weights[k],
-    or weights[k, c] for class c. Without members every node answers by itself.
+    or weights[k, c] for class c. A node without a row answers by itself. Members are the node itself and
+    its neighbours; the driver refuses others.
     """
 
     members: Int[Tensor, "m 2"]
@@ -67,7 +68,7 @@ class Method:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else self.settings_class()
 
-    def start(self, site: Site) -> State:  # noqa: ARG002
+    def start(self, site: Site) -> State:
         """Called once, between the stages."""
         return {}
 
@@ -77,10 +78,22 @@ class Method:
             site.population.step(batch)
         return state
 
-    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:  # noqa: ARG002
+    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
         """What learners that refit shall learn besides their labels, at refresh rounds."""
         return None
 
-    def deploy(self, site: Site, state: State) -> Deployment:  # noqa: ARG002
+    def finish(self, site: Site, state: State) -> State:
+        """Called once after the last round, before deployment: a last look at the neighbours, say."""
+        return state
+
+    def deploy(self, site: Site, state: State) -> Deployment:
         """Who answers. Must not change anything: it is also called, uncharged, at evaluated rounds."""
         return Deployment.alone(site.population)
+
+    def report(self, site: Site, state: State) -> dict[str, Any]:
+        """What the method has to say about itself, as JSON; stands in the summary under `method_report`."""
+        return {}
+
+    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
+        """Larger records, as columns by name; each is written to the run folder as NAME.parquet."""
+        return {}

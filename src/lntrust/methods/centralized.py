@@ -42,7 +42,7 @@ class Centralized(Method):
         self._trained = central
         return {f"central/{name}": tensor for name, tensor in central.state().items()}
 
-    def round(self, site: Site, state: State, t: int) -> State:  # noqa: ARG002
+    def round(self, site: Site, state: State, t: int) -> State:
         return state  # the central model is done; the nodes' own models stay where Stage 1 left them
 
     def deploy(self, site: Site, state: State) -> Deployment:

@@ -1,7 +1,9 @@
 """Methods by name: each module of this package that defines a Method is one."""
 
+import difflib
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from inspect import isclass
 
 from pydantic import ValidationError
@@ -29,16 +31,17 @@ def _class_in(name: str) -> type[Method]:
 
 def find_method(name: str, study: Study) -> Method:
     """The method of this name, with its settings from the study's [methods.NAME]."""
+    known = list_methods()
+    for other in study.methods:
+        if other not in known and ":" not in other:
+            raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
     if ":" in name:
         method = load_object(name, "--method")
         if not (isclass(method) and issubclass(method, Method)):
             raise LNTrustError(f"--method {name}: must be a subclass of lntrust.methods.Method")
     else:
-        known = list_methods()
         if name not in known:
-            raise LNTrustError(
-                f"--method {name}: must be one of {', '.join(known)}, or your own as package.module:Name"
-            )
+            raise LNTrustError(f"--method {name}: {_suggest(name, known)}")
         method = known[name]
     table = study.methods.get(name, {})
     try:
@@ -51,3 +54,9 @@ def find_method(name: str, study: Study) -> Method:
             f"{field} = {item['input']!r}: {item['msg'].lower()}; settings of {name}: {fields}"
         ) from None
     return method(settings)
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}Must be one of {', '.join(known)}, or your own as package.module:Name"

@@ -14,7 +14,7 @@ from lntrust.methods.base import Deployment, Method, Site, State
 class Uniform(Method):
     about = "train alone; answer with the plain mean of oneself and all neighbours"
 
-    def deploy(self, site: Site, state: State) -> Deployment:  # noqa: ARG002
+    def deploy(self, site: Site, state: State) -> Deployment:
         alone = Deployment.alone(site.population)
         members = torch.cat([alone.members, site.network.edges])
         size = torch.bincount(members[:, 0], minlength=site.population.n)

@@ -61,7 +61,7 @@ def encode(message: Message) -> bytes:
     if _ENVELOPE in message.tensors:
         raise LNTrustError(f"a message cannot carry a tensor named {_ENVELOPE!r}: the name is taken")
     numbers = (PROTOCOL, KINDS.index(message.kind), message.round, message.version)
-    tensors = {name: np.ascontiguousarray(t) for name, t in message.tensors.items()}
+    tensors = {name: np.asarray(t, order="C") for name, t in message.tensors.items()}
     return save({**tensors, _ENVELOPE: np.array(numbers, dtype=np.int64)})
 
 

@@ -4,14 +4,14 @@ It carries nothing over a wire, and charges exactly what the wire would carry: t
 codec's, for the messages that live nodes exchange.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
@@ -56,10 +56,12 @@ class Replies:
     offsets: Int[Tensor, "q+1"]
     probabilities: Float[Tensor, "P C"]  # p_j(x), row by row
     question: Int[Tensor, "P"]  # the row of Questions.ids that each answers
+    sound: Bool[Tensor, "q"]  # whether each reply is made of probability vectors; if not, it is all 0
 
     def regular(self) -> Float[Tensor, "q B C"]:
         """As one tensor, where every node asked about equally many examples."""
-        return self.probabilities.view(len(self.edge), -1, self.probabilities.shape[-1])
+        B = len(self.question) // max(1, len(self.edge))
+        return self.probabilities.view(len(self.edge), B, self.probabilities.shape[-1])
 
 
 class Network:
@@ -77,6 +79,10 @@ class Network:
         )
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
+        # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
+        # [m, C]. None stands for no answer at all. A node always hears itself rightly.
+        self.misbehaviour: dict[int, Callable[[Tensor], Tensor | None]] = {}
+        self.faulty = np.zeros(len(world.edges), dtype=np.int64)  # replies refused, by edge of the query
 
     # -- the two ways -----------------------------------------------------------------------------
 
@@ -90,9 +96,10 @@ class Network:
         inside = torch.arange(len(of_edge), device=edge.device) - offsets[of_edge]
         question = questions.offsets[asker][of_edge] + inside
         probabilities = self._answers(answerer[of_edge], questions.ids[question])
+        sound = self._check(probabilities, edge, offsets, of_edge)
         if self._charging:
             self._charge(edge.cpu().numpy(), counts.cpu().numpy(), questions.source, phase)
-        return Replies(edge, offsets, probabilities, question)
+        return Replies(edge, offsets, probabilities, question, sound)
 
     def send(
         self,
@@ -106,7 +113,7 @@ class Network:
         if self._charging:
             spec = {name: (tuple(t.shape[1:]), _dtype(t)) for name, t in tensors.items()}
             self.ledger.book(edges.cpu().numpy(), phase, kind, [size(spec)] * len(edges))
-        return {name: t[sender].clone() for name, t in tensors.items()}
+        return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -125,6 +132,42 @@ class Network:
         if len(example) < _WIDE * population.n * len(distinct):
             return population.predict(node, example)
         return population.predict_all(distinct)[node, place]
+
+    def _check(
+        self,
+        probabilities: Float[Tensor, "P C"],
+        edge: Int[Tensor, "q"],
+        offsets: Int[Tensor, "q+1"],
+        of_edge: Int[Tensor, "P"],
+    ) -> Bool[Tensor, "q"]:
+        """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities."""
+        sound = torch.ones(len(edge), dtype=torch.bool, device=edge.device)
+        for node, twist in self.misbehaviour.items():
+            for k in torch.nonzero(self.edges[edge, 1] == node).flatten().tolist():
+                rows = slice(int(offsets[k]), int(offsets[k + 1]))
+                answer = twist(probabilities[rows].clone())
+                if answer is None or answer.shape != probabilities[rows].shape:
+                    sound[k] = False
+                else:
+                    probabilities[rows] = answer
+        bad_rows = ~probability_rows(probabilities)
+        if bool(bad_rows.any()):
+            sound[of_edge[bad_rows]] = False
+        if not bool(sound.all()):
+            self.faulty[edge[~sound].cpu().numpy()] += 1
+            probabilities[~sound[of_edge]] = 0.0
+        return sound
+
+    def heard(self, own: Float[Tensor, "n U C"]) -> Float[Tensor, "n U C"]:
+        """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
+        out = own
+        if self.misbehaviour:
+            out = own.clone()
+            for node, twist in self.misbehaviour.items():
+                answer = twist(own[node].clone())
+                fits = answer is not None and answer.shape == own[node].shape
+                out[node] = answer if answer is not None and fits else 0.0
+        return torch.where(probability_rows(out)[..., None], out, 0.0)
 
     def _charge(self, edge: Int[ndarray, "q"], counts: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """Book the query on each edge and the reply on its way back. Nothing asked, nothing sent."""
@@ -170,6 +213,7 @@ class Network:
 
     def state(self) -> dict[str, Tensor]:
         out = {f"ledger/{name}": t for name, t in self.ledger.state().items()}
+        out["faulty"] = torch.from_numpy(self.faulty.copy())
         for source in ("shard", "validation"):
             held = sorted(e for e, s in self._deposited if s == source)
             out[f"deposited/{source}"] = torch.tensor(held, dtype=torch.int64)
@@ -178,9 +222,16 @@ class Network:
     def load(self, state: dict[str, Tensor]) -> None:
         prefix = "ledger/"
         self.ledger.load({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+        self.faulty = state["faulty"].numpy().copy()
         self._deposited = {
             (e, source) for source in ("shard", "validation") for e in state[f"deposited/{source}"].tolist()
         }
+
+
+def probability_rows(answers: Float[Tensor, "*s C"]) -> Bool[Tensor, "*s"]:
+    """Which rows are finite, not negative, and sum to one (within 1e-3: a reply may be rounded)."""
+    fine = torch.isfinite(answers).all(-1) & (answers >= 0).all(-1)
+    return fine & ((answers.sum(-1) - 1.0).abs() < 1e-3)
 
 
 def _dtype(tensor: Tensor) -> str:

@@ -41,11 +41,12 @@ def draw_topology(world: World, path: Path) -> None:
         mine = world.kinds == index
         if not mine.any():
             continue
-        bigger = 1.8 if shapes[index] == "*" else 1.0  # a star fills little of its square
+        shape = shapes[index % len(shapes)]
+        bigger = 1.8 if shape == "*" else 1.0  # a star fills little of its square
         points = axes.scatter(
             places[mine, 0], places[mine, 1], s=bigger * area[mine], c=degrees[mine],
             vmin=degrees.min(), vmax=max(degrees.max(), degrees.min() + 1), cmap="viridis_r",
-            marker=shapes[index % len(shapes)], edgecolors="#30343b", linewidths=0.8, zorder=2,
+            marker=shape, edgecolors="#30343b", linewidths=0.8, zorder=2,
             label=f"{learner.name} ({mine.sum()})",
         )  # fmt: skip
     for i, (x, y) in enumerate(places):

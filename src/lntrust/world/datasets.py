@@ -7,10 +7,12 @@ raw windows, pixels. Files are looked for in the data directory: `--data`, else 
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -116,14 +118,21 @@ def how_to_get(name: str, folder: Path) -> str:
     return "To get it, run:\n  " + "\n  ".join(lines)
 
 
+# What numpy and zipfile raise for damaged archives, and for files of other kinds.
+_UNREADABLE = (
+    OSError, ValueError, EOFError, TypeError, SyntaxError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, TokenError,
+)  # fmt: skip
+
+
 def _read(path: Path, *names: str) -> dict[str, ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             absent = [name for name in names if name not in archive.files]
             if absent:
                 raise LNTrustError(f"{path}: holds {archive.files}, not {absent[0]!r}")
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
 
 
@@ -141,7 +150,9 @@ def _check_labels(path: Path, labels: ndarray, classes: int, rows: int | None = 
     if labels.ndim != 1 or (rows is not None and len(labels) != rows):
         raise LNTrustError(f"{path}: y has shape {labels.shape}; must be one label for each of {rows} rows")
     if len(labels) and (int(labels.max()) >= classes or int(labels.min()) < 0):
-        raise LNTrustError(f"{path}: y reaches {int(labels.max())}; labels must be 0…{classes - 1}")
+        raise LNTrustError(
+            f"{path}: y runs from {int(labels.min())} to {int(labels.max())}; labels must be 0…{classes - 1}"
+        )
 
 
 def _features(name: str, folder: Path) -> Dataset:
@@ -193,6 +204,11 @@ def _windows(folder: Path) -> Dataset:
     """UCI HAR: windows of motion, each channel brought to about unit scale."""
     path = folder / "windows.npz"
     table = _read(path, "x", "y", "subject", "segment", "classes")
+    if table["x"].ndim != 3 or table["x"].shape[1] != 9:
+        raise LNTrustError(f"{path}: x has shape {table['x'].shape}; must be [N, 9, samples]")
+    for name in ("subject", "segment"):
+        if table[name].shape != table["x"].shape[:1]:
+            raise LNTrustError(f"{path}: {name} has shape {table[name].shape}; x has {len(table['x'])} rows")
     x = table["x"].astype(np.float32)
     _check_finite(path, x=x)
     classes = tuple(map(str, table["classes"]))

@@ -1,0 +1,414 @@
+"""LNTrust: Learned Neighbor Trust (Lanier, Ge, Kompella & Vorobeychik 2026).
+
+Stage 1 is everybody's. After it, and every F rounds, each node probes its closed neighbourhood on its own
+validation set V_i and fits a trust model on what it hears:
+
+    α_ij = softmax_j g_ψi(φ_ij),   min_ψi ℓ(Σ_{j∈N̄(i)} α_ij p_j(V_i), y_i)
+
+Each round of Stage 2 takes the supervised steps and then one step of trust-gated distillation on B examples
+of the node's unlabelled shard, towards p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x), filtered by confidence and weighted
+by ω_i(x), with strength λ_i^eff = λ·min(1, a_i^ens/(a_i^self + ε)). Deployed is Σ_{j∈N̄(i)} α_ij p_j(x), or the
+node's own model where the deployment gate says so.
+
+Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. Per directed edge and
+distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from lntrust.learners.population import PseudoLabels
+from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.network import Questions, Replies
+from lntrust.randomness import choose, fold, stream_key
+from lntrust.settings import Settings
+from lntrust.trust import distillation, ensemble, features, gate, model
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.neighbourhood import Neighbourhood
+from lntrust.trust.segments import segment_sum
+from lntrust.trust.weights import renormalised, top_k
+from lntrust.weighting import WEIGHTINGS, Weighting, make_weighting
+from lntrust.world import Ragged
+
+
+class LNTrustSettings(Settings):
+    """Published values are the defaults; those that differ by setting stand in the studies."""
+
+    weighting: Literal[tuple(WEIGHTINGS)] = Field(  # type: ignore[valid-type]
+        "trust", description="what makes α: " + "; ".join(f"{k}: {v.about}" for k, v in WEIGHTINGS.items())
+    )
+    strength: float = Field(0.5, ge=0, description="λ, the weight of distillation")
+    budget: int = Field(1000, ge=0, description="B, unlabelled examples per round; 0: no distillation")
+    warmup: int = Field(5, ge=0, description="rounds of Stage 2 before distillation begins")
+    targets: Literal["hard", "soft"] = Field("hard", description="learn the ensemble's argmax, or all of p̄")
+    soft_scale: float = Field(0.3, gt=0, le=1, description="α_KL, the scale of soft distillation")
+    kl_scale: Literal["sum", "per_class"] = Field(
+        "sum", description="sum: the paper's equation; per_class: divided by C, as the authors' code has it"
+    )
+    importance: Literal["mean_one", "paper", "off"] = Field(
+        "mean_one", description="ω: C·w scaled to mean 1 over the kept examples; C·w as printed; or 1"
+    )
+    confidence_floor: float = Field(0.2, ge=0, le=1, description="τ_abs; the filter keeps max p̄ > τ(C)")
+    confidence_margin: float = Field(0.1, ge=-1, le=1, description="τ_conf, the margin above 1/C")
+    training_gate: bool = Field(True, description="scale λ by a_ens/a_self where that is below 1")
+    deployment_gate: Literal["members", "ensemble", "loss", "off"] = Field(
+        "members",
+        description="when to answer alone. members: the members' mean accuracy is below one's own (as "
+        "published); ensemble: the ensemble's own accuracy is; loss: its validation loss is worse; off: never",
+    )
+    top_k: int | None = Field(None, ge=1, description="distil from the k most trusted neighbours; none: all")
+    unlabelled: bool = Field(True, description="false: use no pool, neither for features nor to distil")
+    sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
+
+
+class LNTrust(Method):
+    about = "learn whom to trust on validation labels; distil from them, and answer with them"
+    uses_validation = True
+    settings_class = LNTrustSettings
+    settings: LNTrustSettings
+
+    # -- the two-stage protocol -------------------------------------------------------------------
+
+    def start(self, site: Site) -> State:
+        return self._refresh(site, {}, t=0)
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        for batch in site.labelled.round(t - 1):
+            site.population.step(batch)
+        if t % site.world.study.training.refresh == 0:
+            state = self._refresh(site, state, t)
+        if t > self.settings.warmup and self._distils(site):
+            state = self._distil(site, state, t)
+        return state
+
+    def finish(self, site: Site, state: State) -> State:
+        last = site.world.study.training.stage2_rounds + 1
+        return self._refresh(site, state, last)
+
+    def deploy(self, site: Site, state: State) -> Deployment:
+        around = Neighbourhood.of(site.network.edges, site.population.n)
+        votes = state["closed votes"]
+        alone = ~state["answers together"]
+        use = around.mask & (votes if votes.ndim == 2 else votes.sum(-1)).gt(0)
+        use[alone] = False
+        use[alone, 0] = True
+        node, column = torch.nonzero(use, as_tuple=True)
+        weights = votes[node, column]
+        weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
+        return Deployment(torch.stack([node, around.member[node, column]], 1), weights)
+
+    # -- probes and trust -------------------------------------------------------------------------
+
+    def _refresh(self, site: Site, state: State, t: int) -> State:
+        """Probe the neighbours, fit the weighting, set weights and gates."""
+        evidence = self._probe(site, t)
+        weighting = make_weighting(self.settings.weighting, site.world.seed)
+        first = not any(name.startswith("memory/") for name in state) and "open" not in state
+        memory = {n.removeprefix("memory/"): v for n, v in state.items() if n.startswith("memory/")}
+        memory, out = self._learn(site, weighting, memory, evidence, first)
+        out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
+        out |= self._remembered(state, out, t)
+        out |= {name: tensor for name, tensor in state.items() if name.startswith("pseudo/")}
+        return (
+            out
+            | {f"evidence/{k}": v for k, v in vars(evidence).items() if k != "probabilities"}
+            | {"evidence/p_true": evidence.p_true}
+        )
+
+    def _learn(
+        self, site: Site, weighting: Weighting, memory: State, evidence: Evidence, first: bool
+    ) -> tuple[State, State]:
+        """All nodes at once, or one after another: the same functions either way."""
+        n = site.population.n
+        if site.population.backend == "batched":
+            return self._learn_part(weighting, memory, evidence, first, range(n))
+        parts = [
+            self._learn_part(
+                weighting,
+                {k: v[i : i + 1] for k, v in memory.items()},
+                evidence.at(i),
+                first,
+                range(i, i + 1),
+            )
+            for i in range(n)
+        ]
+        memories, outs = zip(*parts, strict=True)
+        return _joined(memories), _joined(outs)
+
+    def _learn_part(
+        self, weighting: Weighting, memory: State, evidence: Evidence, first: bool, nodes: range
+    ) -> tuple[State, State]:
+        if first:
+            memory = weighting.start(evidence, nodes)
+        memory = weighting.refresh(memory, evidence, first)
+        opened = weighting.weights(memory, evidence, evidence.open)
+        closed = weighting.weights(memory, evidence, evidence.mask)
+        closed_votes = weighting.votes(memory, evidence, evidence.mask)
+        accuracy = evidence.accuracy
+        a_self, a_ens = accuracy[:, 0], gate.ensemble_accuracy(opened, accuracy)
+        strength = torch.full_like(a_self, self.settings.strength)
+        if self.settings.training_gate:
+            strength = gate.training_gate(self.settings.strength, a_ens, a_self)
+        return memory, {
+            "open": opened,
+            "open votes": weighting.votes(memory, evidence, evidence.open),
+            "closed": closed,
+            "closed votes": closed_votes,
+            "lambda": strength,
+            "answers together": self._together(evidence, closed, closed_votes),
+        }
+
+    def _together(self, evidence: Evidence, closed: Tensor, votes: Tensor) -> Bool[Tensor, "n"]:
+        """The deployment gate. A node without validation examples trusts itself."""
+        per_class = votes if votes.ndim == 3 else votes[..., None].expand(-1, -1, evidence.w.shape[-1])
+        q = torch.einsum(
+            "tdc,tdc->tc",
+            evidence.probabilities,
+            torch.repeat_interleave(per_class, evidence.offsets.diff(), dim=0),
+        )
+        q = q / q.sum(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
+        own = evidence.probabilities[:, 0]
+
+        def scores(p: Float[Tensor, "T C"]) -> tuple[Tensor, Tensor]:
+            right = ensemble.validation_accuracy(p, evidence.labels, evidence.offsets)
+            one = torch.ones(len(evidence.w), 1, dtype=p.dtype, device=p.device)
+            true = p.gather(-1, evidence.labels[:, None])
+            return right, ensemble.validation_loss(true, one, evidence.offsets)
+
+        accuracy = evidence.accuracy
+        together = gate.deployment_gate(
+            self.settings.deployment_gate,
+            a_deploy=gate.ensemble_accuracy(closed, accuracy),
+            a_self=accuracy[:, 0],
+            ensemble=scores(q),
+            own=scores(own),
+        )
+        return together & (evidence.offsets.diff() > 0)
+
+    def _probe(self, site: Site, t: int) -> Evidence:
+        """Ask everybody about V_i, and about a sample of the shard for ŵ_j."""
+        population, network, world = site.population, site.network, site.world
+        around = Neighbourhood.of(network.edges, population.n)
+        questions = Questions.ragged(world.partition.validation, "validation", population.device)
+        replies = network.ask(questions, "probe")
+        owner = torch.from_numpy(world.partition.validation.owner).to(population.device)
+        shape = (len(questions.ids), around.mask.shape[1], population.classes)
+        probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
+        probabilities[:, 0] = population.predict(owner, questions.ids)  # a node needs no network for itself
+        column = _columns(around, len(network.edges))
+        of_reply = torch.repeat_interleave(column[replies.edge], replies.offsets.diff())
+        probabilities[replies.question, of_reply] = replies.probabilities
+        mask = around.mask & _heard(around, replies)
+        w_hat = None
+        if self._has_pool(site):
+            w_hat, sampled = self._class_distributions(site, around, t)
+            mask = mask & sampled
+        labels = population.labels[questions.ids]
+        w = torch.from_numpy(world.class_distribution).to(population.device, population.dtype)
+        degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
+        rho = features.probe_response(probabilities, labels, questions.offsets)
+        phi = features.relational_features(rho, w_hat, w, degrees[around.member], population.n, mask)
+        return Evidence(mask, probabilities * mask[owner][..., None], labels, questions.offsets, rho, phi, w)
+
+    def _class_distributions(
+        self, site: Site, around: Neighbourhood, t: int
+    ) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
+        """ŵ_j as each neighbour shows it on a sample of the asker's shard."""
+        population = site.population
+        ids = self._draw(site, "sample", t, self.settings.sample)
+        replies = site.network.ask(Questions.of(ids, "shard"), "probe")
+        out = torch.zeros(
+            *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
+        )
+        node = torch.arange(population.n, device=population.device).repeat_interleave(ids.shape[1])
+        own = population.predict(node, ids.flatten()).view(*ids.shape, -1)
+        out[:, 0] = features.class_distribution(own[:, None])[:, 0]
+        asker, column = site.network.edges[replies.edge, 0], _columns(around, len(site.network.edges))
+        out[asker, column[replies.edge]] = features.class_distribution(replies.regular())
+        return out, _heard(around, replies)
+
+    # -- distillation -----------------------------------------------------------------------------
+
+    def _distil(self, site: Site, state: State, t: int) -> State:
+        """One gated step towards the neighbours' trust-weighted predictions."""
+        population, s = site.population, self.settings
+        around = Neighbourhood.of(site.network.edges, population.n)
+        ids = self._draw(site, "distil", t, s.budget)
+        asked = around.open if s.top_k is None else top_k(state["open"], s.top_k)
+        edges = around.edge[asked].sort().values
+        replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
+        p_bar, answered = self._targets(around, state, replies, asked, ids.shape)
+        tau = distillation.threshold(population.classes, s.confidence_floor, s.confidence_margin)
+        kept = distillation.confident(p_bar, tau) & answered[:, None]
+        predicted = p_bar.argmax(-1)
+        w = torch.from_numpy(site.world.class_distribution).to(population.device, population.dtype)
+        omega = distillation.importance_weights(s.importance, w, predicted, kept)
+        scale = state["lambda"] / kept.sum(-1).clamp(min=1)
+        active = kept.any(-1)
+        if s.targets == "hard":
+            population.descend(
+                "distil", ids, distillation.hard_loss, (predicted, omega, scale), active=active
+            )
+        else:
+            factor = s.soft_scale / (population.classes if s.kl_scale == "per_class" else 1)
+            population.descend(
+                "distil", ids, distillation.soft_loss, (p_bar, omega, scale * factor), active=active
+            )
+        return state | self._for_estimators(site, ids, p_bar, omega, state["lambda"], kept)
+
+    def _targets(
+        self,
+        around: Neighbourhood,
+        state: State,
+        replies: Replies,
+        asked: Bool[Tensor, "n D"],
+        shape: torch.Size,
+    ) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
+        """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
+        n, B = shape
+        votes = state["open votes"]
+        present = asked & _heard(around, replies)
+        votes = renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
+        node, column = torch.nonzero(asked, as_tuple=True)  # the order of the edges, since both are sorted
+        vote = votes[node, column]
+        said = replies.regular() * vote.view(len(vote), 1, -1)
+        offsets = torch.zeros(n + 1, dtype=torch.int64, device=votes.device)
+        offsets[1:] = torch.bincount(node, minlength=n).cumsum(0)
+        p_bar = segment_sum(said.flatten(1), offsets).view(n, B, -1)
+        total = p_bar.sum(-1, keepdim=True)
+        answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
+        return torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0), answered
+
+    def _for_estimators(
+        self, site: Site, ids: Tensor, p_bar: Tensor, omega: Tensor, strength: Tensor, kept: Tensor
+    ) -> State:
+        """What learners that refit will learn from: kept until the next refresh."""
+        if len(site.population.torch_stacks) == len(site.population.stacks):
+            return {}
+        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(p_bar.device, p_bar.dtype)
+        # A label weighs 1; all pseudo-labels together weigh λ times as much as all labels.
+        weight = omega * (strength * size / kept.sum(-1).clamp(min=1))[:, None]
+        if self.settings.targets == "hard":
+            p_bar = torch.nn.functional.one_hot(p_bar.argmax(-1), p_bar.shape[-1]).to(p_bar.dtype)
+        else:
+            weight = weight * self.settings.soft_scale
+        return {"pseudo/ids": ids, "pseudo/targets": p_bar, "pseudo/weight": weight}
+
+    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
+        if "pseudo/ids" not in state:
+            return None
+        use = state["pseudo/weight"] > 0
+        lists = [ids[row].cpu().numpy() for ids, row in zip(state["pseudo/ids"], use, strict=True)]
+        return PseudoLabels(Ragged.of(lists), state["pseudo/targets"][use], state["pseudo/weight"][use])
+
+    # -- small things -----------------------------------------------------------------------------
+
+    def _has_pool(self, site: Site) -> bool:
+        return self.settings.unlabelled and int(site.world.partition.shard.lengths.min()) > 0
+
+    def _distils(self, site: Site) -> bool:
+        return self._has_pool(site) and self.settings.budget > 0 and len(site.network.edges) > 0
+
+    def _draw(self, site: Site, purpose: str, t: int, count: int) -> Int[Tensor, "n count"]:
+        """Examples of each node's shard, without replacement, from the stream of queries."""
+        shard = site.world.partition.shard
+        size = int(shard.lengths.min())
+        device = site.population.device
+        ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
+        node = torch.arange(len(shard), device=device)
+        key = fold(fold(fold(stream_key(site.world.seed, "queries", device), node), purpose == "distil"), t)
+        return ids.gather(1, choose(key, size, min(count, size)))
+
+    def _remembered(self, old: State, new: State, t: int) -> State:
+        """Trust and gate over time, a row per refresh."""
+        rows = {
+            "log/round": torch.tensor([t]),
+            "log/closed": new["closed"][None].cpu(),
+            "log/lambda": new["lambda"][None].cpu(),
+            "log/together": new["answers together"][None].cpu(),
+        }
+        return {k: torch.cat([old[k].cpu(), row]) if k in old else row for k, row in rows.items()}
+
+    # -- what it has to say -----------------------------------------------------------------------
+
+    def report(self, site: Site, state: State) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "weighting": self.settings.weighting,
+            "mean_self_trust": float(state["closed"][:, 0].mean()),
+            "answers_together": float(state["answers together"].float().mean()),
+            "mean_lambda": float(state["lambda"].mean()),
+            "faulty_replies": int(site.network.faulty.sum()),
+        }
+        if self.settings.weighting == "trust":
+            importance = self._importance(site, state)
+            mean, spread = importance.mean((0, 1)), importance.mean(1).std(0, unbiased=False)
+            out["importance"] = dict(zip(features.FEATURES, mean.tolist(), strict=True))
+            out["importance_std"] = dict(zip(features.FEATURES, spread.tolist(), strict=True))
+        return out
+
+    def _importance(self, site: Site, state: State, repetitions: int = 10) -> Float[Tensor, "R n 6"]:
+        mask = state["evidence/mask"]
+        n, D = mask.shape
+        root = stream_key(site.world.seed, "importance", mask.device)
+        node = torch.arange(n, device=mask.device)
+        orders = []
+        for r in range(repetitions):
+            words = fold(fold(fold(root, r), node)[:, None], torch.arange(D, device=mask.device))
+            # Members change places among themselves; padding stays behind them.
+            places = words.masked_fill(~mask, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+            target = (~mask).long().argsort(dim=1, stable=True)
+            orders.append(torch.empty_like(places).scatter_(1, target, places))
+        psi = {k.removeprefix("memory/"): v for k, v in state.items() if k.startswith("memory/")}
+        return model.permutation_importance(
+            psi, state["evidence/phi"], mask, state["evidence/p_true"], state["evidence/offsets"],
+            torch.stack(orders),
+        )  # fmt: skip
+
+    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
+        """trust.parquet: a row per refresh, node and member."""
+        around = Neighbourhood.of(site.network.edges, site.population.n)
+        mask = around.mask.cpu()
+        refresh = len(state["log/round"])
+        node, column = torch.nonzero(mask, as_tuple=True)
+        member = around.member.cpu()[node, column]
+        rounds = state["log/round"].repeat_interleave(len(node))
+        closed = state["log/closed"].cpu()[:, node, column].flatten()
+        strength = state["log/lambda"].cpu()[:, node].flatten()
+        together = state["log/together"].cpu()[:, node].flatten()
+        columns: dict[str, Any] = {
+            "round": rounds, "node": node.repeat(refresh), "member": member.repeat(refresh),
+            "trust": closed, "lambda": strength, "answers_together": together,
+        }  # fmt: skip
+        phi = state["evidence/phi"].cpu()[node, column]
+        last = {"node": node, "member": member} | {
+            name.replace(" ", "_"): phi[:, f] for f, name in enumerate(features.FEATURES)
+        }
+        tables = {"trust": columns, "features": last}
+        return {k: {c: np.asarray(v) for c, v in table.items()} for k, table in tables.items()}
+
+
+def _columns(around: Neighbourhood, edges: int) -> Int[Tensor, "E"]:
+    """The column of each edge's answerer in its asker's row."""
+    out = torch.zeros(edges, dtype=torch.int64, device=around.edge.device)
+    node, column = torch.nonzero(around.edge >= 0, as_tuple=True)
+    out[around.edge[node, column]] = column
+    return out
+
+
+def _heard(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:
+    """Members whose reply was sound; the node itself always."""
+    count = int(around.edge.max()) + 1 if around.edge.numel() else 0
+    sound = torch.zeros(max(count, 1), dtype=torch.bool, device=around.edge.device)
+    sound[replies.edge] = replies.sound
+    out = sound[around.edge.clamp(min=0)] & (around.edge >= 0)
+    out[:, 0] = True
+    return out
+
+
+def _joined(parts: tuple[State, ...]) -> State:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,55 @@
+"""Sums over rows that belong to one node, in a fixed order, forward and backward."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def segment_sum(values: Float[Tensor, "T *s"], offsets: Int[Tensor, "n+1"]) -> Float[Tensor, "n *s"]:
+    """Row i is the sum of values[offsets[i]:offsets[i+1]]. Deterministic; the gradient is `spread`."""
+    out: Tensor = _SegmentSum.apply(values, offsets)  # type: ignore[no-untyped-call]
+    return out
+
+
+def spread(values: Float[Tensor, "n *s"], offsets: Int[Tensor, "n+1"]) -> Float[Tensor, "T *s"]:
+    """Each node's row, once for each of its T_i rows. The gradient is `segment_sum`."""
+    out: Tensor = _Spread.apply(values, offsets)  # type: ignore[no-untyped-call]
+    return out
+
+
+def segment_mean(values: Float[Tensor, "T *s"], offsets: Int[Tensor, "n+1"]) -> Float[Tensor, "n *s"]:
+    """Mean over each node's rows; 0 where it has none."""
+    count = (offsets[1:] - offsets[:-1]).clamp(min=1).to(values.dtype)
+    return segment_sum(values, offsets) / count.view(-1, *[1] * (values.ndim - 1))
+
+
+def _sum(values: Tensor, offsets: Tensor) -> Tensor:
+    return torch.segment_reduce(values.contiguous(), "sum", offsets=offsets, axis=0, unsafe=True, initial=0)
+
+
+def _repeat(values: Tensor, offsets: Tensor) -> Tensor:
+    return torch.repeat_interleave(values, offsets[1:] - offsets[:-1], dim=0)
+
+
+class _SegmentSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(offsets)
+        return _sum(values, offsets)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return _repeat(g, ctx.saved_tensors[0]), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(offsets)
+        return _repeat(values, offsets)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return _sum(g, ctx.saved_tensors[0]), None

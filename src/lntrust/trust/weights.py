@@ -1,0 +1,32 @@
+"""Trust weights α: a softmax over scores, and what is left of them when members fall away."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def trust_weights(scores: Float[Tensor, "n D"], options: Bool[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    """α_ij = exp g(φ_ij) / Σ_{k∈A_i} exp g(φ_ik), over the options A_i; 0 elsewhere.
+
+    A_i = N(i) for distillation and N̄(i) for deployment. A row without options is all 0.
+    """
+    masked = scores.masked_fill(~options, -torch.inf)
+    # A row of −∞ only has no maximum to subtract; 0 keeps it free of NaN.
+    top = masked.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    expo = (masked - top.detach()).exp()
+    return expo / expo.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
+
+
+def renormalised(alpha: Float[Tensor, "n D"], present: Bool[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    """The weights of those who answered, scaled to sum to 1; 0 where nobody of weight did."""
+    left = alpha * present
+    total = left.sum(-1, keepdim=True)
+    return torch.where(total > 0, left / total.clamp(min=torch.finfo(alpha.dtype).tiny), 0.0)
+
+
+def top_k(alpha: Float[Tensor, "n D"], k: int) -> Bool[Tensor, "n D"]:
+    """The k members of greatest weight (ties: the earlier), among those with any."""
+    order = alpha.argsort(dim=-1, descending=True, stable=True)
+    rank = torch.empty_like(order)
+    rank.scatter_(-1, order, torch.arange(alpha.shape[-1], device=alpha.device).expand_as(order).contiguous())
+    return (rank < k) & (alpha > 0)

@@ -1,0 +1,24 @@
+"""Weightings by name."""
+
+from lntrust.weighting.base import Weighting
+from lntrust.weighting.baselines import BestSingle, FedFomo, Uniform
+from lntrust.weighting.linucb import LinUCB
+from lntrust.weighting.mlp import TrustNetwork
+from lntrust.weighting.multiplicative import Hedge, WeightedMajority
+from lntrust.weighting.simplex import SimplexERM
+
+WEIGHTINGS: dict[str, type[Weighting]] = {
+    "trust": TrustNetwork,
+    "simplex_erm": SimplexERM,
+    "hedge": Hedge,
+    "weighted_majority": WeightedMajority,
+    "linucb": LinUCB,
+    "uniform": Uniform,
+    "best_single": BestSingle,
+    "fedfomo": FedFomo,
+}
+
+
+def make_weighting(name: str, seed: int) -> Weighting:
+    """The weighting of this name; its draws come from the run's seed."""
+    return WEIGHTINGS[name](seed)

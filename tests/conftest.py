@@ -1,0 +1,101 @@
+"""What many tests share: a study that runs in a moment, and the command line without a process."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # of child processes: two test workers share two cores
+os.environ["COLUMNS"] = "80"  # of tables
+
+import pytest
+import torch
+
+from lntrust import Study, cli, load_study
+from lntrust.learners.views import Views
+from lntrust.world import load_dataset
+
+torch.set_num_threads(1)
+
+TINY = """
+inherits = "digits"
+
+[graph]
+nodes = 5
+
+[partition]
+labelled = 250
+
+[training]
+stage1_rounds = 2
+stage2_rounds = 3
+refresh = 2
+
+[evaluation]
+every = 2
+checkpoint_every = 1
+
+[[population.learners]]
+name = "linear"
+kind = "linear"
+view = "pixels"
+
+[[population.learners]]
+name = "forest"
+kind = "forest"
+view = "pixels"
+options = { trees = 5 }
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+MakeStudy = Callable[..., Study]
+
+
+@pytest.fixture
+def tiny_file(tmp_path: Path) -> Path:
+    """Five nodes, linear heads and forests in turn, two rounds and three."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY, "utf-8")
+    return path
+
+
+@pytest.fixture
+def tiny(tiny_file: Path) -> MakeStudy:
+    """The same as a study, with overrides."""
+    return lambda *overrides: load_study(tiny_file, overrides)
+
+
+@pytest.fixture(scope="session")
+def views() -> Views:
+    return Views(load_dataset("digits"), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="session")
+def views64() -> Views:
+    return Views(load_dataset("digits"), torch.device("cpu"), torch.float64)
+
+
+@pytest.fixture
+def lntrust(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command `lntrust …` in this process: its exit code and what it printed."""
+
+    def call(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["lntrust", *map(str, arguments)])
+        monkeypatch.setattr(cli._Debug, "wanted", False)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        printed = capsys.readouterr()
+        code = exit_.value.code
+        return Outcome(code if isinstance(code, int) else 0, printed.out, printed.err)
+
+    return call

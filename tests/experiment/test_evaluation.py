@@ -1,0 +1,95 @@
+"""What nodes answer together, from who answers with which weights."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lntrust.experiment import evaluation
+from lntrust.methods import Deployment
+
+# Three nodes' probabilities for two examples and three classes.
+OWN = torch.tensor(
+    [
+        [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]],
+        [[0.1, 0.8, 0.1], [0.4, 0.3, 0.3]],
+        [[0.2, 0.2, 0.6], [0.1, 0.2, 0.7]],
+    ]
+)
+
+
+def classes(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more: Any) -> dict[str, Any]:
+    """Predicted classes under a deployment; neighbours are heard as they speak."""
+    population: Any = SimpleNamespace(n=len(own), classes=own.shape[-1], predict_all=lambda ids: own[:, ids])
+    network: Any = SimpleNamespace(heard=lambda said: said)
+    rows = torch.tensor(members, dtype=torch.int64).reshape(-1, 2)
+    got = evaluation.answers(population, network, Deployment(rows, weights, **more), torch.tensor([0, 1]))
+    return {name: p.tolist() for name, p in got.items()}
+
+
+ALONE = [[0, 0], [1, 1], [2, 2]]
+
+
+def test_alone() -> None:
+    got = classes(ALONE, torch.ones(3))
+    assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
+
+
+def test_a_weighted_mean_of_members() -> None:
+    """Node 0: 0.4·own + 0.6·node 2; node 1 and 2 alone."""
+    members = [[0, 0], [0, 2], [1, 1], [2, 2]]
+    got = classes(members, torch.tensor([0.4, 0.6, 1.0, 1.0]))
+    by_hand = (0.4 * OWN[0] + 0.6 * OWN[2]).argmax(-1).tolist()
+    assert got["deployed"] == [by_hand, [1, 0], [2, 2]]
+    assert by_hand != [0, 1]
+    assert got["self"] == [[0, 1], [1, 0], [2, 2]]
+
+
+def test_weights_by_class() -> None:
+    members = [[0, 0], [0, 1], [1, 1], [2, 2]]
+    weights = torch.tensor([[0.9, 0.1, 0.1], [0.1, 0.9, 0.9], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    by_hand = (weights[0] * OWN[0] + weights[1] * OWN[1]).argmax(-1).tolist()
+    assert classes(members, weights)["deployed"][0] == by_hand
+
+
+def test_weights_by_class_count_for_a_node_alone_too() -> None:
+    weights = torch.tensor([[0.1, 1.0, 1.0]] * 3)
+    assert classes(ALONE, weights)["deployed"] == (weights[0] * OWN).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("members", [[], [[1, 1]], [[1, 0], [1, 2]]])
+def test_a_node_without_a_row_answers_by_itself(members: list[list[int]]) -> None:
+    got = classes(members, torch.full((len(members),), 0.5))
+    assert got["deployed"][0] == got["self"][0]
+    assert got["deployed"][2] == got["self"][2]
+
+
+def test_a_prior_multiplies() -> None:
+    prior = torch.tensor([[0.0, 0.0, 1.0]] * 3)
+    assert classes(ALONE, torch.ones(3), prior=prior)["deployed"] == [[2, 2]] * 3
+
+
+def test_another_model_may_answer() -> None:
+    got = classes(ALONE, torch.ones(3), answer=lambda ids: OWN[[2, 2, 2]][:, ids])
+    assert got["deployed"] == [[2, 2]] * 3
+
+
+def test_variants() -> None:
+    variant = Deployment(torch.tensor([[0, 1], [1, 0], [2, 2]]), torch.ones(3))
+    got = classes(ALONE, torch.ones(3), variants={"swapped": variant})
+    assert got["deployed"] == got["self"]
+    assert got["variant/swapped"] == [[1, 0], [0, 1], [2, 2]]
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(10, torch.uint8), (256, torch.uint8), (300, torch.int16)])
+def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
+    own = torch.zeros(1, 2, count)
+    own[:, :, -1] = 1.0
+    population: Any = SimpleNamespace(n=1, classes=count, predict_all=lambda ids: own[:, ids])
+    network: Any = SimpleNamespace(heard=lambda said: said)
+    alone = Deployment(torch.tensor([[0, 0]]), torch.ones(1))
+    got = evaluation.answers(population, network, alone, torch.tensor([0, 1]))["deployed"]
+    assert got.dtype == dtype
+    assert got.tolist() == [[count - 1] * 2]

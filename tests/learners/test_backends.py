@@ -1,0 +1,128 @@
+"""All nodes in one tensor, or one node at a time: the same numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from toy import CLASSES, everything, labelled, learner, population, train
+
+from lntrust.learners import Population
+from lntrust.learners.stack import Stack
+
+TORCH_KINDS = ["linear", "mlp", "cnn1d", "cnn2d", "own_models:residual"]
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}
+PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+SCHEDULES = pytest.mark.parametrize("schedule", ["every_node", "random_node"])
+
+
+def both(kinds: Sequence[str], **options: Any) -> tuple[Population, Population]:
+    learners = [learner(kind) for kind in kinds]
+    stacked = population(*learners, backend="batched", **options)
+    looped = population(*learners, backend="loop", **options)
+    assert not any(stack.looped for stack in stacked.torch_stacks)
+    assert all(stack.looped for stack in looped.torch_stacks)
+    return stacked, looped
+
+
+def assert_equal(a: Population, b: Population, tolerance: float) -> None:
+    ours, theirs = a.state(), b.state()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=tolerance, msg=name)
+    p, q = a.predict_all(everything()), b.predict_all(everything())
+    torch.testing.assert_close(p, q, rtol=0, atol=tolerance)
+
+
+def moved(nodes: Population, fresh: Population) -> bool:
+    """Whether every node's parameters have left their initial values."""
+    pairs = zip(nodes.torch_stacks, fresh.torch_stacks, strict=True)
+    return all(
+        bool(((now.params[name] - then.params[name]).abs().flatten(1).amax(1) > 1e-3).all())
+        for now, then in pairs
+        for name in now.params
+    )
+
+
+@PRECISIONS
+@SCHEDULES
+@pytest.mark.parametrize("kind", TORCH_KINDS)
+def test_backends_agree_after_five_rounds_with_dropout(kind: str, schedule: str, dtype: torch.dtype) -> None:
+    stacked, looped = both([kind], schedule=schedule, dtype=dtype)
+    train(stacked)
+    train(looped)
+    assert moved(stacked, population(learner(kind), dtype=dtype))
+    assert_equal(stacked, looped, TOLERANCE[dtype])
+
+
+@PRECISIONS
+@SCHEDULES
+def test_backends_agree_on_a_mixed_population(schedule: str, dtype: torch.dtype) -> None:
+    kinds = [*TORCH_KINDS, "forest"]
+    stacked, looped = both(kinds, n=14, schedule=schedule, dtype=dtype)
+    assert_equal(train(stacked), train(looped), TOLERANCE[dtype])
+
+
+def soft_loss(logits: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
+    """A distillation loss with a target per example and a weight per node."""
+    return weight * -(targets * logits.log_softmax(-1)).sum(-1).mean(-1)
+
+
+@pytest.mark.parametrize("kind", TORCH_KINDS)
+def test_backends_agree_on_other_steps_and_on_losses(kind: str) -> None:
+    stacked, looped = both([kind])
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        ids = torch.randint(0, 120, (5, 9), generator=generator)
+        targets = torch.rand(5, 9, CLASSES, generator=generator, dtype=torch.float64).softmax(-1)
+        weight = torch.rand(5, generator=generator, dtype=torch.float64)
+        active = torch.rand(5, generator=generator) < 0.6
+        losses = [
+            nodes.descend("distil", ids, soft_loss, (targets, weight), active=active)
+            for nodes in (stacked, looped)
+        ]
+        assert torch.equal(losses[0].isnan(), ~active)
+        torch.testing.assert_close(*losses, rtol=0, atol=1e-8, equal_nan=True)
+    assert_equal(stacked, looped, 1e-8)
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_who_is_not_active_does_not_move(backend: Any) -> None:
+    nodes = train(population("mlp", backend=backend), rounds=1)  # momentum is under way
+    before = {name: t.clone() for name, t in nodes.state().items()}
+    batch = next(labelled(nodes).round(1))
+    active = torch.tensor([True, False, True, False, False])
+    nodes.descend("supervised", batch.examples, hard_loss, (batch.labels,), l2=0.1, active=active)
+    for name, now in nodes.state().items():
+        changed = (now != before[name]).flatten(1).any(1) if now.ndim > 1 else now != before[name]
+        assert torch.equal(changed, active), name
+
+
+def hard_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return -logits.log_softmax(-1).gather(-1, labels[..., None]).mean((1, 2))
+
+
+def test_a_node_learns_the_same_whoever_else_exists() -> None:
+    """Node 0 of 2 and node 0 of 6 with the same data end at the same parameters."""
+    few = train(population("mlp", n=2))
+    many = train(population("mlp", n=6))
+    for one, other in zip(few.torch_stacks, many.torch_stacks, strict=True):
+        for name in one.params:
+            torch.testing.assert_close(one.params[name], other.params[name][:2], rtol=0, atol=1e-10)
+
+
+def test_the_loop_goes_node_by_node() -> None:
+    """The readable backend must not call the stacked code."""
+    nodes = population("linear", "mlp", backend="loop")
+
+    def forbidden(*_: Any) -> Tensor:
+        raise AssertionError("the loop backend ran stacked code")
+
+    for stack in nodes.torch_stacks:
+        assert isinstance(stack, Stack)
+        stack._stacked = forbidden  # type: ignore[method-assign]
+        stack._predict_in_blocks = forbidden  # type: ignore[method-assign]
+    train(nodes, rounds=1)
+    nodes.predict_all(everything())
+    nodes.predict(torch.tensor([0, 1, 4]), torch.tensor([3, 5, 7]))

@@ -1,0 +1,219 @@
+"""Scikit-learn classifiers as nodes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.torch import load_file, save_file
+from toy import CLASSES, DATASET, LABELS, everything, learner, lists, population
+
+from lntrust.errors import LNTrustError
+from lntrust.learners import Population
+from lntrust.learners.estimators import Estimators, weighted_rows
+from lntrust.learners.population import PseudoLabels
+from lntrust.randomness import small_seed
+from lntrust.world import Ragged
+
+
+def only(nodes: Population) -> Estimators:
+    (stack,) = nodes.stacks
+    assert isinstance(stack, Estimators)
+    return stack
+
+
+def of_classes(*classes: int, count: int = 20) -> np.ndarray:
+    return np.flatnonzero(np.isin(DATASET.labels, classes))[:count]
+
+
+def pseudo_labels(n: int, examples: np.ndarray, of_class: int, weight: float = 1.0) -> PseudoLabels:
+    """The same examples for every node, all said to be of one class."""
+    targets = torch.eye(CLASSES)[of_class].repeat(n * len(examples), 1)
+    return PseudoLabels(Ragged.of([examples] * n), targets, torch.full((len(targets),), weight))
+
+
+# -- soft targets -------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(0, 20), st.integers(1, 6)), elements=st.floats(0, 1)),
+    st.data(),
+)
+def test_soft_targets_become_rows_that_keep_their_mass(targets: np.ndarray, data: st.DataObject) -> None:
+    weight = data.draw(hnp.arrays(np.float64, len(targets), elements=st.floats(0, 10)))
+    examples = np.arange(len(targets))[::-1] + 100
+    ids, labels, weights = weighted_rows(examples, targets, weight)
+    assert len(ids) == len(labels) == len(weights) == (targets > 0).sum()
+    back = np.zeros_like(targets)
+    np.add.at(back, (99 + len(targets) - ids, labels), weights)
+    np.testing.assert_allclose(back, weight[:, None] * targets)
+    assert np.isclose(weights.sum(), weight @ targets.sum(1))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=10))
+def test_hard_targets_become_one_row_each(classes: list[int]) -> None:
+    weight = np.arange(len(classes)) * 0.3
+    rows = weighted_rows(np.arange(len(classes)), np.eye(5)[classes].reshape(-1, 5), weight)
+    assert [column.tolist() for column in rows] == [list(range(len(classes))), classes, weight.tolist()]
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def test_before_any_fit_it_knows_nothing() -> None:
+    answers = population("forest", n=2).predict_all(everything())
+    assert torch.equal(answers, torch.full_like(answers, 1 / CLASSES))
+
+
+def test_classes_it_never_saw_get_nothing_and_the_others_their_own_columns() -> None:
+    nodes = population("forest", n=3)
+    seen = [(1, 3), (0, 2), (2,)]
+    nodes.refit(Ragged.of([of_classes(*classes) for classes in seen]))
+    answers = nodes.predict_all(everything())
+    torch.testing.assert_close(answers.sum(-1), torch.ones(3, len(everything()), dtype=torch.float64))
+    for i, classes in enumerate(seen):
+        unseen = [c for c in range(CLASSES) if c not in classes]
+        assert (answers[i][:, unseen] == 0).all()
+        ids = of_classes(*classes)
+        assert (answers[i, ids].argmax(-1) == LABELS[ids]).double().mean() > 0.8
+
+
+def test_pairs_equal_the_wide_answers() -> None:
+    nodes = population("forest", n=3)
+    nodes.refit(lists(3))
+    node, example = torch.tensor([2, 0, 2, 2]), torch.tensor([5, 5, 1, 5])
+    assert torch.equal(nodes.predict(node, example), nodes.predict_all(everything())[node, example])
+
+
+def test_image_views_are_flattened() -> None:
+    nodes = population(learner("forest", view="image"), n=2)
+    nodes.refit(lists(2))
+    assert nodes.predict_all(everything()).shape == (2, len(everything()), CLASSES)
+
+
+# -- fitting ------------------------------------------------------------------------------------------
+
+
+def test_a_refit_on_the_same_data_does_nothing() -> None:
+    nodes = population("forest", n=2)
+    nodes.refit(lists(2))
+    models = list(only(nodes)._models)
+    nodes.refit(lists(2))
+    assert all(a is b for a, b in zip(models, only(nodes)._models, strict=True))
+    changed = Ragged.of([lists(2)[0], lists(2)[1][:-1]])
+    nodes.refit(changed)
+    assert [a is b for a, b in zip(models, only(nodes)._models, strict=True)] == [True, False]
+
+
+def test_pseudo_labels_are_learned_with_their_weight() -> None:
+    """Examples of class 0 that neighbours call class 3; the labels speak against it."""
+    nodes, far = population("own_models:bayes", n=2), of_classes(0, count=10)
+    own = Ragged.of([of_classes(0, 3)] * 2)
+    nodes.refit(own)
+    before = nodes.predict_all(torch.from_numpy(far))[..., 3].mean(1)
+    nodes.refit(own, pseudo_labels(2, far, 3, weight=0.1))
+    slightly = nodes.predict_all(torch.from_numpy(far))[..., 3].mean(1)
+    nodes.refit(own, pseudo_labels(2, far, 3, weight=10.0))
+    strongly = nodes.predict_all(torch.from_numpy(far))[..., 3].mean(1)
+    assert (before < slightly).all()
+    assert (slightly < strongly).all()
+    nodes.refit(own)  # and they are forgotten when they are no longer given
+    torch.testing.assert_close(nodes.predict_all(torch.from_numpy(far))[..., 3].mean(1), before)
+
+
+def test_a_soft_target_is_a_row_for_each_class() -> None:
+    """¼ class 1, ¾ class 2, at weight w: the same fit as hard rows of weights w/4 and 3w/4."""
+    nodes = population("own_models:bayes", n=1)
+    own, more = of_classes(0), of_classes(1, 2)
+    soft = torch.zeros(len(more), CLASSES)
+    soft[:, 1], soft[:, 2] = 0.25, 0.75
+    weight = torch.linspace(0.5, 1.5, len(more), dtype=torch.float64)
+    nodes.refit(Ragged.of([own]), PseudoLabels(Ragged.of([more]), soft, weight))
+    twin = population("own_models:bayes", n=1)
+    only(twin).fit(
+        0,
+        np.concatenate([own, more, more]),
+        np.concatenate([DATASET.labels[own], np.full(len(more), 1), np.full(len(more), 2)]),
+        np.concatenate([np.ones(len(own)), 0.25 * weight.numpy(), 0.75 * weight.numpy()]),
+    )
+    torch.testing.assert_close(nodes.predict_all(everything()), twin.predict_all(everything()))
+
+
+def test_every_node_gets_its_own_pseudo_labels() -> None:
+    nodes = population("own_models:bayes", n=2)
+    own, more = of_classes(0), [of_classes(1), of_classes(2, count=7)]
+    targets = torch.eye(CLASSES)[torch.from_numpy(DATASET.labels[np.concatenate(more)])]
+    nodes.refit(Ragged.of([own] * 2), PseudoLabels(Ragged.of(more), targets, torch.linspace(1, 2, 27)))
+    models: list[Any] = only(nodes)._models
+    counts = np.linspace(1, 2, 27)
+    assert [model.classes_.tolist() for model in models] == [[0, 1], [0, 2]]
+    np.testing.assert_allclose(models[0].class_count_, [20, counts[:20].sum()], rtol=1e-6)
+    np.testing.assert_allclose(models[1].class_count_, [20, counts[20:].sum()], rtol=1e-6)
+
+
+def test_random_states_come_from_seed_and_node() -> None:
+    nodes = population("forest", n=4, kinds=[0, 0, 0, 0], seed=5)
+    same = Ragged.of([of_classes(0, 1, 2)] * 4)
+    nodes.refit(same)
+    models: list[Any] = only(nodes)._models
+    assert [model.random_state for model in models] == [small_seed(5, "estimators", i) for i in range(4)]
+    answers = nodes.predict_all(everything())
+    assert len(torch.unique(answers.flatten(1), dim=0)) == 4
+    among_others = population("linear", "forest", kinds=[0, 0, 0, 1], seed=5)
+    among_others.refit(same)
+    assert torch.equal(among_others.predict_all(everything())[3], answers[3])
+
+
+def test_a_random_state_inside_a_composite_is_set_too() -> None:
+    from sklearn.ensemble import BaggingClassifier
+    from sklearn.tree import DecisionTreeClassifier
+
+    composite = BaggingClassifier(DecisionTreeClassifier(max_features=1), n_estimators=3)
+    nodes = population("forest", n=1)
+    stack = only(nodes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lntrust.learners.estimators.build", lambda *_: composite)
+        nodes.refit(lists(1))
+    expected = small_seed(0, "estimators", 0)
+    assert stack._models[0].get_params()["estimator__random_state"] == expected
+
+
+@pytest.mark.parametrize("kind", ["own_models:neighbours", "own_models:pipeline"])
+def test_an_estimator_without_weights_is_refused(kind: str) -> None:
+    nodes = population(learner(kind, name="mine"), n=1)
+    with pytest.raises(LNTrustError, match=r"learner mine: \w+\.fit with sample_weight, which pseudo-labels"):
+        nodes.refit(lists(1))
+
+
+def test_a_failing_fit_names_the_node() -> None:
+    nodes = population(learner("own_models:logistic", name="mine"), n=2)
+    with pytest.raises(LNTrustError, match=r"LogisticRegression\.fit .* fails on the 9 examples of node 1"):
+        nodes.refit(Ragged.of([of_classes(0, 1), of_classes(2, count=9)]))
+
+
+# -- keeping ------------------------------------------------------------------------------------------
+
+
+def test_a_saved_estimator_is_its_training_set(tmp_path: Path) -> None:
+    nodes = population("forest", n=3)
+    nodes.refit(lists(3), pseudo_labels(3, of_classes(1, count=5), 2, weight=0.4))
+    path = tmp_path / "state.safetensors"
+    save_file({name: t.contiguous() for name, t in nodes.state().items()}, path)
+    assert b"sklearn" not in path.read_bytes()
+    loaded = population("forest", n=3)
+    loaded.load(load_file(path))
+    assert torch.equal(loaded.predict_all(everything()), nodes.predict_all(everything()))
+    assert loaded.state().keys() == nodes.state().keys()
+
+
+def test_an_unfitted_estimator_is_saved_as_nothing() -> None:
+    nodes = population("forest", n=2)
+    assert nodes.state() == {}
+    nodes.load({})
+    assert torch.equal(nodes.predict_all(everything()), population("forest", n=2).predict_all(everything()))

@@ -1,0 +1,209 @@
+"""Messages: exact sizes, faithful round trips, and nothing but clear errors for strangers' bytes."""
+
+import json
+import struct
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import save
+
+from lntrust.errors import LNTrustError
+from lntrust.network import Message, decode, encode, size
+from lntrust.network.codec import KINDS
+
+DTYPES = ["bool", "uint8", "int8", "int16", "uint16", "float16", "int32", "uint32", "float32",
+          "float64", "int64", "uint64"]  # fmt: skip
+# Plain names, and any text at all that can be written as UTF-8.
+NAMES = st.one_of(
+    st.text("abcXYZ019_./-", min_size=1, max_size=12),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+).filter(lambda name: name not in ("envelope", "__metadata__"))
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=12)
+
+
+def arrays() -> st.SearchStrategy[np.ndarray]:
+    def make(dtype: str, shape: tuple[int, ...], value: int) -> np.ndarray:
+        return np.full(shape, np.uint8(value)).astype(dtype)
+
+    return st.builds(make, st.sampled_from(DTYPES), SHAPES, st.integers(0, 255))
+
+
+MESSAGES = st.builds(
+    Message,
+    kind=st.sampled_from(KINDS),
+    tensors=st.dictionaries(NAMES, arrays(), max_size=6),
+    round=st.integers(0, 2**63 - 1),
+    version=st.integers(-(2**63), 2**63 - 1),
+)
+
+
+def specs(message: Message) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (t.shape, t.dtype.name) for name, t in message.tensors.items()}
+
+
+def assert_same(a: Message, b: Message) -> None:
+    assert (a.kind, a.round, a.version) == (b.kind, b.round, b.version)
+    assert a.tensors.keys() == b.tensors.keys()
+    for name, tensor in a.tensors.items():
+        assert tensor.dtype == b.tensors[name].dtype
+        assert tensor.shape == b.tensors[name].shape
+        assert np.array_equal(tensor, b.tensors[name])
+
+
+# -- sizes --------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=400)
+@given(MESSAGES)
+def test_sizes_are_exact_without_encoding(message: Message) -> None:
+    got = size(specs(message))
+    assert got.total == len(encode(message))
+    assert got.payload == sum(t.nbytes for t in message.tensors.values())
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 99, 1000, 123_457])
+def test_sizes_are_exact_however_many_digits_the_offsets_have(count: int) -> None:
+    message = Message(
+        "query",
+        {"inputs": np.zeros((count, 3), np.uint8), "z": np.zeros(count, np.uint64), "a": np.ones(7, bool)},
+    )
+    assert size(specs(message)).total == len(encode(message))
+
+
+def test_the_envelope_costs_the_same_in_every_round() -> None:
+    tensors = {"probabilities": np.zeros((5, 10), np.float32)}
+    lengths = {len(encode(Message("reply", tensors, r, v))) for r in (0, 10**6) for v in (0, 2**62)}
+    assert len(lengths) == 1
+
+
+# -- round trips --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=200)
+@given(MESSAGES)
+def test_a_message_survives_the_wire(message: Message) -> None:
+    assert_same(decode(encode(message)), message)
+
+
+def test_scalars_keep_their_shape() -> None:
+    message = decode(encode(Message("anchors", {"weight": np.array(0.25, np.float32)})))
+    assert message.tensors["weight"].shape == ()
+
+
+def test_memory_layout_does_not_matter() -> None:
+    """Transposed, strided and big-endian arrays travel as the values they stand for."""
+    values = np.arange(24, dtype=np.int32).reshape(4, 6)
+    for array in (values.T, values[::2, ::-1], np.asfortranarray(values), values.astype(">i4")):
+        (received,) = decode(encode(Message("anchors", {"x": array}))).tensors.values()
+        assert np.array_equal(received, array)
+
+
+def test_special_numbers_survive() -> None:
+    values = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324])
+    (received,) = decode(encode(Message("parameters", {"x": values}))).tensors.values()
+    assert received.tobytes() == values.tobytes()
+
+
+# -- refusals -----------------------------------------------------------------------------------------
+
+
+def decode_or_refuse(data: bytes) -> Message | None:
+    """Any other exception than LNTrustError fails the test."""
+    with suppress(LNTrustError):
+        return decode(data)
+    return None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    assert decode_or_refuse(data) is None
+
+
+@settings(deadline=None, max_examples=400)
+@given(MESSAGES, st.data())
+def test_damaged_messages_are_read_or_refused(message: Message, data: st.DataObject) -> None:
+    whole = bytearray(encode(message))
+    how = data.draw(st.sampled_from(["flip", "cut", "insert", "grow"]))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    if how == "flip":
+        whole[at] = data.draw(st.integers(0, 255))
+    elif how == "cut":
+        del whole[at:]
+    elif how == "insert":
+        whole[at:at] = data.draw(st.binary(min_size=1, max_size=4))
+    else:
+        whole += data.draw(st.binary(min_size=1, max_size=16))
+    read = decode_or_refuse(bytes(whole))
+    assert how != "cut" or read is None
+
+
+def raw(header: Any, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+ENVELOPE = {"dtype": "I64", "shape": [4], "data_offsets": [0, 32]}
+NUMBERS = np.array([1, 0, 0, 0]).tobytes()
+HEADER_DTYPES = ["BOOL", "F4", "F6_E2M3", "F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16", "F16", "C64", "U64", "X"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(HEADER_DTYPES),
+    st.lists(st.sampled_from([0, 1, 2, 8, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1]), max_size=70),
+    st.integers(0, 64),
+)
+def test_false_claims_in_a_header_are_refused(dtype: str, shape: list[int], length: int) -> None:
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [32, 32 + length]}
+    message = decode_or_refuse(raw({"envelope": ENVELOPE, "x": entry}, NUMBERS + bytes(length)))
+    if message is not None:
+        assert message.tensors["x"].nbytes == length
+
+
+@pytest.mark.parametrize("header", [[], 3, "text", None, {"__metadata__": 3}, {"x": {}}, {"x": [1, 2]}])
+def test_headers_of_another_make_are_refused(header: Any) -> None:
+    with pytest.raises(LNTrustError, match="not safetensors"):
+        decode(raw(header))
+
+
+def test_a_header_longer_than_the_message_is_refused() -> None:
+    for claimed in (9, 2**32, 2**64 - 1):
+        with pytest.raises(LNTrustError, match="not safetensors"):
+            decode(struct.pack("<Q", claimed) + b"{}")
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"x": np.zeros(4)},
+        {"envelope": np.zeros(4, np.int32)},
+        {"envelope": np.zeros(3, np.int64)},
+        {"envelope": np.zeros((2, 2), np.int64)},
+    ],
+)
+def test_a_message_needs_its_envelope(tensors: dict[str, np.ndarray]) -> None:
+    with pytest.raises(LNTrustError, match=r"needs a tensor 'envelope', int64\[4\]"):
+        decode(save(tensors))
+
+
+def test_another_protocol_is_refused_by_its_number() -> None:
+    with pytest.raises(LNTrustError, match="speaks protocol 2; this node speaks 1"):
+        decode(save({"envelope": np.array([2, 0, 0, 0])}))
+
+
+@pytest.mark.parametrize("kind", [-1, len(KINDS), 2**40])
+def test_an_unknown_kind_is_refused(kind: int) -> None:
+    with pytest.raises(LNTrustError, match=f"kind {kind} is unknown; known are 0…{len(KINDS) - 1}"):
+        decode(save({"envelope": np.array([1, kind, 0, 0])}))
+
+
+def test_nobody_forges_the_envelope() -> None:
+    with pytest.raises(LNTrustError, match="the name is taken"):
+        encode(Message("query", {"envelope": np.zeros(4, np.int64)}))

@@ -1,0 +1,94 @@
+"""The ledger's books add up."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lntrust.network import Ledger, Size
+from lntrust.network.codec import KINDS, Kind
+
+EDGES = np.array([[0, 1], [0, 2], [1, 0], [2, 0]])
+ENTRIES = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from(["stage 1", "probe", "a/b"]),
+        st.sampled_from(KINDS),
+        st.integers(0, 10**9),
+        st.integers(0, 200),
+    ),
+    max_size=30,
+)
+Entry = tuple[int, str, Kind, int, int]
+
+
+def filled(entries: list[Entry]) -> Ledger:
+    ledger = Ledger(EDGES)
+    for edge, phase, kind, payload, framing in entries:
+        ledger.book(np.array([edge]), phase, kind, [Size(payload, framing)])
+    return ledger
+
+
+@settings(deadline=None)
+@given(ENTRIES)
+def test_every_byte_is_in_every_total_once(entries: list[Entry]) -> None:
+    ledger = filled(entries)
+    summary = ledger.summary()
+    assert summary["total"] == sum(e[3] + e[4] for e in entries)
+    assert summary["framing"] == sum(e[4] for e in entries)
+    for kind in KINDS:
+        assert summary[kind] == sum(e[3] for e in entries if e[2] == kind)
+        per_edge = [sum(e[3] for e in entries if (e[0], e[2]) == (edge, kind)) for edge in range(4)]
+        assert ledger.payload(kind).tolist() == per_edge
+    probed = [sum(e[3] for e in entries if (e[0], e[1]) == (edge, "probe")) for edge in range(4)]
+    assert ledger.payload(phase="probe").tolist() == probed
+    assert int(ledger.payload().sum()) + summary["framing"] == summary["total"]
+
+
+@settings(deadline=None)
+@given(ENTRIES)
+def test_phases_sum_to_the_totals(entries: list[Entry]) -> None:
+    summary = filled(entries).summary()
+    phases = summary["by_phase"].values()
+    for column in (*KINDS, "framing"):
+        assert sum(phase[column] for phase in phases) == summary[column]
+    assert sum(phase["messages"] for phase in phases) == len(entries)
+
+
+@settings(deadline=None)
+@given(ENTRIES, ENTRIES)
+def test_a_loaded_ledger_goes_on_counting(first: list[Entry], second: list[Entry]) -> None:
+    loaded = filled(second)
+    loaded.load(filled(first).state())
+    assert loaded.summary() == filled(first).summary()
+    assert loaded.payload().tolist() == filled(first).payload().tolist()
+    for edge, phase, kind, payload, framing in second:
+        loaded.book(np.array([edge]), phase, kind, [Size(payload, framing)])
+    assert loaded.summary() == filled(first + second).summary()
+
+
+def test_one_edge_may_carry_several_messages_at_once() -> None:
+    ledger = Ledger(EDGES)
+    ledger.book(np.array([2, 2, 0]), "probe", "query", [Size(5, 1), Size(7, 1), Size(11, 1)])
+    assert ledger.payload("query", "probe").tolist() == [11, 0, 12, 0]
+    assert ledger.summary()["by_phase"]["probe"]["messages"] == 3
+
+
+def test_saved_books_are_copies() -> None:
+    ledger = filled([(0, "probe", "query", 5, 1)])
+    state = ledger.state()
+    ledger.book(np.array([0]), "probe", "query", [Size(5, 1)])
+    assert int(state["probe/query"].sum()) == 7
+    other = Ledger(EDGES)
+    other.load(state)
+    other.book(np.array([0]), "probe", "query", [Size(5, 1)])
+    assert int(state["probe/query"].sum()) == 7
+    assert isinstance(state["probe/query"], torch.Tensor)
+
+
+@pytest.mark.parametrize("edges", [np.zeros((0, 2), np.int64), EDGES])
+def test_an_empty_ledger_is_all_zeros(edges: np.ndarray) -> None:
+    ledger = Ledger(edges)
+    assert ledger.summary() == {"total": 0, **dict.fromkeys(KINDS, 0), "framing": 0, "by_phase": {}}
+    assert ledger.payload().tolist() == [0] * len(edges)

@@ -1,0 +1,68 @@
+"""Every setting is documented, where it is declared, and shown."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from lntrust import load_study
+from lntrust.methods import list_methods
+from lntrust.settings import Settings, Study
+from lntrust.study import describe
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation mentions, inside lists and unions too."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models_in(inner)
+
+
+def all_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}", field.description
+        for inner in models_in(field.annotation):
+            yield from all_fields(inner, f"{prefix}{name}.")
+
+
+FIELDS = dict(all_fields(Study))
+
+
+def test_the_walk_reaches_the_leaves() -> None:
+    assert {"graph.nodes", "partition.skew", "population.learners.view", "training.lr"} <= set(FIELDS)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field_says_what_it_means(field: str) -> None:
+    assert len(FIELDS[field] or "") > 5
+
+
+def test_describe_covers_every_field() -> None:
+    shown = {
+        ".".join(part for part in path.split(".") if not part.isdecimal()): meaning
+        for path, _, meaning in describe(load_study("digits"))
+    }
+    leaves = {path for path in FIELDS if not any(other.startswith(f"{path}.") for other in FIELDS)}
+    assert set(shown) == leaves
+    assert all(shown.values())
+
+
+@pytest.mark.parametrize("method", list_methods())
+def test_so_do_the_settings_of_every_method(method: str) -> None:
+    for field in list_methods()[method].settings_class.model_fields.values():
+        assert field.description
+
+
+def models(model: type[BaseModel] = Study) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        for inner in models_in(field.annotation):
+            yield from models(inner)
+
+
+@pytest.mark.parametrize("model", list(dict.fromkeys(models())), ids=lambda model: model.__name__)
+def test_no_table_lets_an_unknown_field_pass(model: type[BaseModel]) -> None:
+    assert issubclass(model, Settings)
+    assert model.model_config["extra"] == "forbid"

@@ -88,6 +88,9 @@ def run_command(
             "--resume", help="Keep finished runs, and continue interrupted ones where they stopped."
         ),
     ] = False,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Report the paper's bounds beside what happened (lntrust only).")
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object per run on standard output, and nothing else."),
@@ -128,7 +131,7 @@ def run_command(
         for name in methods:
             for s in seeds:
                 one = Run(
-                    chosen, name, s, views, backend=backend, folder=folder,
+                    chosen, name, s, views, backend=backend, folder=folder, certify=certify,
                     notice=lambda text: err.print(f"note: {escape(text)}", highlight=False),
                 )  # fmt: skip
                 task = bar.add_task(f"{escape(name)}, seed {s}", total=one.rounds, loss="")

@@ -208,7 +208,7 @@ def test_kill_9_at_three_moments(views: Views, tmp_path: Path) -> None:
                 assert child.poll() is None, child.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
-            time.sleep(random.uniform(0, 0.1))
+            time.sleep(random.uniform(0, 0.05))
         finally:
             os.kill(child.pid, signal.SIGKILL)
             child.communicate()

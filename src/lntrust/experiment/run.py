@@ -56,11 +56,15 @@ class Run:
         *,
         backend: Backend = "batched",
         folder: Path | None = None,
+        certify: bool = False,
         notice: Notice = lambda _: None,
     ) -> None:
         self.study, self.method_name, self.seed = study, method, seed
         self.backend: Backend = backend
         self.method: Method = find_method(method, study)
+        if certify and not self.method.can_certify:
+            raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
+        self.method.certify = certify
         self.world: World = build_world(study, views.dataset, seed)
         self.device = views.device
         labels = torch.from_numpy(self.world.labels).to(self.device)
@@ -94,6 +98,7 @@ class Run:
         return {
             "study": study, "method": self.method_name, "settings": settings, "seed": self.seed,
             "device": self.device.type, "backend": self.backend,
+            **({"certify": True} if self.method.certify else {}),
         }  # fmt: skip
 
     @property

@@ -1,7 +1,7 @@
 """The population: every node's learner, grouped into stacks of one architecture each."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,9 +100,7 @@ class Population:
         kind of step never moves the masks of another. Who takes no step (an estimator, a node that is
         not active) has the loss NaN.
         """
-        taken = self._steps.setdefault(purpose, torch.zeros(self.n, dtype=torch.int64, device=self.device))
-        node = torch.arange(self.n, device=self.device)
-        key = fold(fold(fold(self._dropout_key, node), zlib.crc32(purpose.encode())), taken)
+        key = self._mask_keys(purpose)
         losses = torch.full((self.n,), torch.nan, device=self.device, dtype=self.dtype)
         for stack in self.torch_stacks:
             nodes = stack.nodes
@@ -111,10 +109,26 @@ class Population:
             losses[nodes] = stack.step(examples[nodes], loss, part, key[nodes], self.training, l2, turn)
         if active is not None:
             losses.masked_fill_(~active, torch.nan)
-        self._steps[purpose] = taken + (1 if active is None else active)
+        self._steps[purpose] = self._steps[purpose] + (1 if active is None else active)
         self.calls[purpose] = self.calls.get(purpose, 0) + 1
         self.last_loss[purpose] = losses
         return losses
+
+    def _mask_keys(self, purpose: str) -> Int[Tensor, "n"]:
+        """The dropout keys of every node's next step of this purpose."""
+        fresh = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        taken = self._steps.setdefault(purpose, fresh)
+        node = torch.arange(self.n, device=self.device)
+        return fold(fold(fold(self._dropout_key, node), zlib.crc32(purpose.encode())), taken)
+
+    def head_inputs(
+        self, purpose: str, examples: Int[Tensor, "n B"]
+    ) -> Iterator[tuple[Stack, Float[Tensor, "k B D"]]]:
+        """What the linear heads will see in their next step of this purpose, dropout applied."""
+        key = self._mask_keys(purpose)
+        for stack in self.torch_stacks:
+            if stack.is_head:
+                yield stack, stack.head_inputs(examples[stack.nodes], key[stack.nodes])
 
     def refit(self, labelled: Ragged, pseudo: PseudoLabels | None = None) -> None:
         """Fit every estimator on its labelled examples and, if given, its pseudo-labels."""

@@ -52,7 +52,7 @@ class Stack:
         )
         self._skeleton = with_named_dropout(modules[0])
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        self._head = heads.is_head(self._skeleton)
+        self.is_head = heads.is_head(self._skeleton)
         self.looped_because = self._trial()
         self.looped = backend == "loop" or self.looped_because is not None
 
@@ -128,7 +128,7 @@ class Stack:
     def _stacked(
         self, state: dict[str, Tensor], masks: dict[str, Tensor], x: Tensor, train: bool
     ) -> Float[Tensor, "k B C"]:
-        if self._head:
+        if self.is_head:
             return heads.logits(state, x, masks.get(heads.MASK))
         out: Tensor = torch.vmap(lambda s, one: self._one(s, one, train))({**state, **masks}, x)
         return out
@@ -138,6 +138,12 @@ class Stack:
             f"{name}.mask": dropout_mask(fold(key, layer), (rows, *unit_shape), p, self.view.dtype)
             for layer, (name, p, unit_shape) in enumerate(self._dropouts)
         }
+
+    def head_inputs(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B D"]:
+        """The inputs of a linear head under the dropout masks of these keys."""
+        x = self.view[examples].flatten(2)
+        mask = self._masks(key, examples.shape[1]).get(heads.MASK)
+        return x if mask is None else x * mask
 
     def step(
         self,
@@ -221,7 +227,7 @@ class Stack:
             each = [self._one(self._of(i), self.view[examples], False) for i in range(len(self.nodes))]
             return torch.stack(each).softmax(-1)
         x = self.view[examples]
-        if self._head:
+        if self.is_head:
             return heads.shared_logits(self._slice(slice(None)), x).softmax(-1)
         call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), in_dims=(0, None))
         size = max(1, _ANSWERED_AT_ONCE // (len(self.nodes) * max(1, self.view[0].numel())))

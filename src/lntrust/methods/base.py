@@ -62,6 +62,9 @@ class Method:
     about: ClassVar[str] = ""
     # Whether training or deployment looks at validation labels; if so, they are never trained on.
     uses_validation: ClassVar[bool] = False
+    # Whether `--certify` has a meaning for it, and whether it was asked for.
+    can_certify: ClassVar[bool] = False
+    certify: bool = False
     settings_class: ClassVar[type[Settings]] = Settings
     settings: Settings  # this run's; a subclass narrows the type
 

@@ -2,10 +2,11 @@
 
 No node could do this, so nothing is counted. It is no upper bound either: one model for all ignores
 that each node's test data follow the node's own skew. `label_prior`, reported beside it, multiplies
-each answer by the node's class distribution, p_i(x) ∝ w_i · p(x), which is much stronger there.
+each answer by the node's class distribution, p_i(x) ∝ w̃_i · p(x), where w̃_i counts one more example of
+every class: a class that a small node has not met yet may still come.
 
-Trained by the study's SGD with larger batches until an epoch lowers the mean loss by less than
-`tolerance` (relative), or `epochs` are over.
+Trained by the study's SGD with larger batches until `patience` epochs in a row have not lowered the mean
+loss by `tolerance` (relative), or `epochs` are over.
 """
 
 from dataclasses import replace
@@ -24,8 +25,9 @@ from lntrust.world import Ragged
 
 class CentralizedSettings(Settings):
     batch: int = Field(256, ge=1, description="examples per step")
-    epochs: int = Field(100, ge=1, description="passes over the data at most")
-    tolerance: float = Field(1e-3, ge=0, description="stop when an epoch gains less, relatively")
+    epochs: int = Field(200, ge=1, description="passes over the data at most")
+    tolerance: float = Field(1e-3, ge=0, description="an epoch that lowers the loss by less gains nothing")
+    patience: int = Field(10, ge=1, description="stop after so many epochs in a row without a gain")
 
 
 class Centralized(Method):
@@ -56,7 +58,10 @@ class Centralized(Method):
             return central.predict_all(examples)[kind_of]
 
         plain = replace(Deployment.alone(site.population), answer=answer)
-        prior = torch.from_numpy(site.world.class_distribution).to(central.device, central.dtype)
+        p, w = site.world.partition, site.world.class_distribution
+        size = (p.train.lengths + p.validation.lengths)[:, None]
+        smoothed = (w * size + 1) / (size + w.shape[1])
+        prior = torch.from_numpy(smoothed).to(central.device, central.dtype)
         return replace(plain, variants={"label_prior": replace(plain, prior=prior)})
 
     def _central(self, site: Site) -> tuple[Population, Ragged]:
@@ -84,12 +89,13 @@ class Centralized(Method):
             device=central.device,
         )
         steps = -(-len(everything[0]) // self.settings.batch)
-        previous = torch.inf
+        best, waited = torch.inf, 0
         for epoch in range(self.settings.epochs):
             losses = [
                 central.step(batch) for t in range(steps) for batch in labelled.round(epoch * steps + t)
             ]
             loss = float(torch.stack(losses).nanmean())
-            if previous - loss < self.settings.tolerance * abs(loss):
+            gained = loss < best * (1 - self.settings.tolerance)
+            best, waited = (loss, 0) if gained else (best, waited + 1)
+            if waited == self.settings.patience:
                 return
-            previous = loss

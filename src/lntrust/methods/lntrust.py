@@ -7,8 +7,8 @@ validation set V_i and fits a trust model on what it hears:
 
 Each round of Stage 2 takes the supervised steps and then one step of trust-gated distillation on B examples
 of the node's unlabelled shard, towards p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x), filtered by confidence and weighted
-by ω_i(x), with strength λ_i^eff = λ·min(1, a_i^ens/(a_i^self + ε)). Deployed is Σ_{j∈N̄(i)} α_ij p_j(x), or the
-node's own model where the deployment gate says so.
+by ω_i(x), with strength λ_i^eff = λ·min(1, a_i^ens/(a_i^self + ε)). Deployed is Σ_{j∈N̄(i)} α_ij p_j(x), or
+the node's own model where the deployment gate says so.
 
 Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. Per directed edge and
 distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
@@ -16,18 +16,19 @@ distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
 from lntrust.learners.population import PseudoLabels
+from lntrust.methods import trust_report
 from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.certificate import Certificate
 from lntrust.network import Questions, Replies
 from lntrust.randomness import choose, fold, stream_key
 from lntrust.settings import Settings
-from lntrust.trust import distillation, ensemble, features, gate, model
+from lntrust.trust import distillation, ensemble, features, gate
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.neighbourhood import Neighbourhood
 from lntrust.trust.segments import segment_sum
@@ -58,32 +59,44 @@ class LNTrustSettings(Settings):
     training_gate: bool = Field(True, description="scale λ by a_ens/a_self where that is below 1")
     deployment_gate: Literal["members", "ensemble", "loss", "off"] = Field(
         "members",
-        description="when to answer alone. members: the members' mean accuracy is below one's own (as "
-        "published); ensemble: the ensemble's own accuracy is; loss: its validation loss is worse; off: never",
+        description="when to answer alone. members: the members' mean accuracy is below one's own "
+        "(as published); ensemble: the ensemble's own accuracy is; loss: its loss is higher; off: never",
     )
     top_k: int | None = Field(None, ge=1, description="distil from the k most trusted neighbours; none: all")
     unlabelled: bool = Field(True, description="false: use no pool, neither for features nor to distil")
+    epsilon_dep: float = Field(0.1, gt=0, le=1, description="--certify: the loss is clipped at −log ε")
+    delta: float = Field(0.05, gt=0, lt=1, description="--certify: the bound holds with probability 1 − δ")
     sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
 
 
 class LNTrust(Method):
     about = "learn whom to trust on validation labels; distil from them, and answer with them"
     uses_validation = True
+    can_certify = True
     settings_class = LNTrustSettings
     settings: LNTrustSettings
+    _certificate: Certificate | None = None
 
     # -- the two-stage protocol -------------------------------------------------------------------
 
     def start(self, site: Site) -> State:
+        if self.certify:
+            self._certificate = Certificate(site)
         return self._refresh(site, {}, t=0)
 
     def round(self, site: Site, state: State, t: int) -> State:
+        if self.certify and self._certificate is None:  # a resumed run
+            self._certificate = Certificate(site, _below("certificate/", state))
         for batch in site.labelled.round(t - 1):
+            if self._certificate:
+                self._certificate.supervised(batch)
             site.population.step(batch)
         if t % site.world.study.training.refresh == 0:
             state = self._refresh(site, state, t)
         if t > self.settings.warmup and self._distils(site):
             state = self._distil(site, state, t)
+        if self._certificate:
+            state = state | {f"certificate/{k}": v for k, v in self._certificate.state().items()}
         return state
 
     def finish(self, site: Site, state: State) -> State:
@@ -109,16 +122,14 @@ class LNTrust(Method):
         evidence = self._probe(site, t)
         weighting = make_weighting(self.settings.weighting, site.world.seed)
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
-        memory = {n.removeprefix("memory/"): v for n, v in state.items() if n.startswith("memory/")}
-        memory, out = self._learn(site, weighting, memory, evidence, first)
+        memory, out = self._learn(site, weighting, _below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
         out |= self._remembered(state, out, t)
-        out |= {name: tensor for name, tensor in state.items() if name.startswith("pseudo/")}
-        return (
-            out
-            | {f"evidence/{k}": v for k, v in vars(evidence).items() if k != "probabilities"}
-            | {"evidence/p_true": evidence.p_true}
-        )
+        kept = ("pseudo/", "certificate/")
+        out |= {name: tensor for name, tensor in state.items() if name.startswith(kept)}
+        for name in ("mask", "offsets", "rho", "phi", "w", "p_true"):
+            out[f"evidence/{name}"] = getattr(evidence, name)
+        return out
 
     def _learn(
         self, site: Site, weighting: Weighting, memory: State, evidence: Evidence, first: bool
@@ -211,7 +222,7 @@ class LNTrust(Method):
         labels = population.labels[questions.ids]
         w = torch.from_numpy(world.class_distribution).to(population.device, population.dtype)
         degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
-        rho = features.probe_response(probabilities, labels, questions.offsets)
+        rho = features.probe_response(probabilities, labels, questions.offsets) * mask[..., None]
         phi = features.relational_features(rho, w_hat, w, degrees[around.member], population.n, mask)
         return Evidence(mask, probabilities * mask[owner][..., None], labels, questions.offsets, rho, phi, w)
 
@@ -250,6 +261,7 @@ class LNTrust(Method):
         omega = distillation.importance_weights(s.importance, w, predicted, kept)
         scale = state["lambda"] / kept.sum(-1).clamp(min=1)
         active = kept.any(-1)
+        before = self._certificate.before_distilling(ids, kept, omega) if self._certificate else {}
         if s.targets == "hard":
             population.descend(
                 "distil", ids, distillation.hard_loss, (predicted, omega, scale), active=active
@@ -259,6 +271,8 @@ class LNTrust(Method):
             population.descend(
                 "distil", ids, distillation.soft_loss, (p_bar, omega, scale * factor), active=active
             )
+        if self._certificate:
+            self._certificate.after_distilling(before, active, state["lambda"])
         return state | self._for_estimators(site, ids, p_bar, omega, state["lambda"], kept)
 
     def _targets(
@@ -270,16 +284,17 @@ class LNTrust(Method):
         shape: torch.Size,
     ) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
         """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
-        n, B = shape
+        (n, B), C = shape, replies.probabilities.shape[-1]
         votes = state["open votes"]
         present = asked & _heard(around, replies)
         votes = renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
         node, column = torch.nonzero(asked, as_tuple=True)  # the order of the edges, since both are sorted
         vote = votes[node, column]
-        said = replies.regular() * vote.view(len(vote), 1, -1)
+        vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
+        said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
         offsets = torch.zeros(n + 1, dtype=torch.int64, device=votes.device)
         offsets[1:] = torch.bincount(node, minlength=n).cumsum(0)
-        p_bar = segment_sum(said.flatten(1), offsets).view(n, B, -1)
+        p_bar = segment_sum(said.flatten(1), offsets).view(n, B, C)
         total = p_bar.sum(-1, keepdim=True)
         answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
         return torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0), answered
@@ -337,59 +352,19 @@ class LNTrust(Method):
     # -- what it has to say -----------------------------------------------------------------------
 
     def report(self, site: Site, state: State) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "weighting": self.settings.weighting,
-            "mean_self_trust": float(state["closed"][:, 0].mean()),
-            "answers_together": float(state["answers together"].float().mean()),
-            "mean_lambda": float(state["lambda"].mean()),
-            "faulty_replies": int(site.network.faulty.sum()),
-        }
+        out: dict[str, Any] = {"weighting": self.settings.weighting, **trust_report.overview(site, state)}
         if self.settings.weighting == "trust":
-            importance = self._importance(site, state)
-            mean, spread = importance.mean((0, 1)), importance.mean(1).std(0, unbiased=False)
-            out["importance"] = dict(zip(features.FEATURES, mean.tolist(), strict=True))
-            out["importance_std"] = dict(zip(features.FEATURES, spread.tolist(), strict=True))
+            out |= trust_report.importance(site, state)
+        if self.certify:
+            certificate = self._certificate or Certificate(site, _below("certificate/", state))
+            evidence = trust_report.kept_evidence(state)
+            out["certificate"] = certificate.report(
+                evidence, state["closed"], state["log/lambda"], self.settings.epsilon_dep, self.settings.delta
+            )
         return out
 
-    def _importance(self, site: Site, state: State, repetitions: int = 10) -> Float[Tensor, "R n 6"]:
-        mask = state["evidence/mask"]
-        n, D = mask.shape
-        root = stream_key(site.world.seed, "importance", mask.device)
-        node = torch.arange(n, device=mask.device)
-        orders = []
-        for r in range(repetitions):
-            words = fold(fold(fold(root, r), node)[:, None], torch.arange(D, device=mask.device))
-            # Members change places among themselves; padding stays behind them.
-            places = words.masked_fill(~mask, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-            target = (~mask).long().argsort(dim=1, stable=True)
-            orders.append(torch.empty_like(places).scatter_(1, target, places))
-        psi = {k.removeprefix("memory/"): v for k, v in state.items() if k.startswith("memory/")}
-        return model.permutation_importance(
-            psi, state["evidence/phi"], mask, state["evidence/p_true"], state["evidence/offsets"],
-            torch.stack(orders),
-        )  # fmt: skip
-
     def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
-        """trust.parquet: a row per refresh, node and member."""
-        around = Neighbourhood.of(site.network.edges, site.population.n)
-        mask = around.mask.cpu()
-        refresh = len(state["log/round"])
-        node, column = torch.nonzero(mask, as_tuple=True)
-        member = around.member.cpu()[node, column]
-        rounds = state["log/round"].repeat_interleave(len(node))
-        closed = state["log/closed"].cpu()[:, node, column].flatten()
-        strength = state["log/lambda"].cpu()[:, node].flatten()
-        together = state["log/together"].cpu()[:, node].flatten()
-        columns: dict[str, Any] = {
-            "round": rounds, "node": node.repeat(refresh), "member": member.repeat(refresh),
-            "trust": closed, "lambda": strength, "answers_together": together,
-        }  # fmt: skip
-        phi = state["evidence/phi"].cpu()[node, column]
-        last = {"node": node, "member": member} | {
-            name.replace(" ", "_"): phi[:, f] for f, name in enumerate(features.FEATURES)
-        }
-        tables = {"trust": columns, "features": last}
-        return {k: {c: np.asarray(v) for c, v in table.items()} for k, table in tables.items()}
+        return trust_report.tables(site, state)
 
 
 def _columns(around: Neighbourhood, edges: int) -> Int[Tensor, "E"]:
@@ -408,6 +383,10 @@ def _heard(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:
     out = sound[around.edge.clamp(min=0)] & (around.edge >= 0)
     out[:, 0] = True
     return out
+
+
+def _below(prefix: str, state: State) -> State:
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
 
 
 def _joined(parts: tuple[State, ...]) -> State:

@@ -13,20 +13,18 @@ from lntrust.methods.base import Method
 from lntrust.plugins import load_object
 from lntrust.settings import Study
 
-_NOT_METHODS = ("base", "registry")
-
 
 def list_methods() -> dict[str, type[Method]]:
-    """The methods that ship with lntrust, by name: the name of their file."""
+    """The methods that ship with lntrust, by name: the name of the file that defines one."""
     package = importlib.import_module("lntrust.methods")
-    names = [m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _NOT_METHODS]
-    return {name: _class_in(name) for name in sorted(names)}
+    found = {info.name: _class_in(info.name) for info in pkgutil.iter_modules(package.__path__)}
+    return {name: method for name, method in sorted(found.items()) if method is not None}
 
 
-def _class_in(name: str) -> type[Method]:
+def _class_in(name: str) -> type[Method] | None:
     module = importlib.import_module(f"lntrust.methods.{name}")
-    found = [c for c in vars(module).values() if isclass(c) and c.__module__ == module.__name__]
-    return next(c for c in found if issubclass(c, Method))
+    classes = [c for c in vars(module).values() if isclass(c) and c.__module__ == module.__name__]
+    return next((c for c in classes if issubclass(c, Method) and c is not Method), None)
 
 
 def find_method(name: str, study: Study) -> Method:

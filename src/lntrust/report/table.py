@@ -11,8 +11,9 @@ from rich.table import Table
 def human_bytes(count: float) -> str:
     """1,234,567 → 1.2 MB; decimal units, as network speeds are."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        digits = 0 if unit == "B" else 1
+        if round(count, digits) < 1000:
+            return f"{count:.{digits}f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
 
@@ -41,8 +42,10 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
         "pooled. Bytes: sent in training by all nodes; per answer: by one deployed node.",
         caption_justify="left",
     )
-    for name in ("method", "Test", "Self", "pooled", "harmed", "bytes", "per answer", "seconds"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    # In a narrow terminal numbers wrap before names of usual length do, and nothing is cut off.
+    table.add_column("method", overflow="fold", no_wrap=max(map(len, by_method)) <= 16)
+    for name in ("Test", "Self", "pooled", "harmed", "bytes", "per\nanswer", "time\n(s)"):
+        table.add_column(name, justify="right", overflow="fold")
     for method, runs in by_method.items():
         columns = [_spread([run[k] for run in runs]) for k in ("test", "self", "test_pooled", "harmed")]
         total = float(np.mean([run["bytes"]["total"] for run in runs]))

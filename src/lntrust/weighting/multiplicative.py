@@ -55,10 +55,10 @@ class WeightedMajority(Weighting):
         evidence: Evidence,
         options: Bool[Tensor, "n D"],
     ) -> Float[Tensor, "n D C"]:
-        log_weight = memory["log weight"]
+        log_weight = memory["log weight"].masked_fill(~options[..., None], -torch.inf)
         # A common factor per node changes nothing; without it long runs underflow.
-        top = log_weight.masked_fill(~options[..., None], -torch.inf).amax((1, 2), keepdim=True)
-        return (log_weight - top.clamp(min=-1e30)).exp() * options[..., None]
+        top = log_weight.amax((1, 2), keepdim=True).clamp(min=-1e30)
+        return (log_weight - top).exp()
 
     def weights(
         self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]

@@ -1,0 +1,89 @@
+"""What a run of LNTrust has to say about whom its nodes trust, and why."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lntrust.methods.base import Site, State
+from lntrust.randomness import fold, stream_key
+from lntrust.trust import model
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.features import FEATURES
+from lntrust.trust.neighbourhood import Neighbourhood
+
+REPETITIONS = 10
+
+
+def overview(site: Site, state: State) -> dict[str, Any]:
+    """A few numbers, and whom every node trusts how far after the last refresh."""
+    around = Neighbourhood.of(site.network.edges, site.population.n)
+    closed, together = state["closed"], state["answers together"]
+    rows = zip(around.member.tolist(), closed.tolist(), around.mask.tolist(), strict=True)
+    return {
+        "mean_self_trust": float(closed[:, 0].mean()),
+        "answers_together": float(together.float().mean()),
+        "mean_lambda": float(state["lambda"].mean()),
+        "faulty_replies": int(site.network.faulty.sum()),
+        "trust": [{str(j): a for j, a, use in zip(*row, strict=True) if use} for row in rows],
+        "together": together.tolist(),
+    }
+
+
+def importance(site: Site, state: State) -> dict[str, Any]:
+    """Permutation importance: the rise of the validation loss, averaged over nodes, 10 repetitions."""
+    phi, mask = state["evidence/phi"], state["evidence/mask"]
+    psi = {name.removeprefix("memory/"): t for name, t in state.items() if name.startswith("memory/")}
+    rises = model.permutation_importance(
+        psi, phi, mask, state["evidence/p_true"], state["evidence/offsets"], _orders(site, mask)
+    )
+    by_repetition = rises.mean(1)
+    return {
+        "importance": dict(zip(FEATURES, by_repetition.mean(0).tolist(), strict=True)),
+        "importance_std": dict(zip(FEATURES, by_repetition.std(0, unbiased=False).tolist(), strict=True)),
+        "importance_per_node": rises.mean(0).tolist(),
+    }
+
+
+def _orders(site: Site, mask: Tensor) -> Int[Tensor, "R n D"]:
+    """Random orders of every node's members; padding keeps its places."""
+    n, D = mask.shape
+    root = stream_key(site.world.seed, "importance", mask.device)
+    node, column = torch.arange(n, device=mask.device), torch.arange(D, device=mask.device)
+    members_first = (~mask).long().argsort(dim=1, stable=True)
+    orders = []
+    for r in range(REPETITIONS):
+        words = fold(fold(fold(root, r), node)[:, None], column)
+        places = words.masked_fill(~mask, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+        orders.append(torch.empty_like(places).scatter_(1, members_first, places))
+    return torch.stack(orders)
+
+
+def kept_evidence(state: State) -> Evidence:
+    """The last refresh's evidence as far as a run keeps it: only what members gave to the true class."""
+    p_true: Float[Tensor, "T D"] = state["evidence/p_true"]
+    only = torch.zeros(len(p_true), dtype=torch.int64, device=p_true.device)
+    parts = {name: state[f"evidence/{name}"] for name in ("mask", "offsets", "rho", "phi", "w")}
+    return Evidence(probabilities=p_true[..., None], labels=only, **parts)
+
+
+def tables(site: Site, state: State) -> dict[str, dict[str, Any]]:
+    """trust: a row per refresh, node and member. features: φ_ij at the last refresh."""
+    around = Neighbourhood.of(site.network.edges, site.population.n)
+    node, column = torch.nonzero(around.mask.cpu(), as_tuple=True)
+    member = around.member.cpu()[node, column]
+    refreshes = len(state["log/round"])
+    trust = {
+        "round": state["log/round"].cpu().repeat_interleave(len(node)),
+        "node": node.repeat(refreshes),
+        "member": member.repeat(refreshes),
+        "trust": state["log/closed"].cpu()[:, node, column].flatten(),
+        "lambda": state["log/lambda"].cpu()[:, node].flatten(),
+        "answers_together": state["log/together"].cpu()[:, node].flatten(),
+    }
+    phi = state["evidence/phi"].cpu()[node, column]
+    named = {name.replace(" ", "_"): phi[:, f] for f, name in enumerate(FEATURES)}
+    both = {"trust": trust, "features": {"node": node, "member": member, **named}}
+    return {name: {c: np.asarray(v) for c, v in table.items()} for name, table in both.items()}

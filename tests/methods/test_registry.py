@@ -1,0 +1,105 @@
+"""Methods by name, and users' own."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lntrust.methods
+from lntrust import LNTrustError
+from lntrust.experiment import run
+from lntrust.learners.views import Views
+from lntrust.methods import Method, find_method, list_methods
+
+OWN = """
+from pydantic import Field
+from lntrust.methods import Method
+from lntrust.settings import Settings
+
+
+class QuietSettings(Settings):
+    volume: int = Field(1, ge=0, description="how loud")
+
+
+class Quiet(Method):
+    about = "says nothing"
+    settings_class = QuietSettings
+
+
+class NotAMethod:
+    pass
+
+
+def function(settings):
+    return Quiet(settings)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of the user's in the working directory; its name."""
+    name = f"own_method_{abs(hash(tmp_path))}"
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(OWN, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)  # undone afterwards, with what is added to it
+    monkeypatch.chdir(folder)
+    return name
+
+
+class TestShipped:
+    def test_every_module_that_defines_one_is_listed(self) -> None:
+        folder = Path(lntrust.methods.__file__).parent
+        defining = {p.stem for p in folder.glob("*.py") if "(Method):" in p.read_text("utf-8")}
+        assert list(list_methods()) == sorted(defining)
+        assert defining >= {"independent", "uniform", "centralized", "lntrust"}
+
+    @pytest.mark.parametrize("name", list_methods())
+    def test_each_says_what_it_is(self, name: str, tiny: Any) -> None:
+        cls = list_methods()[name]
+        assert 10 < len(cls.about) < 120
+        assert importlib.import_module(cls.__module__).__doc__
+        assert all(field.description for field in cls.settings_class.model_fields.values())
+        assert type(find_method(name, tiny())) is cls
+
+    def test_a_misspelt_name(self, tiny: Any) -> None:
+        with pytest.raises(LNTrustError, match=r"--method unifrom: did you mean uniform\? Must be one of"):
+            find_method("unifrom", tiny())
+
+    def test_settings_of_a_method_that_is_not_there(self, tiny: Any) -> None:
+        with pytest.raises(LNTrustError, match=r"methods\.centralised: .* did you mean centralized\?"):
+            find_method("uniform", tiny("methods.centralised.epochs=3"))
+
+    def test_settings(self, tiny: Any) -> None:
+        method = find_method("centralized", tiny("methods.centralized.epochs=3"))
+        assert method.settings.model_dump()["epochs"] == 3
+
+    @pytest.mark.parametrize("change", ["epochs=0", "epoch=3"])
+    def test_wrong_settings(self, tiny: Any, change: str) -> None:
+        with pytest.raises(
+            LNTrustError, match=r"methods\.centralized\.epoch.*settings of centralized: batch,"
+        ):
+            find_method("centralized", tiny(f"methods.centralized.{change}"))
+
+
+class TestOwn:
+    def test_a_file_in_the_working_directory(self, own: str, tiny: Any, views: Views) -> None:
+        method = find_method(f"{own}:Quiet", tiny())
+        assert isinstance(method, Method)
+        assert method.about == "says nothing"
+        summary, reference = (run(tiny(), name, 0, views) for name in (f"{own}:Quiet", "independent"))
+        assert summary["method"] == f"{own}:Quiet"
+        assert summary["per_node"] == reference["per_node"]
+
+    def test_its_settings(self, own: str, tiny: Any, tiny_file: Path) -> None:
+        from lntrust import load_study
+
+        tiny_file.write_text(f'{tiny_file.read_text()}\n[methods."{own}:Quiet"]\nvolume = 7\n')
+        assert find_method(f"{own}:Quiet", load_study(tiny_file)).settings.model_dump() == {"volume": 7}
+
+    @pytest.mark.parametrize("name", ["NotAMethod", "function", "QuietSettings"])
+    def test_something_else_is_refused(self, own: str, tiny: Any, name: str) -> None:
+        with pytest.raises(LNTrustError) as refusal:
+            find_method(f"{own}:{name}", tiny())
+        assert str(refusal.value) == f"--method {own}:{name}: must be a subclass of lntrust.methods.Method"

@@ -1,0 +1,38 @@
+"""Random evidence over ragged neighbourhoods and validation sets of different sizes."""
+
+import torch
+from torch import Tensor
+
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.features import class_distribution, probe_response, relational_features
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def simplex(*shape: int, g: torch.Generator) -> Tensor:
+    """Rows that sum to one, in float64."""
+    return (3 * torch.randn(*shape, generator=g, dtype=torch.float64)).softmax(-1)
+
+
+def evidence(
+    seed: int = 0, n: int = 5, D: int = 4, C: int = 3, most: int = 9, least: int = 0, pool: bool = True
+) -> Evidence:
+    """Column 0 always takes part; others fall away at random, holes in the middle included."""
+    g = generator(seed)
+    counts = torch.randint(least, most + 1, (n,), generator=g)
+    offsets = torch.zeros(n + 1, dtype=torch.int64)
+    offsets[1:] = counts.cumsum(0)
+    T = int(offsets[-1])
+    mask = torch.rand(n, D, generator=g) < 0.7
+    mask[:, 0] = True
+    owner = torch.repeat_interleave(torch.arange(n), counts)
+    probabilities = simplex(T, D, C, g=g) * mask[owner][..., None]
+    labels = torch.randint(0, C, (T,), generator=g)
+    rho = probe_response(probabilities, labels, offsets) * mask[..., None]
+    w = simplex(n, C, g=g)
+    w_hat = class_distribution(simplex(n, D, 11, C, g=g)) if pool else None
+    degree = torch.randint(1, n + 1, (n, D), generator=g).double()
+    phi = relational_features(rho, w_hat, w, degree, n, mask)
+    return Evidence(mask, probabilities, labels, offsets, rho, phi, w)

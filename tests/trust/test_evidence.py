@@ -1,0 +1,40 @@
+"""What one refresh has shown, whole and node by node."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_evidence import evidence
+
+from lntrust.trust.features import probe_response
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10_000))
+def test_a_node_s_part_is_its_rows(seed: int) -> None:
+    whole = evidence(seed)
+    for i in range(len(whole.mask)):
+        part = whole.at(i)
+        rows = slice(int(whole.offsets[i]), int(whole.offsets[i + 1]))
+        assert part.offsets.tolist() == [0, rows.stop - rows.start]
+        assert torch.equal(part.labels, whole.labels[rows])
+        assert torch.equal(part.probabilities, whole.probabilities[rows])
+        assert torch.equal(part.p_true, whole.p_true[rows])
+        for name in ("mask", "rho", "phi", "w", "accuracy", "open"):
+            assert torch.equal(getattr(part, name)[0], getattr(whole, name)[i]), name
+        again = probe_response(part.probabilities, part.labels, part.offsets) * part.mask[..., None]
+        assert torch.equal(again, part.rho)
+
+
+def test_open_leaves_out_the_node_itself_and_changes_nothing() -> None:
+    e = evidence(0)
+    before = e.mask.clone()
+    assert not e.open[:, 0].any()
+    assert torch.equal(e.open[:, 1:], e.mask[:, 1:])
+    assert torch.equal(e.mask, before)
+
+
+def test_accuracy_weighs_rho_by_the_node_s_classes() -> None:
+    e = evidence(0)
+    for i in range(len(e.mask)):
+        for j in range(e.mask.shape[1]):
+            torch.testing.assert_close(e.accuracy[i, j], e.w[i] @ e.rho[i, j])

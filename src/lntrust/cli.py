@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
+_FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
 out = Console()
 err = Console(stderr=True)
 
@@ -147,8 +148,11 @@ def run_command(
                     print(json.dumps(summary, allow_nan=False), flush=True)
     if not as_json:
         from lntrust.report.table import results_table
+        from lntrust.report.trust import trust_table
 
         out.print(results_table(summaries))
+        if "trust" in summaries[-1]["method_report"] and chosen.graph.nodes <= _FEW:
+            out.print(trust_table(summaries[-1], one.world.kinds.tolist(), chosen))
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
 
 

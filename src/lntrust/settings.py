@@ -217,7 +217,7 @@ class Study(Settings):
     name: str = Field(description="short name, as on the command line")
     about: str = Field("", description="one sentence")
     compare: list[str] = Field(
-        ["independent", "uniform"], min_length=1, description="methods run when none is named"
+        ["independent", "uniform", "lntrust"], min_length=1, description="methods run when none is named"
     )
     seeds: list[Annotated[int, Field(ge=0)]] = Field(
         [0], min_length=1, description="seeds run when none is named"

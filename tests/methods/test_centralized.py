@@ -56,13 +56,7 @@ def test_one_model_per_learner(tiny: Any, views: Views) -> None:
     assert not torch.equal(p[0], p[1])
 
 
-# The stopping rule takes the first epoch without a gain for the end, however noisy its one small batch is.
-TOO_EARLY = pytest.mark.xfail(strict=True, reason="on little data, noise ends training after a few epochs")
-
-
-@pytest.mark.parametrize(
-    "learner", [pytest.param(0, id="linear", marks=TOO_EARLY), pytest.param(1, id="forest")]
-)
+@pytest.mark.parametrize("learner", [pytest.param(0, id="linear"), pytest.param(1, id="forest")])
 def test_it_knows_more_than_a_node(tiny: Any, views: Views, learner: int) -> None:
     one = Run(tiny("partition.skew=1", "methods.centralized.epochs=30"), "centralized", 0, views)
     summary = one()

@@ -17,6 +17,8 @@ from lntrust.learners.modules import build
 from lntrust.randomness import small_seed
 from lntrust.settings import LearnerSettings
 
+_KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
+
 
 def weighted_rows(
     examples: Int[ndarray, "m"], targets: Float[ndarray, "m C"], weight: Float[ndarray, "m"]
@@ -44,6 +46,7 @@ class Estimators:
         self._seed = seed
         self._inputs = view.detach().cpu().flatten(1).numpy()
         self._models: list[Any] = [None] * len(nodes)
+        self._kept: dict[int, Float[ndarray, "N C"]] = {}  # answers since the last fit; NaN: not asked yet
         # What each was last fitted on: the whole of its state, since a fit is a function of it.
         self._fitted_on: list[tuple[ndarray, ndarray, ndarray] | None] = [None] * len(nodes)
 
@@ -72,15 +75,29 @@ class Estimators:
                 f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {error}"
             ) from None
         self._models[k], self._fitted_on[k] = model, new
+        self._kept.pop(k, None)
 
     def _answer(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
-        """Probabilities over all C classes; a class the estimator has never seen gets 0."""
+        """Probabilities over all C classes. Kept until the next fit, since nothing else changes them."""
+        if len(self._inputs) * self.classes > _KEPT:
+            return self._compute(k, examples)
+        if k not in self._kept:
+            self._kept[k] = np.full((len(self._inputs), self.classes), np.nan)
+        kept = self._kept[k]
+        missing = np.unique(examples[np.isnan(kept[examples, 0])])
+        if len(missing):
+            kept[missing] = self._compute(k, missing)
+        return np.asarray(kept[examples])
+
+    def _compute(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
+        """A class that the estimator has never seen gets 0; one never fitted knows nothing."""
         model = self._models[k]
         out = np.zeros((len(examples), self.classes))
-        if model is None:  # never fitted: it knows nothing
+        if model is None:
             out[:] = 1.0 / self.classes
         elif len(examples):
-            out[:, np.asarray(model.classes_, dtype=np.int64)] = model.predict_proba(self._inputs[examples])
+            seen = np.asarray(model.classes_, dtype=np.int64)
+            out[:, seen] = model.predict_proba(self._inputs[examples])
         return out
 
     def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "k U C"]:

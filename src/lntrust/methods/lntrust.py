@@ -267,7 +267,7 @@ class LNTrust(Method):
                 "distil", ids, distillation.hard_loss, (predicted, omega, scale), active=active
             )
         else:
-            factor = s.soft_scale / (population.classes if s.kl_scale == "per_class" else 1)
+            factor = self._soft_factor(population.classes)
             population.descend(
                 "distil", ids, distillation.soft_loss, (p_bar, omega, scale * factor), active=active
             )
@@ -311,7 +311,7 @@ class LNTrust(Method):
         if self.settings.targets == "hard":
             p_bar = torch.nn.functional.one_hot(p_bar.argmax(-1), p_bar.shape[-1]).to(p_bar.dtype)
         else:
-            weight = weight * self.settings.soft_scale
+            weight = weight * self._soft_factor(p_bar.shape[-1])
         return {"pseudo/ids": ids, "pseudo/targets": p_bar, "pseudo/weight": weight}
 
     def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
@@ -322,6 +322,10 @@ class LNTrust(Method):
         return PseudoLabels(Ragged.of(lists), state["pseudo/targets"][use], state["pseudo/weight"][use])
 
     # -- small things -----------------------------------------------------------------------------
+
+    def _soft_factor(self, C: int) -> float:
+        """α_KL, divided by C where the study follows the authors' code."""
+        return self.settings.soft_scale / (C if self.settings.kl_scale == "per_class" else 1)
 
     def _has_pool(self, site: Site) -> bool:
         return self.settings.unlabelled and int(site.world.partition.shard.lengths.min()) > 0

@@ -214,7 +214,7 @@ class EvaluationSettings(Settings):
 class Study(Settings):
     """A study: who exists, whose data, which models, how they train."""
 
-    name: str = Field(description="short name, as on the command line")
+    name: str = Field(pattern=r"^[\w.-]*\w$", description="short name, as on the command line")
     about: str = Field("", description="one sentence")
     compare: list[str] = Field(
         ["independent", "uniform", "lntrust"], min_length=1, description="methods run when none is named"

@@ -64,8 +64,8 @@ def test_the_fast_path_for_heads_equals_the_generic_one(
     fast = train(population(chosen))
     monkeypatch.setattr(heads, "is_head", lambda _: False)
     generic = train(population(chosen))
-    assert only_stack(fast)._head
-    assert not only_stack(generic)._head
+    assert only_stack(fast).is_head
+    assert not only_stack(generic).is_head
     for name, value in fast.state().items():
         torch.testing.assert_close(value, generic.state()[name], rtol=0, atol=1e-10, msg=name)
     ids = everything()
@@ -272,7 +272,7 @@ def test_a_refused_module_leaves_torchs_generator_alone() -> None:
     nodes = population("linear", n=1)
     before = torch.random.get_rng_state()
     with pytest.raises(LNTrustError):
-        Stack(learner("own_models:gambler"), torch.tensor([0]), nodes.views["flat"], CLASSES, 0, "batched")
+        Stack(learner("own_models:gambler"), torch.tensor([0]), nodes._views["flat"], CLASSES, 0, "batched")
     assert torch.equal(before, torch.random.get_rng_state())
 
 

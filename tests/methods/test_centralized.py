@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,7 +34,9 @@ def test_the_variant_multiplies_by_the_nodes_classes(tiny: Any, views: Views) ->
     one = Run(tiny(EPOCHS), "centralized", 0, views)
     one()
     p = central(one).predict_all(one._tested)[torch.from_numpy(one.world.kinds)]
-    prior = torch.from_numpy(one.world.class_distribution).float()
+    given = one.world.partition.train.joined(one.world.partition.validation)
+    counts = [np.bincount(one.world.labels[ids], minlength=10) + 1 for ids in given]  # one more of each
+    prior = torch.tensor(np.array([c / c.sum() for c in counts])).float()
     last = one._evaluations[one.rounds]
     assert (last["deployed"] == p.argmax(-1).numpy()).all()
     assert (last["variant/label_prior"] == (p * prior[:, None]).argmax(-1).numpy()).all()
@@ -102,6 +105,6 @@ def test_it_stops_where_nothing_is_gained(tiny: Any, views: Views, monkeypatch: 
         return real(self, *arguments)
 
     monkeypatch.setattr(Population, "step", counted)
-    run(tiny("methods.centralized.tolerance=1e9"), "centralized", 0, views)
-    per_epoch = 1  # all examples fit into one batch of 256
-    assert steps.count(2) == 2 * per_epoch
+    stop = ("methods.centralized.tolerance=0.9", "methods.centralized.patience=3")
+    run(tiny(*stop), "centralized", 0, views)
+    assert steps.count(2) == 1 + 3  # a batch of 256 holds all examples: one step is an epoch

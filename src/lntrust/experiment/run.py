@@ -330,10 +330,9 @@ class Run:
         if not folder.is_dir():
             return
         try:
-            for name in ("summary.json", "rounds.parquet", "checkpoint.safetensors"):
-                (folder / name).unlink(missing_ok=True)
-            for file in (folder / "evaluations").glob("round-*.safetensors"):
-                file.unlink()
+            for pattern in ("summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*"):
+                for file in folder.glob(pattern):
+                    file.unlink()
         except OSError as error:
             raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
 

@@ -45,9 +45,10 @@ class Population:
     ) -> None:
         self.n = len(kinds)
         self.classes = classes
-        self.views, self.labels = views, labels
+        self._views, self.labels = views, labels
         self.device, self.dtype = views.device, views.dtype
-        self.backend = backend
+        self.backend: Backend = backend
+        self._seed = seed
         self.training = training
         self._known_labels = labels.cpu().numpy()
         self._dropout_key = stream_key(seed, "dropout", self.device)
@@ -70,6 +71,13 @@ class Population:
     @property
     def torch_stacks(self) -> list[Stack]:
         return [stack for stack in self.stacks if isinstance(stack, Stack)]
+
+    def sibling(
+        self, learners: Sequence[LearnerSettings], kinds: Int[np.ndarray, "n"], training: TrainingSettings
+    ) -> "Population":
+        """Another population that sees the same examples, initialised as its own nodes would be."""
+        parts = (self._views, self.labels, self.classes, training, self._seed, self.backend)
+        return Population(learners, kinds, *parts)
 
     # -- learning ---------------------------------------------------------------------------------
 

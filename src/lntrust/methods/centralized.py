@@ -71,11 +71,7 @@ class Centralized(Method):
             update={"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
         )
         learners = world.study.population.learners
-        like = site.population
-        central = Population(
-            learners, np.arange(len(learners)), like.views, like.labels, like.classes, training,
-            world.seed, like.backend,
-        )  # fmt: skip
+        central = site.population.sibling(learners, np.arange(len(learners)), training)
         union = site.labelled.lists.values
         return central, Ragged.of([union] * len(learners))
 

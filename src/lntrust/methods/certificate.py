@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.learners import Batch, Population
+from lntrust.learners import Batch
 from lntrust.methods.base import Site, State
 from lntrust.trust import bounds
 from lntrust.trust.evidence import Evidence
@@ -26,10 +26,7 @@ class Certificate:
     def __init__(self, site: Site, state: State | None = None) -> None:
         self._site = site
         like, world = site.population, site.world
-        self._twin = Population(
-            world.study.population.learners, world.kinds, like.views, like.labels, like.classes,
-            like.training, world.seed, like.backend,
-        )  # fmt: skip
+        self._twin = like.sibling(world.study.population.learners, world.kinds, like.training)
         zero = torch.zeros(like.n, device=like.device, dtype=torch.float64)
         self._sums = {"eta beta": zero.clone(), "perturbation": zero.clone(), "gradient ratio": zero.clone()}
         if state is None:

@@ -127,3 +127,31 @@ LINKS = [
 @pytest.mark.parametrize(("page", "target"), LINKS, ids=[f"{p.stem}: {t}" for p, t in LINKS])
 def test_links_between_documents_lead_somewhere(page: Path, target: str) -> None:
     assert (page.parent / target).exists()
+
+
+STUDIES = [(page, text) for page in PAGES for text in blocks(page, "toml") if "inherits" in text]
+
+
+@pytest.mark.parametrize(("page", "text"), STUDIES, ids=lambda value: getattr(value, "name", ""))
+def test_a_study_that_is_shown_loads(page: Path, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "shown.toml"
+    file.write_text(text, "utf-8")
+    assert load_study(file).graph.nodes > 0
+
+
+def test_the_readme_shows_a_study_and_python() -> None:
+    readme = ROOT / "README.md"
+    assert any(page == readme for page, _ in STUDIES)
+    assert len(blocks(readme, "python")) == 1
+
+
+def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(ROOT / "README.md", "python")
+    short = code.replace(
+        '["graph.nodes=8"', '["training.stage1_rounds=2", "training.stage2_rounds=2", "graph.nodes=8"'
+    )
+    assert short != code
+    exec(short, {})
+    test, own = map(float, capsys.readouterr().out.split())
+    assert 0 <= own <= 1
+    assert 0 <= test <= 1

@@ -1,0 +1,62 @@
+"""Small LNTrust runs on digits, shared by the tests of the method."""
+
+from typing import Any
+
+from torch import Tensor
+
+from lntrust import Study, load_study
+from lntrust.experiment import Run
+from lntrust.learners.views import Views
+from lntrust.methods import Method
+
+SMALL = [
+    "graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", "training.stage2_rounds=4",
+    "training.refresh=2", "evaluation.every=2", "methods.lntrust.warmup=1", "methods.lntrust.budget=40",
+    "methods.lntrust.sample=50",
+]  # fmt: skip
+LINEAR = '{name="linear",kind="linear",view="pixels",options={dropout=0.2}}'
+MLP = '{name="mlp",kind="mlp",view="pixels",options={hidden=8,dropout=0.2}}'
+FOREST = '{name="forest",kind="forest",view="pixels",options={trees=3}}'
+MIXED = f"population.learners=[{LINEAR},{MLP},{FOREST}]"
+TORCH = f"population.learners=[{LINEAR},{MLP}]"
+FLOAT64 = "training.precision=float64"
+
+
+def study(*overrides: str) -> Study:
+    return load_study("digits", [*SMALL, *overrides])
+
+
+def made(views: Views, *overrides: str, method: str = "lntrust", **options: Any) -> Run:
+    """A run that has ended."""
+    one = Run(study(*overrides), method, 0, views, **options)
+    one()
+    return one
+
+
+_SHARED: dict[tuple[str, ...], Run] = {}
+
+
+def shared(views: Views, *overrides: str, method: str = "lntrust") -> Run:
+    """The same, made once for all tests that only look at it."""
+    key = (*overrides, method, str(views.dtype))
+    if key not in _SHARED:
+        _SHARED[key] = made(views, *overrides, method=method)
+    return _SHARED[key]
+
+
+def told(summary: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in summary.items() if name != "seconds"}
+
+
+def parameters(run: Run) -> dict[str, Tensor]:
+    state = run.population.state()
+    return {name: t for name, t in state.items() if not name.startswith("steps/")}
+
+
+class TrainOnly(Method):
+    """Stage 2 without neighbours, on train only: what LNTrust is when nobody can teach."""
+
+    uses_validation = True
+
+
+TRAIN_ONLY = f"{__name__}:TrainOnly"

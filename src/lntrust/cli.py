@@ -215,7 +215,7 @@ def methods(
     if name not in known:
         raise LNTrustError(f"method {name}: must be one of {', '.join(known)}")
     cls = known[name]
-    out.print(escape((sys.modules[cls.__module__].__doc__ or "").strip()), highlight=False)
+    out.print(escape((sys.modules[cls.__module__].__doc__ or "").strip()), highlight=False, soft_wrap=True)
     table = Table("setting", "default", "meaning", title=f"[methods.{name}]".replace("[", r"\["))
     for field, info in cls.settings_class.model_fields.items():
         table.add_row(field, str(info.default), info.description)

@@ -17,7 +17,7 @@ from lntrust.world.partition import Partition, make_partition
 from lntrust.world.ragged import Ragged
 from lntrust.world.splits import split_counts
 
-real_data = pytest.mark.skipif("LNTRUST_DATA" not in os.environ, reason="LNTRUST_DATA is not set")
+real_data = pytest.mark.skipif(not os.environ.get("LNTRUST_DATA"), reason="LNTRUST_DATA is not set")
 SEEDS = st.integers(0, 10**6)
 
 

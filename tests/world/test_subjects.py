@@ -94,7 +94,7 @@ def test_refusals() -> None:
         make_partition(people(0), rounded, np.zeros(6, int), 0)
 
 
-@pytest.mark.skipif("LNTRUST_DATA" not in os.environ, reason="LNTRUST_DATA is not set")
+@pytest.mark.skipif(not os.environ.get("LNTRUST_DATA"), reason="LNTRUST_DATA is not set")
 def test_wearables() -> None:
     data = load_dataset("uci_har")
     p = make_partition(data, PartitionSettings(by="subject", shard=300), np.zeros(30, int), 0)

@@ -28,10 +28,6 @@ def test_equals_a_loop(seed: int, n: int, share: float) -> None:
         assert around.edge[i].tolist() == [-1, *row, *[-1] * padding]
         assert around.mask[i].tolist() == [True] * (1 + len(row)) + [False] * padding
         assert around.open[i].tolist() == [False] + [True] * len(row) + [False] * padding
-        alone = around.at(i)
-        assert alone.member.tolist() == [[i, *(int(edges[e, 1]) for e in row)]]
-        assert alone.edge.tolist() == [[-1, *row]]
-        assert bool(alone.mask.all())
 
 
 def test_open_does_not_change_the_closed_one() -> None:

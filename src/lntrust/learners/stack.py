@@ -4,7 +4,6 @@ The `batched` backend runs the architecture once under `torch.vmap`, for all k n
 backend runs it k times. Both take the same inputs and the same masks.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -38,14 +37,12 @@ class Stack:
         classes: int,
         seed: int,
         backend: Backend,
-        init_keys: Sequence[int] | None = None,
     ) -> None:
         self.learner = learner
         self.nodes = nodes
         self.view = view
         self.classes = classes
-        keys = nodes.tolist() if init_keys is None else init_keys
-        modules = [self._fresh(seed, key) for key in keys]
+        modules = [self._fresh(seed, node) for node in nodes.tolist()]
         self.params = self._gather([_parameters(module, trained=True) for module in modules])
         self.buffers = self._gather(
             [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]

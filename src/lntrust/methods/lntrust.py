@@ -176,13 +176,7 @@ class LNTrust(Method):
 
     def _together(self, evidence: Evidence, closed: Tensor, votes: Tensor) -> Bool[Tensor, "n"]:
         """The deployment gate. A node without validation examples trusts itself."""
-        per_class = votes if votes.ndim == 3 else votes[..., None].expand(-1, -1, evidence.w.shape[-1])
-        q = torch.einsum(
-            "tdc,tdc->tc",
-            evidence.probabilities,
-            torch.repeat_interleave(per_class, evidence.offsets.diff(), dim=0),
-        )
-        q = q / q.sum(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
+        q = ensemble.mixed(evidence.probabilities, votes, evidence.offsets)
         own = evidence.probabilities[:, 0]
 
         def scores(p: Float[Tensor, "T C"]) -> tuple[Tensor, Tensor]:

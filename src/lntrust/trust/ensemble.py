@@ -10,10 +10,14 @@ CLIP = 1e-8
 
 
 def mixed(
-    probabilities: Float[Tensor, "T D C"], alpha: Float[Tensor, "n D"], offsets: Int[Tensor, "n+1"]
+    probabilities: Float[Tensor, "T D C"],
+    votes: Float[Tensor, "n D"] | Float[Tensor, "n D C"],
+    offsets: Int[Tensor, "n+1"],
 ) -> Float[Tensor, "T C"]:
-    """q_i(x) = Σ_{j∈N̄(i)} α_ij p_j(x), for every node's own validation examples."""
-    return torch.einsum("tdc,td->tc", probabilities, spread(alpha, offsets))
+    """q_i(x) ∝ Σ_{j∈N̄(i)} α_ij p_j(x), for every node's own validation examples; rows sum to 1 or are 0."""
+    spread_votes = spread(votes if votes.ndim == 3 else votes[..., None], offsets)
+    q = (probabilities * spread_votes).sum(1)
+    return q / q.sum(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
 
 
 def true_class(probabilities: Float[Tensor, "T D C"], labels: Int[Tensor, "T"]) -> Float[Tensor, "T D"]:

@@ -7,8 +7,6 @@ from torch import Tensor
 from lntrust.trust.segments import segment_sum
 
 FEATURES = ("overlap", "probe accuracy", "weighted probe accuracy", "KL", "entropy", "degree")
-# Without an unlabelled pool ŵ is unknown: probe accuracies and degree remain.
-WITHOUT_POOL = (False, True, True, False, False, True)
 _SMOOTH = 1e-8
 
 

@@ -38,10 +38,3 @@ class Neighbourhood:
         out = self.mask.clone()
         out[:, 0] = False
         return out
-
-    def at(self, i: int) -> "Neighbourhood":
-        """Node i's alone, without padding."""
-        width = int(self.mask[i].sum())
-        return Neighbourhood(
-            self.member[i : i + 1, :width], self.edge[i : i + 1, :width], self.mask[i : i + 1, :width]
-        )

@@ -11,12 +11,18 @@ os.environ["COLUMNS"] = "80"  # of tables
 
 import pytest
 import torch
+from hypothesis import settings
 
 from lntrust import Study, cli, load_study
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
 
 torch.set_num_threads(1)
+
+# Properties are tried on the same examples every time, so that a check passes or fails for a change's sake.
+# `pytest --hypothesis-profile=default` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 TINY = """
 inherits = "digits"

@@ -24,6 +24,9 @@ Stream = Literal[
     "schedule",
     "estimators",
     "importance",
+    "gossip",
+    "anchors",
+    "selection",
 ]
 
 # The constants of SplitMix64 (Steele, Lea & Flood 2014), as signed 64-bit integers.

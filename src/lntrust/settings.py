@@ -3,6 +3,7 @@
 Defaults are the paper's sparse CIFAR-10 values wherever the paper has one.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +13,27 @@ class Settings(BaseModel):
     """A closed, frozen table of settings: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where `lntrust tune` looks for a setting: between two numbers, or in a list. Annotates its type."""
+
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False  # evenly in the logarithm
+    choices: tuple[Any, ...] = ()
+
+
+class MethodSettings(Settings):
+    """What every method of ours can be set to; a method adds its own.
+
+    The learning rate is everybody's to tune, the yardsticks' too.
+    """
+
+    lr: Annotated[float | None, Range(0.002, 0.1, log=True)] = Field(
+        None, gt=0, description="learning rate of this method; none: training.lr"
+    )
 
 
 class DataSettings(Settings):
@@ -236,6 +258,12 @@ class Study(Settings):
     )
     evaluation: EvaluationSettings = Field(
         default_factory=EvaluationSettings.model_construct, description="what is measured"
+    )
+    deploy: Literal["self", "uniform", "trust", "fedpae"] | None = Field(
+        None,
+        description="who answers in the end, whatever the method. self: each node alone; uniform: the mean "
+        "of the closed neighbourhood; trust: as lntrust does, on trust learned once after training; fedpae: "
+        "the ensemble that fedpae selects; none: as the method itself has it",
     )
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="settings of single methods, a table each: [methods.NAME]"

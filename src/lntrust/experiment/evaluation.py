@@ -25,13 +25,14 @@ def answers(
     """Predicted classes of every node on every test input: `self`, `deployed`, and the variants'."""
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
     mixes = {name: mixing(way, population) for name, way in ways.items()}
-    answer = deployment.answer or population.predict_all
     out: dict[str, list[Tensor]] = {}
     for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes))):
-        own = answer(piece)
-        heard = network.heard(own)
-        out.setdefault("self", []).append(_classes(own))
+        main = (deployment.answer or population.predict_all)(piece)
+        out.setdefault("self", []).append(_classes(main))
         for name, way in ways.items():
+            same = way.answer is deployment.answer
+            own = main if same else (way.answer or population.predict_all)(piece)
+            heard = network.heard(own)
             blend = blended(own, heard, mixes[name])
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]

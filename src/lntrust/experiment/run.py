@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
@@ -38,7 +37,7 @@ from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, find_method
 from lntrust.network import Network
 from lntrust.settings import Study
-from lntrust.world import World, build_world
+from lntrust.world import Dataset, World, build_world
 
 Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
 Notice = Callable[[str], None]
@@ -58,6 +57,7 @@ class Run:
         folder: Path | None = None,
         certify: bool = False,
         notice: Notice = lambda _: None,
+        make_world: Callable[[Study, Dataset, int, bool], World] | None = None,
     ) -> None:
         self.study, self.method_name, self.seed = study, method, seed
         self.backend: Backend = backend
@@ -65,12 +65,15 @@ class Run:
         if certify and not self.method.can_certify:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
         self.method.certify = certify
-        self.world: World = build_world(study, views.dataset, seed)
+        build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
+        self.world: World = build(study, views.dataset, seed, self.method.uses_validation)
+        lr = getattr(self.method.settings, "lr", None)
+        self.training = study.training if lr is None else study.training.model_copy(update={"lr": lr})
         self.device = views.device
         labels = torch.from_numpy(self.world.labels).to(self.device)
         self.population = Population(
             study.population.learners, self.world.kinds, views, labels, len(self.world.classes),
-            study.training, seed, backend,
+            self.training, seed, backend, self.method.common_start,
         )  # fmt: skip
         self.network = Network(self.world, self.population)
         self._labels = labels
@@ -80,13 +83,15 @@ class Run:
         self.done = 0
         self.seconds = 0.0
         self.state: State = {}
-        self._members: Int[Tensor, "m 2"]
+        self._asked = 0  # neighbours that all nodes together ask when they are deployed
         self._history: list[tuple[float, int]] = []  # mean loss and bytes after each round
         self._evaluations: dict[int, Predictions] = {}
         self._enter_stage(1)
         for stack in self.population.stacks:
             if isinstance(stack, Stack) and stack.looped_because:
                 notice(f"learner {stack.learner.name} runs one node at a time: {stack.looped_because}")
+        for remark in self.method.remarks(self.site):
+            notice(f"{method}: {remark}")
 
     # -- identity ---------------------------------------------------------------------------------
 
@@ -205,7 +210,7 @@ class Run:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
             deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self._members = deployment.members
+            self._asked = _asked(deployment)
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
@@ -235,14 +240,14 @@ class Run:
         """Score all stored predictions; the only place where test labels are read."""
         stage1 = self.study.training.stage1_rounds
         scores, rows = summarise(self.world, self._evaluations, stage1)
-        asked = self._members[self._members[:, 0] != self._members[:, 1]]
         per_node = scores.pop("per_node")
         summary = {
-            "study": self.study.name, "method": self.method_name, "seed": self.seed,
+            "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
+            "seed": self.seed, "nodes": self.world.n,
             "device": self.device.type, "backend": self.backend, **scores,
             "bytes": {
                 **self.network.ledger.summary(),
-                "per_deployed_query": self.network.deployment_bytes(1) * len(asked) / self.world.n,
+                "per_deployed_query": self.network.deployment_bytes(1) * self._asked / self.world.n,
             },
             "method_report": self.method.report(self.site, self.state),
             "per_node": per_node,
@@ -286,7 +291,7 @@ class Run:
         tensors["taken"] = self.labelled.taken
         tensors["history"] = torch.tensor(self._history, dtype=torch.float64)
         if self.done == self.rounds:
-            tensors["members"] = self._members
+            tensors["asked"] = torch.tensor(self._asked)
         metadata = {
             "fingerprint": self.fingerprint,
             "round": str(self.done),
@@ -322,8 +327,8 @@ class Run:
         self.state = {name: t.to(self.device) for name, t in _below("method/", tensors).items()}
         self.labelled.taken = tensors["taken"].to(self.device)
         self._history = [(loss, int(total)) for loss, total in tensors["history"].tolist()]
-        if "members" in tensors:
-            self._members = tensors["members"]
+        if "asked" in tensors:
+            self._asked = int(tensors["asked"])
 
     def _clear(self, folder: Path) -> None:
         """A fresh start takes an earlier run of the same identity away."""
@@ -335,6 +340,12 @@ class Run:
                     file.unlink()
         except OSError as error:
             raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
+
+
+def _asked(deployment: Deployment) -> int:
+    """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
+    asks = deployment.members[:, 0] != deployment.members[:, 1]
+    return int((asks if deployment.held is None else asks & ~deployment.held).sum())
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

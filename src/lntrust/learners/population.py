@@ -1,7 +1,8 @@
 """The population: every node's learner, grouped into stacks of one architecture each."""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,7 @@ class Population:
         training: TrainingSettings,
         seed: int,
         backend: Backend,
+        common_start: bool = False,
     ) -> None:
         self.n = len(kinds)
         self.classes = classes
@@ -64,13 +66,21 @@ class Population:
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = build(learner, tuple(view.shape[1:]), classes)
             if isinstance(example, nn.Module):
-                self.stacks.append(Stack(learner, nodes, view, classes, seed, backend))
+                self.stacks.append(Stack(learner, nodes, view, classes, seed, backend, common_start))
             else:
                 self.stacks.append(Estimators(learner, nodes, view, classes, seed))
 
     @property
     def torch_stacks(self) -> list[Stack]:
         return [stack for stack in self.stacks if isinstance(stack, Stack)]
+
+    @property
+    def takes_steps(self) -> Bool[Tensor, "n"]:
+        """Who learns by gradient steps: every node but those with an estimator."""
+        out = torch.zeros(self.n, dtype=torch.bool, device=self.device)
+        for stack in self.torch_stacks:
+            out[stack.nodes] = True
+        return out
 
     def sibling(
         self, learners: Sequence[LearnerSettings], kinds: Int[np.ndarray, "n"], training: TrainingSettings
@@ -81,15 +91,32 @@ class Population:
 
     # -- learning ---------------------------------------------------------------------------------
 
-    def step(self, batch: Batch, loss: Loss = cross_entropy) -> Float[Tensor, "n"]:
-        """One supervised step with L2 for every active node: loss(logits, labels)."""
+    def step(
+        self,
+        batch: Batch,
+        loss: Loss = cross_entropy,
+        targets: tuple[Tensor, ...] = (),
+        *,
+        more: Int[Tensor, "n U"] | None = None,
+        inputs: Mapping[str, Tensor] | None = None,
+        embed: bool = False,
+    ) -> Float[Tensor, "n"]:
+        """One supervised step with L2 for every active node: loss(logits, labels, *targets).
+
+        `more` are further examples, and `inputs` (by learner, [k, A, …]) things that are no examples; the
+        loss finds their logits behind those of the batch, in this order. With `embed` it is given, last, the
+        representations [n, B, E], or None where nothing trained makes any.
+        """
+        examples = batch.examples if more is None else torch.cat([batch.examples, more], 1)
         return self.descend(
             "supervised",
-            batch.examples,
+            examples,
             loss,
-            (batch.labels,),
+            (batch.labels, *targets),
             l2=self.training.l2,
             active=batch.active,
+            inputs=inputs,
+            embed=embed,
         )
 
     def descend(
@@ -101,6 +128,8 @@ class Population:
         *,
         l2: float = 0.0,
         active: Bool[Tensor, "n"] | None = None,
+        inputs: Mapping[str, Tensor] | None = None,
+        embed: bool = False,
     ) -> Float[Tensor, "n"]:
         """One SGD step on loss(logits [n,B,C], *targets), each target with a leading node axis.
 
@@ -114,13 +143,35 @@ class Population:
             nodes = stack.nodes
             part = tuple(target[nodes] for target in targets)
             turn = None if active is None else active[nodes]
-            losses[nodes] = stack.step(examples[nodes], loss, part, key[nodes], self.training, l2, turn)
+            beside = None if inputs is None else inputs.get(stack.learner.name)
+            losses[nodes] = stack.step(
+                examples[nodes], loss, part, key[nodes], self.training, l2, turn, beside, embed
+            )
         if active is not None:
             losses.masked_fill_(~active, torch.nan)
-        self._steps[purpose] = self._steps[purpose] + (1 if active is None else active)
-        self.calls[purpose] = self.calls.get(purpose, 0) + 1
+        self._taken(purpose, active)
         self.last_loss[purpose] = losses
         return losses
+
+    def noisy_logits(
+        self, purpose: str, examples: Int[Tensor, "n B"], active: Bool[Tensor, "n"] | None = None
+    ) -> Float[Tensor, "n B C"]:
+        """Logits under dropout, without a step: masks as `descend` would draw them. Estimators: 0."""
+        key = self._mask_keys(purpose)
+        out = torch.zeros(*examples.shape, self.classes, device=self.device, dtype=self.dtype)
+        for stack in self.torch_stacks:
+            out[stack.nodes] = stack.noisy_logits(examples[stack.nodes], key[stack.nodes])
+        self._taken(purpose, active)
+        return out
+
+    def _taken(self, purpose: str, active: Bool[Tensor, "n"] | None) -> None:
+        self._steps[purpose] = self._steps[purpose] + (1 if active is None else active)
+        self.calls[purpose] = self.calls.get(purpose, 0) + 1
+
+    def steps_taken(self, purpose: str) -> Int[Tensor, "n"]:
+        """How many steps of this purpose each node has taken so far."""
+        none = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        return self._steps.get(purpose, none).clone()
 
     def _mask_keys(self, purpose: str) -> Int[Tensor, "n"]:
         """The dropout keys of every node's next step of this purpose."""
@@ -177,6 +228,32 @@ class Population:
             mine = member >= 0
             out[mine] = stack.predict(member[mine], example[mine])
         return out[inverse]
+
+    # -- sharing ----------------------------------------------------------------------------------
+
+    def parameters(self, stack: Stack) -> Float[Tensor, "n P"]:
+        """The flattened parameters of one architecture's nodes; 0 for everybody else."""
+        own = stack.flat()
+        out = own.new_zeros(self.n, own.shape[1])
+        out[stack.nodes] = own
+        return out
+
+    def set_parameters(self, stack: Stack, rows: Float[Tensor, "n P"]) -> None:
+        for name, value in stack.unflat(rows[stack.nodes]).items():
+            stack.params[name].copy_(value)
+
+    @contextmanager
+    def using(self, parameters: Mapping[str, Float[Tensor, "n P"]]) -> Iterator[None]:
+        """For a while, answer with these parameters (by learner) instead of the nodes' own."""
+        chosen = [stack for stack in self.torch_stacks if stack.learner.name in parameters]
+        own = [stack.params for stack in chosen]
+        for stack in chosen:
+            stack.params = stack.unflat(parameters[stack.learner.name][stack.nodes])
+        try:
+            yield
+        finally:
+            for stack, params in zip(chosen, own, strict=True):
+                stack.params = params
 
     # -- keeping ----------------------------------------------------------------------------------
 

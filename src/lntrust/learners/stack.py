@@ -37,12 +37,14 @@ class Stack:
         classes: int,
         seed: int,
         backend: Backend,
+        common_start: bool = False,
     ) -> None:
         self.learner = learner
         self.nodes = nodes
         self.view = view
         self.classes = classes
-        modules = [self._fresh(seed, node) for node in nodes.tolist()]
+        keys = [int(nodes[0])] * len(nodes) if common_start else nodes.tolist()
+        modules = [self._fresh(seed, key) for key in keys]
         self.params = self._gather([_parameters(module, trained=True) for module in modules])
         self.buffers = self._gather(
             [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]
@@ -50,6 +52,9 @@ class Stack:
         self._skeleton = with_named_dropout(modules[0])
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
         self.is_head = heads.is_head(self._skeleton)
+        linear = [module for module in self._skeleton.modules() if isinstance(module, nn.Linear)]
+        # What a representation is: the input of the last linear layer, where something trained makes it.
+        self._last = linear[-1] if linear and not self.is_head else None
         self.looped_because = self._trial()
         self.looped = backend == "loop" or self.looped_because is not None
 
@@ -130,6 +135,31 @@ class Stack:
         out: Tensor = torch.vmap(lambda s, one: self._one(s, one, train))({**state, **masks}, x)
         return out
 
+    def _forward(
+        self, state: dict[str, Tensor], masks: dict[str, Tensor], x: Tensor, embed: bool
+    ) -> tuple[Float[Tensor, "k B C"], Float[Tensor, "k B E"] | None]:
+        """Logits in training, of one node or of all at once, and the representation where wanted."""
+        if not embed or self._last is None:
+            if not self.looped:
+                return self._stacked(state, masks, x, train=True), None
+            return self._one(_first({**state, **masks}), x[0], train=True)[None], None
+        if not self.looped:
+            both: tuple[Tensor, Tensor] = torch.vmap(self._embedded)({**state, **masks}, x)
+            return both
+        logits, embedding = self._embedded(_first({**state, **masks}), x[0])
+        return logits[None], embedding[None]
+
+    def _embedded(self, state: dict[str, Tensor], x: Float[Tensor, "B *s"]) -> tuple[Tensor, Tensor]:
+        """Logits of one node in training, and what its last linear layer saw."""
+        assert self._last is not None
+        seen: list[Tensor] = []
+        hook = self._last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            logits = self._one(state, x, train=True)
+        finally:
+            hook.remove()
+        return logits, seen[-1].flatten(1)
+
     def _masks(self, key: Int[Tensor, "k"], rows: int) -> dict[str, Tensor]:
         return {
             f"{name}.mask": dropout_mask(fold(key, layer), (rows, *unit_shape), p, self.view.dtype)
@@ -151,58 +181,69 @@ class Stack:
         training: TrainingSettings,
         l2: float,
         active: Bool[Tensor, "k"] | None,
+        inputs: Float[Tensor, "k A *s"] | None = None,
+        embed: bool = False,
     ) -> Float[Tensor, "k"]:
-        """One SGD step for every (active) node; returns the losses before it."""
+        """One SGD step for every (active) node; returns the losses before it.
+
+        `inputs` are appended to the examples. With `embed`, the loss is also given the representations.
+        """
         k = len(self.nodes)
         losses = torch.zeros(k, device=self.view.device, dtype=self.view.dtype)
-        together = 1 if self.looped else k
-        for piece in (slice(i, i + together) for i in range(0, k, together)):
-            turn = None if active is None else active[piece]
-            if not self.looped or turn is None or bool(turn.any()):
-                part = tuple(t[piece] for t in targets)
-                losses[piece] = self._step(piece, examples[piece], loss, part, key[piece], training, l2, turn)
+        for which in self._pieces():
+            turn = None if active is None else active[which]
+            if self.looped and turn is not None and not bool(turn.any()):
+                continue
+            x = self._inputs(examples[which])
+            if inputs is not None:
+                x = torch.cat([x, inputs[which]], 1)
+            gradients, losses[which] = self._gradients(
+                which, x, loss, tuple(t[which] for t in targets), key[which], embed
+            )
+            for name, gradient in gradients.items():
+                self._update(name, which, gradient, training, l2, turn)
         return losses
 
-    def _step(
+    def _pieces(self) -> list[slice]:
+        """The nodes that run together: all of them, or one after another."""
+        k = len(self.nodes)
+        return [slice(i, i + 1) for i in range(k)] if self.looped else [slice(0, k)]
+
+    def _inputs(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B *s"]:
+        flat = self.view.index_select(0, examples.flatten())
+        return flat.view(*examples.shape, *self.view.shape[1:])
+
+    def _gradients(
         self,
         which: slice,
-        examples: Int[Tensor, "k B"],
+        x: Float[Tensor, "k B *s"],
         loss: Loss,
         targets: tuple[Tensor, ...],
         key: Int[Tensor, "k"],
-        training: TrainingSettings,
-        l2: float,
-        active: Bool[Tensor, "k"] | None,
-    ) -> Float[Tensor, "k"]:
+        embed: bool,
+    ) -> tuple[dict[str, Tensor], Float[Tensor, "k"]]:
+        """∇ of the loss for every parameter it depends on, and the losses."""
         params = {name: p[which].detach().requires_grad_() for name, p in self.params.items()}
-        masks = self._masks(key, examples.shape[1])
-        x = self.view.index_select(0, examples.flatten()).view(*examples.shape, *self.view.shape[1:])
         buffers = {name: b[which] for name, b in self.buffers.items()}
-        if self.looped:
-            state = {name: t[0] for name, t in {**params, **buffers, **masks}.items()}
-            logits = self._one(state, x[0], train=True)[None]
-        else:
-            logits = self._stacked({**params, **buffers}, masks, x, train=True)
-        losses = loss(logits, *targets)
+        logits, embedding = self._forward({**params, **buffers}, self._masks(key, x.shape[1]), x, embed)
+        losses = loss(logits, *targets, embedding) if embed else loss(logits, *targets)
         if not params:
-            return losses  # nothing in it is trained
+            return {}, losses  # nothing in it is trained
         gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
-        for (name, p), gradient in zip(params.items(), gradients, strict=True):
-            if gradient is not None:  # none: the loss does not depend on it
-                self._update(name, which, p.detach(), gradient, training, l2, active)
-        return losses.detach()
+        found = {name: g for name, g in zip(params, gradients, strict=True) if g is not None}
+        return found, losses.detach()
 
     def _update(
         self,
         name: str,
         which: slice,
-        p: Tensor,
         gradient: Tensor,
         training: TrainingSettings,
         l2: float,
         active: Bool[Tensor, "k"] | None,
     ) -> None:
         """v ← μv + g + l2·θ;  θ ← θ − lr·v."""
+        p = self.params[name][which]
         if l2:
             gradient = gradient.add(p, alpha=l2)
         v = self.momentum[name][which]
@@ -213,7 +254,7 @@ class Stack:
         else:
             gradient = new_v
         v.copy_(new_v)
-        self.params[name][which].add_(gradient, alpha=-training.lr)
+        p.add_(gradient, alpha=-training.lr)
 
     # -- answering --------------------------------------------------------------------------------
 
@@ -246,6 +287,30 @@ class Stack:
         ]
         return torch.cat(logits).softmax(-1)
 
+    @torch.no_grad()
+    def logits_of(
+        self, member: Int[Tensor, "q"], x: Float[Tensor, "r A *s"], row: Int[Tensor, "q"]
+    ) -> Float[Tensor, "q A C"]:
+        """What member[k] of the stack says about inputs x[row[k]], which need not be examples."""
+        if not len(member):
+            return x.new_empty(0, x.shape[1], self.classes)
+        if self.looped:
+            pairs = zip(member.tolist(), row.tolist(), strict=True)
+            return torch.stack([self._one(self._of(m), x[r].clone(), train=False) for m, r in pairs])
+        per_piece = max(1, _ANSWERED_AT_ONCE // max(1, x[:1].numel()))
+        pieces = zip(torch.split(member, per_piece), torch.split(row, per_piece), strict=True)
+        return torch.cat([self._stacked(self._slice(m), {}, x[r], train=False) for m, r in pieces])
+
+    @torch.no_grad()
+    def noisy_logits(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B C"]:
+        """What the nodes would say in training, dropout on. Changes nothing, no buffer either."""
+        pieces = []
+        for which in self._pieces():
+            state = self._slice(which) | {name: b[which].clone() for name, b in self.buffers.items()}
+            masks = self._masks(key[which], examples.shape[1])
+            pieces.append(self._forward(state, masks, self._inputs(examples[which]), embed=False)[0])
+        return torch.cat(pieces)
+
     def _predict_in_blocks(
         self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"], counts: Int[Tensor, "k"]
     ) -> Float[Tensor, "P C"]:
@@ -265,6 +330,17 @@ class Stack:
         ]
         return torch.cat(logits).flatten(0, 1)[slot]
 
+    # -- sharing ----------------------------------------------------------------------------------
+
+    def flat(self) -> Float[Tensor, "k P"]:
+        """All trained parameters of every node, one after another."""
+        return torch.cat([p.flatten(1) for p in self.params.values()], 1)
+
+    def unflat(self, rows: Float[Tensor, "k P"]) -> dict[str, Tensor]:
+        """The same by name again."""
+        parts = torch.split(rows, [p[0].numel() for p in self.params.values()], 1)
+        return {name: part.view(p.shape) for (name, p), part in zip(self.params.items(), parts, strict=True)}
+
     # -- keeping ----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
@@ -275,6 +351,11 @@ class Stack:
     def load(self, state: dict[str, Tensor]) -> None:
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
+
+
+def _first(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One node's, without the axis of nodes."""
+    return {name: t[0] for name, t in state.items()}
 
 
 def _parameters(module: nn.Module, trained: bool) -> dict[str, Tensor]:

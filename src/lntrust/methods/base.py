@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import PseudoLabels
 from lntrust.network import Network
-from lntrust.settings import Settings
+from lntrust.randomness import choose, fold, stream_key
+from lntrust.settings import MethodSettings, Settings
 from lntrust.world import World
 
+# What examples are drawn for. A new purpose goes to the end, so that it moves no other's draws.
+Purpose = Literal["sample", "distil", "teacher", "mutual"]
 # What a method carries from round to round: named tensors, so that a checkpoint can hold them.
 State = dict[str, Tensor]
 
@@ -26,6 +29,22 @@ class Site:
     population: Population  # the nodes' own learners: to train them, never to read another's
     network: Network  # the only way to another node
     labelled: Labelled  # the supervised batches that the schedule grants
+
+    def unlabelled(self, purpose: Purpose, count: int, *counters: int) -> Int[Tensor, "n count"]:
+        """Examples of each node's shard, without replacement; fewer where the smallest shard is smaller.
+
+        A function of purpose and counters (the round, the step), from the stream of queries.
+        """
+        shard, device = self.world.partition.shard, self.population.device
+        size = int(shard.lengths.min())
+        ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
+        key = fold(stream_key(self.world.seed, "queries", device), torch.arange(len(shard), device=device))
+        for counter in (get_args(Purpose).index(purpose), *counters):
+            key = fold(key, counter)
+        return ids.gather(1, choose(key, size, min(count, size)))
+
+
+Answer = Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]]
 
 
 @dataclass(frozen=True)
@@ -40,10 +59,12 @@ class Deployment:
     members: Int[Tensor, "m 2"]
     weights: Float[Tensor, "m"] | Float[Tensor, "m C"]
     # What stands in for the nodes' own models, if not they themselves (a teacher, a central model).
-    answer: Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]] | None = None
+    answer: Answer | None = None
     # Further ways to deploy the same training, by name; reported beside the main one.
     variants: dict[str, "Deployment"] = field(default_factory=dict)
     prior: Float[Tensor, "n C"] | None = None  # multiplied onto node i's answers, if given
+    # Rows whose model the node holds a copy of, so that nobody has to be asked; none: no row.
+    held: Bool[Tensor, "m"] | None = None
 
     @classmethod
     def alone(cls, population: Population) -> "Deployment":
@@ -56,20 +77,27 @@ class Deployment:
 class Method:
     """A method trains in rounds of Stage 2 and then deploys. Stage 1 is the same for all.
 
-    Subclass, set `about`, override what differs. The file's name, or the class's, is its name.
+    Subclass, set `about`, override what differs. The file's name, or the class's, is its name. A class with
+    nothing in `about` is no method yet, but a base for some.
     """
 
     about: ClassVar[str] = ""
     # Whether training or deployment looks at validation labels; if so, they are never trained on.
-    uses_validation: ClassVar[bool] = False
+    uses_validation: bool = False
     # Whether `--certify` has a meaning for it, and whether it was asked for.
-    can_certify: ClassVar[bool] = False
+    can_certify: bool = False
     certify: bool = False
-    settings_class: ClassVar[type[Settings]] = Settings
+    # Whether all nodes of one architecture begin with the same parameters, as averaging them asks for.
+    common_start: bool = False
+    settings_class: ClassVar[type[Settings]] = MethodSettings
     settings: Settings  # this run's; a subclass narrows the type
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else self.settings_class()
+
+    def remarks(self, site: Site) -> list[str]:
+        """What a user should know before a long run: who cannot take part, say. Told once."""
+        return []
 
     def start(self, site: Site) -> State:
         """Called once, between the stages."""

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from lntrust.learners import Labelled, Population
 from lntrust.methods.base import Deployment, Method, Site, State
-from lntrust.settings import Settings
+from lntrust.settings import MethodSettings
 from lntrust.world import Ragged
 
 
-class CentralizedSettings(Settings):
+class CentralizedSettings(MethodSettings):
     batch: int = Field(256, ge=1, description="examples per step")
     epochs: int = Field(200, ge=1, description="passes over the data at most")
     tolerance: float = Field(1e-3, ge=0, description="an epoch that lowers the loss by less gains nothing")
@@ -67,7 +67,7 @@ class Centralized(Method):
     def _central(self, site: Site) -> tuple[Population, Ragged]:
         """A population with one node per kind of learner, and all data for each of them."""
         world = site.world
-        training = world.study.training.model_copy(
+        training = site.population.training.model_copy(
             update={"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
         )
         learners = world.study.population.learners

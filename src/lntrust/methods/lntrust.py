@@ -14,10 +14,10 @@ Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. 
 distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
@@ -25,28 +25,32 @@ from lntrust.learners.population import PseudoLabels
 from lntrust.methods import trust_report
 from lntrust.methods.base import Deployment, Method, Site, State
 from lntrust.methods.certificate import Certificate
+from lntrust.methods.probing import columns, heard, probe
 from lntrust.network import Questions, Replies
-from lntrust.randomness import choose, fold, stream_key
-from lntrust.settings import Settings
+from lntrust.segments import segment_sum
+from lntrust.settings import MethodSettings, Range
 from lntrust.trust import distillation, ensemble, features, gate
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.neighbourhood import Neighbourhood
-from lntrust.trust.segments import segment_sum
 from lntrust.trust.weights import renormalised, top_k
 from lntrust.weighting import WEIGHTINGS, Weighting, make_weighting
 from lntrust.world import Ragged
 
 
-class LNTrustSettings(Settings):
+class LNTrustSettings(MethodSettings):
     """Published values are the defaults; those that differ by setting stand in the studies."""
 
     weighting: Literal[tuple(WEIGHTINGS)] = Field(  # type: ignore[valid-type]
         "trust", description="what makes α: " + "; ".join(f"{k}: {v.about}" for k, v in WEIGHTINGS.items())
     )
-    strength: float = Field(0.5, ge=0, description="λ, the weight of distillation")
+    strength: Annotated[float, Range(0.1, 2.0, log=True)] = Field(
+        0.5, ge=0, description="λ, the weight of distillation"
+    )
     budget: int = Field(1000, ge=0, description="B, unlabelled examples per round; 0: no distillation")
     warmup: int = Field(5, ge=0, description="rounds of Stage 2 before distillation begins")
-    targets: Literal["hard", "soft"] = Field("hard", description="learn the ensemble's argmax, or all of p̄")
+    targets: Annotated[Literal["hard", "soft"], Range(choices=("hard", "soft"))] = Field(
+        "hard", description="learn the ensemble's argmax, or all of p̄"
+    )
     soft_scale: float = Field(0.3, gt=0, le=1, description="α_KL, the scale of soft distillation")
     kl_scale: Literal["sum", "per_class"] = Field(
         "sum", description="sum: the paper's equation; per_class: divided by C, as the authors' code has it"
@@ -197,35 +201,25 @@ class LNTrust(Method):
 
     def _probe(self, site: Site, t: int) -> Evidence:
         """Ask everybody about V_i, and about a sample of the shard for ŵ_j."""
-        population, network, world = site.population, site.network, site.world
-        around = Neighbourhood.of(network.edges, population.n)
-        questions = Questions.ragged(world.partition.validation, "validation", population.device)
-        replies = network.ask(questions, "probe")
-        owner = torch.from_numpy(world.partition.validation.owner).to(population.device)
-        shape = (len(questions.ids), around.mask.shape[1], population.classes)
-        probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
-        probabilities[:, 0] = population.predict(owner, questions.ids)  # a node needs no network for itself
-        column = _columns(around, len(network.edges))
-        of_reply = torch.repeat_interleave(column[replies.edge], replies.offsets.diff())
-        probabilities[replies.question, of_reply] = replies.probabilities
-        mask = around.mask & _heard(around, replies)
-        w_hat = None
+        population, world = site.population, site.world
+        got = probe(site, "probe")
+        mask, w_hat = got.mask, None
         if self._has_pool(site):
-            w_hat, sampled = self._class_distributions(site, around, t)
+            w_hat, sampled = self._class_distributions(site, got.around, t)
             mask = mask & sampled
-        labels = population.labels[questions.ids]
         w = torch.from_numpy(world.class_distribution).to(population.device, population.dtype)
         degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
-        rho = features.probe_response(probabilities, labels, questions.offsets) * mask[..., None]
-        phi = features.relational_features(rho, w_hat, w, degrees[around.member], population.n, mask)
-        return Evidence(mask, probabilities * mask[owner][..., None], labels, questions.offsets, rho, phi, w)
+        rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
+        phi = features.relational_features(rho, w_hat, w, degrees[got.around.member], population.n, mask)
+        of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0)
+        return Evidence(mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w)
 
     def _class_distributions(
         self, site: Site, around: Neighbourhood, t: int
     ) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
         """ŵ_j as each neighbour shows it on a sample of the asker's shard."""
         population = site.population
-        ids = self._draw(site, "sample", t, self.settings.sample)
+        ids = site.unlabelled("sample", self.settings.sample, t)
         replies = site.network.ask(Questions.of(ids, "shard"), "probe")
         out = torch.zeros(
             *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
@@ -233,9 +227,9 @@ class LNTrust(Method):
         node = torch.arange(population.n, device=population.device).repeat_interleave(ids.shape[1])
         own = population.predict(node, ids.flatten()).view(*ids.shape, -1)
         out[:, 0] = features.class_distribution(own[:, None])[:, 0]
-        asker, column = site.network.edges[replies.edge, 0], _columns(around, len(site.network.edges))
+        asker, column = site.network.edges[replies.edge, 0], columns(around, len(site.network.edges))
         out[asker, column[replies.edge]] = features.class_distribution(replies.regular())
-        return out, _heard(around, replies)
+        return out, heard(around, replies)
 
     # -- distillation -----------------------------------------------------------------------------
 
@@ -243,7 +237,7 @@ class LNTrust(Method):
         """One gated step towards the neighbours' trust-weighted predictions."""
         population, s = site.population, self.settings
         around = Neighbourhood.of(site.network.edges, population.n)
-        ids = self._draw(site, "distil", t, s.budget)
+        ids = site.unlabelled("distil", s.budget, t)
         asked = around.open if s.top_k is None else top_k(state["open"], s.top_k)
         edges = around.edge[asked].sort().values
         replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
@@ -280,7 +274,7 @@ class LNTrust(Method):
         """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
         (n, B), C = shape, replies.probabilities.shape[-1]
         votes = state["open votes"]
-        present = asked & _heard(around, replies)
+        present = asked & heard(around, replies)
         votes = renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
         node, column = torch.nonzero(asked, as_tuple=True)  # the order of the edges, since both are sorted
         vote = votes[node, column]
@@ -327,16 +321,6 @@ class LNTrust(Method):
     def _distils(self, site: Site) -> bool:
         return self._has_pool(site) and self.settings.budget > 0 and len(site.network.edges) > 0
 
-    def _draw(self, site: Site, purpose: str, t: int, count: int) -> Int[Tensor, "n count"]:
-        """Examples of each node's shard, without replacement, from the stream of queries."""
-        shard = site.world.partition.shard
-        size = int(shard.lengths.min())
-        device = site.population.device
-        ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
-        node = torch.arange(len(shard), device=device)
-        key = fold(fold(fold(stream_key(site.world.seed, "queries", device), node), purpose == "distil"), t)
-        return ids.gather(1, choose(key, size, min(count, size)))
-
     def _remembered(self, old: State, new: State, t: int) -> State:
         """Trust and gate over time, a row per refresh."""
         rows = {
@@ -363,24 +347,6 @@ class LNTrust(Method):
 
     def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
         return trust_report.tables(site, state)
-
-
-def _columns(around: Neighbourhood, edges: int) -> Int[Tensor, "E"]:
-    """The column of each edge's answerer in its asker's row."""
-    out = torch.zeros(edges, dtype=torch.int64, device=around.edge.device)
-    node, column = torch.nonzero(around.edge >= 0, as_tuple=True)
-    out[around.edge[node, column]] = column
-    return out
-
-
-def _heard(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:
-    """Members whose reply was sound; the node itself always."""
-    count = int(around.edge.max()) + 1 if around.edge.numel() else 0
-    sound = torch.zeros(max(count, 1), dtype=torch.bool, device=around.edge.device)
-    sound[replies.edge] = replies.sound
-    out = sound[around.edge.clamp(min=0)] & (around.edge >= 0)
-    out[:, 0] = True
-    return out
 
 
 def _below(prefix: str, state: State) -> State:

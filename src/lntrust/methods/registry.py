@@ -10,8 +10,12 @@ from pydantic import ValidationError
 
 from lntrust.errors import LNTrustError
 from lntrust.methods.base import Method
+from lntrust.methods.crossed import Crossed
 from lntrust.plugins import load_object
 from lntrust.settings import Study
+
+# Who decides under each `deploy` of a study; none: nobody but the node itself.
+_ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
 
 
 def list_methods() -> dict[str, type[Method]]:
@@ -24,26 +28,41 @@ def list_methods() -> dict[str, type[Method]]:
 def _class_in(name: str) -> type[Method] | None:
     module = importlib.import_module(f"lntrust.methods.{name}")
     classes = [c for c in vars(module).values() if isclass(c) and c.__module__ == module.__name__]
-    return next((c for c in classes if issubclass(c, Method) and c is not Method), None)
+    return next((c for c in classes if issubclass(c, Method) and c.about), None)
 
 
 def find_method(name: str, study: Study) -> Method:
-    """The method of this name, with its settings from the study's [methods.NAME]."""
+    """The method of this name with its settings from [methods.NAME], deployed as the study says."""
     known = list_methods()
     for other in study.methods:
         if other not in known and ":" not in other:
             raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
+    method = _with_settings(_class_of(name, known), name, study)
+    if study.deploy is None:
+        return method
+    if name == "centralized":
+        raise LNTrustError(
+            f"deploy = {study.deploy!r}: method centralized has one model for all nodes, and so no other way "
+            "to be deployed; leave deploy out for it"
+        )
+    answerer = _ANSWERERS[study.deploy]
+    return Crossed(method, None if answerer is None else _with_settings(known[answerer], answerer, study))
+
+
+def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
     if ":" in name:
         method = load_object(name, "--method")
         if not (isclass(method) and issubclass(method, Method)):
             raise LNTrustError(f"--method {name}: must be a subclass of lntrust.methods.Method")
-    else:
-        if name not in known:
-            raise LNTrustError(f"--method {name}: {_suggest(name, known)}")
-        method = known[name]
-    table = study.methods.get(name, {})
+        return method
+    if name not in known:
+        raise LNTrustError(f"--method {name}: {_suggest(name, known)}")
+    return known[name]
+
+
+def _with_settings(method: type[Method], name: str, study: Study) -> Method:
     try:
-        settings = method.settings_class.model_validate(table)
+        return method(method.settings_class.model_validate(study.methods.get(name, {})))
     except ValidationError as error:
         item = error.errors()[0]
         field = ".".join(("methods", name, *map(str, item["loc"])))
@@ -51,7 +70,6 @@ def find_method(name: str, study: Study) -> Method:
         raise LNTrustError(
             f"{field} = {item['input']!r}: {item['msg'].lower()}; settings of {name}: {fields}"
         ) from None
-    return method(settings)
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:

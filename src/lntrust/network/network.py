@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
@@ -19,11 +19,16 @@ from lntrust.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.network.codec import Size, Spec, size
 from lntrust.network.ledger import Ledger
+from lntrust.segments import sum_by
 from lntrust.world import Ragged, World
 
-# Where the examples of a question come from decides how a query may name them: pool examples are
-# public and may go by id; the others are private and travel as inputs.
-Source = Literal["shard", "validation", "batch", "deployment"]
+# Where the examples of a question come from decides how a query may name them. What everybody is known to
+# have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the
+# pool too; the others are private and travel as inputs.
+Source = Literal["pool", "shard", "validation", "batch", "deployment"]
+Sent = Literal["parameters", "anchors", "reply"]
+# A graph with more than one in so many of all edges is averaged over as a full matrix.
+_FULL = 32
 # Above this share of all (model, example) pairs, one wide product is cheaper than the asked pairs.
 _WIDE = 0.25
 
@@ -104,16 +109,47 @@ class Network:
     def send(
         self,
         edges: Int[Tensor, "q"],
-        tensors: Mapping[str, Float[Tensor, "n *s"]],
-        kind: Literal["parameters", "anchors"],
+        tensors: Mapping[str, Shaped[Tensor, "n *s"]],
+        kind: Sent,
         phase: str,
-    ) -> dict[str, Float[Tensor, "q *s"]]:
+    ) -> dict[str, Shaped[Tensor, "q *s"]]:
         """Each edge's first node sends its rows of these tensors to the second, who gets a copy."""
         sender = self.edges[edges, 0]
-        if self._charging:
+        self._book(edges, tensors, kind, phase)
+        return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
+
+    def post(
+        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "q *s"]], kind: Sent, phase: str
+    ) -> None:
+        """The same for tensors that a sender has made for each edge apart: row k goes over edges[k]."""
+        self._book(edges, tensors, kind, phase)
+
+    def average(
+        self,
+        edges: Int[Tensor, "q"],
+        weights: Float[Tensor, "q"],
+        parameters: Float[Tensor, "n P"],
+        phase: str,
+        **beside: Shaped[Tensor, "n *s"],
+    ) -> Float[Tensor, "n P"]:
+        """Each edge's first node sends its parameters to the second, who adds up weight · parameters.
+
+        What travels beside them (a sample count, say) may have decided the weights. Row i is node i's sum;
+        0 where nothing arrives. The copies that `send` would make are never made.
+        """
+        self._book(edges, {"parameters": parameters, **beside}, "parameters", phase)
+        n = len(parameters)
+        sender, receiver = self.edges[edges].unbind(1)
+        if len(edges) * _FULL > n * n:
+            matrix = parameters.new_zeros(n, n)
+            matrix[receiver, sender] = weights
+            return matrix @ parameters
+        return sum_by(receiver, parameters[sender] * weights[:, None], n)
+
+    def _book(self, edges: Tensor, tensors: Mapping[str, Tensor], kind: Sent, phase: str) -> None:
+        if self._charging and len(edges):
             spec = {name: (tuple(t.shape[1:]), _dtype(t)) for name, t in tensors.items()}
             self.ledger.book(edges.cpu().numpy(), phase, kind, [size(spec)] * len(edges))
-        return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -181,7 +217,7 @@ class Network:
 
     def _query(self, examples: int, source: Source) -> Size:
         how = self._world.study.network.query
-        if how == "ids" and source == "shard":
+        if source == "pool" or (how == "ids" and source == "shard"):
             return size({"ids": ((examples,), "uint32")})
         if how == "handle" and source in ("shard", "validation"):
             return size({"handle": ((1,), "int64"), "positions": ((examples,), "uint32")})

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.trust.segments import segment_mean, spread
+from lntrust.segments import segment_mean, spread
 
 CLIP = 1e-8
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lntrust.segments import segment_mean
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.segments import segment_mean
 from lntrust.trust.weights import renormalised
 from lntrust.weighting.base import Memory, Weighting
 

@@ -25,6 +25,14 @@ def segment_mean(values: Float[Tensor, "T *s"], offsets: Int[Tensor, "n+1"]) -> 
     return segment_sum(values, offsets) / count.view(-1, *[1] * (values.ndim - 1))
 
 
+def sum_by(owner: Int[Tensor, "q"], values: Float[Tensor, "q *s"], n: int) -> Float[Tensor, "n *s"]:
+    """Row i is the sum of the rows that belong to i, in their order: `index_add` that is always the same."""
+    order = owner.argsort(stable=True)
+    offsets = torch.zeros(n + 1, dtype=torch.int64, device=owner.device)
+    offsets[1:] = torch.bincount(owner, minlength=n).cumsum(0)
+    return segment_sum(values[order], offsets)
+
+
 def _sum(values: Tensor, offsets: Tensor) -> Tensor:
     return torch.segment_reduce(values.contiguous(), "sum", offsets=offsets, axis=0, unsafe=True, initial=0)
 

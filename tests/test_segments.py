@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lntrust.trust.segments import segment_mean, segment_sum, spread
+from lntrust.segments import segment_mean, segment_sum, spread
 
 
 def offsets_of(counts: list[int]) -> torch.Tensor:

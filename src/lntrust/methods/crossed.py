@@ -1,0 +1,71 @@
+"""Any method's training under another's deployment: the study's field `deploy`.
+
+So that what a method gains while it trains, and what answering together gains, can be told apart. `trust` and
+`fedpae` look at validation labels, once, after training; under them no method trains on these labels. Before
+the last round their nodes answer alone.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from lntrust.learners.population import PseudoLabels
+from lntrust.methods.base import Deployment, Method, Site, State
+
+_PREFIX = "deploy/"
+
+
+class Crossed(Method):
+    """Trains as `inner` does; `answerer` decides who answers, or everybody alone where there is none."""
+
+    def __init__(self, inner: Method, answerer: Method | None) -> None:
+        super().__init__(inner.settings)
+        self.inner, self.answerer = inner, answerer
+        self.can_certify, self.common_start = inner.can_certify, inner.common_start
+        self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
+
+    def remarks(self, site: Site) -> list[str]:
+        return self.inner.remarks(site)
+
+    def start(self, site: Site) -> State:
+        self.inner.certify = self.certify
+        return self.inner.start(site)
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        self.inner.certify = self.certify
+        return self.inner.round(site, state, t)
+
+    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
+        return self.inner.pseudo_labels(site, state)
+
+    def finish(self, site: Site, state: State) -> State:
+        state = self.inner.finish(site, state)
+        if self.answerer is None:
+            return state
+        return state | {_PREFIX + name: t for name, t in self.answerer.finish(site, {}).items()}
+
+    def deploy(self, site: Site, state: State) -> Deployment:
+        own = self.inner.deploy(site, _without(state))
+        alone = replace(Deployment.alone(site.population), answer=own.answer)
+        if self.answerer is None:
+            return alone
+        learned = _only(state)
+        if self.answerer.uses_validation and not learned:
+            return alone
+        return replace(self.answerer.deploy(site, learned), answer=own.answer)
+
+    def report(self, site: Site, state: State) -> dict[str, Any]:
+        out = self.inner.report(site, _without(state))
+        if self.answerer is not None and _only(state):
+            out = {**out, "deployment": self.answerer.report(site, _only(state))}
+        return out
+
+    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
+        return self.inner.tables(site, _without(state))
+
+
+def _only(state: State) -> State:
+    return {name.removeprefix(_PREFIX): t for name, t in state.items() if name.startswith(_PREFIX)}
+
+
+def _without(state: State) -> State:
+    return {name: t for name, t in state.items() if not name.startswith(_PREFIX)}

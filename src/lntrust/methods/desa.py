@@ -1,0 +1,245 @@
+"""DeSA: synthetic anchors (Huang et al., ICML 2024), on features.
+
+Once, between the stages, every node condenses its labelled data into A anchors per class (`anchors.py`),
+sends them to its neighbours, and averages what arrives with its own, class by class and index by index. The
+averages S_i travel once more. Every round neighbours tell their logits on them, z̄_i(s) is the mean of those,
+and each supervised step descends
+
+    CE on D_i ∪ S_i + λ_KD·[κT²·KL(softmax(z̄/T) ‖ softmax(z/T)) + (1 − κ)·CE] on S_i + λ_REG·SupCon(D_i, S_i)
+
+CE on the union weighs batch and anchors by |D_i| and |S_i|. SupCon (Khosla et al. 2020, temperature τ) pulls
+the representation of an example towards those of its class's anchors, which stand still; a representation is
+the input of the last linear layer, so with a linear head nothing can move and the term is left out.
+
+Exchanged, per directed edge: the anchors of the classes that the sender has, twice, inside one architecture
+(4·A·D + 2 bytes a class); then each round 4·C bytes for each anchor, between all torch learners.
+
+Where our setting differs: DeSA makes images; ours works from frozen features, so anchors live in each
+architecture's own inputs and are shared inside it. Across architectures a neighbour tells its logits on its
+own anchor of the same class and index. With raw images at hand the pixel version is the faithful one. Each
+step sees `batch` of the anchors, drawn at random. The weights λ are 1, as in the authors' code.
+"""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from lntrust.learners.losses import cross_entropy
+from lntrust.learners.stack import Stack
+from lntrust.methods.anchors import Recipe, condense
+from lntrust.methods.base import Method, Site, State
+from lntrust.methods.sharing import Circle, circles, estimators_alone
+from lntrust.randomness import fold, stream_key
+from lntrust.segments import sum_by
+from lntrust.settings import MethodSettings, Range
+
+
+class DeSASettings(MethodSettings):
+    per_class: int = Field(10, ge=1, description="A, anchors per class")
+    batch: int = Field(64, ge=1, description="anchors in each step")
+    kd: Annotated[float, Range(0.01, 1.0, log=True)] = Field(1.0, ge=0, description="λ_KD")
+    regulariser: float = Field(1.0, ge=0, description="λ_REG, weight of SupCon; no effect on linear heads")
+    temperature: float = Field(20.0, gt=0, description="T of the logits that are distilled")
+    soft_share: float = Field(0.9, ge=0, le=1, description="κ, the soft part of distillation")
+    contrast_temperature: float = Field(0.07, gt=0, description="τ of SupCon")
+    condense_steps: int = Field(1000, ge=0, description="steps of distribution matching")
+    condense_lr: float = Field(1.0, gt=0, description="its learning rate")
+    condense_momentum: float = Field(0.5, ge=0, lt=1, description="its momentum")
+    condense_width: int = Field(128, ge=1, description="width of the random embeddings")
+    condense_examples: int = Field(256, ge=1, description="real examples per class at most")
+
+
+class DeSA(Method):
+    about = "learn from synthetic anchors that neighbours average, and from their logits on them"
+    settings_class = DeSASettings
+    settings: DeSASettings
+
+    def remarks(self, site: Site) -> list[str]:
+        return estimators_alone(site)
+
+    # -- once: anchors ----------------------------------------------------------------------------
+
+    def start(self, site: Site) -> State:
+        s, population = self.settings, site.population
+        recipe = Recipe(
+            s.per_class, s.condense_steps, s.condense_lr, s.condense_momentum, s.condense_width,
+            s.condense_examples,
+        )  # fmt: skip
+        has = torch.zeros(population.n, population.classes, dtype=torch.bool, device=population.device)
+        state: State = {}
+        for circle in circles(site):
+            anchors, mine = condense(
+                circle.stack, site.labelled.lists, population.labels, recipe, site.world.seed
+            )
+            shared, known = self._average(site, circle, anchors, mine)
+            state[f"anchors/{circle.stack.learner.name}"] = shared
+            has[circle.stack.nodes] = known
+            self._charge(site, circle, has, anchors.shape[-1], "average")
+        return state | {"has": has}
+
+    def _average(
+        self, site: Site, circle: Circle, anchors: Float[Tensor, "k C A D"], mine: Bool[Tensor, "k C"]
+    ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
+        """Mean over the members of the closed neighbourhood that have the class; who has it at all."""
+        n, nodes = site.population.n, circle.stack.nodes
+        counts = mine.new_zeros(n, mine.shape[1], dtype=anchors.dtype)
+        counts[nodes] = mine.to(anchors.dtype)
+        sums = anchors.new_zeros(n, *anchors.shape[1:])
+        sums[nodes] = anchors * mine[..., None, None]
+        self._charge(site, circle, counts > 0, anchors.shape[-1], "anchors")
+        ones = torch.ones(len(circle.edges), dtype=anchors.dtype, device=anchors.device)
+        with site.network.uncharged():  # charged above: nobody sends anchors of classes it does not have
+            total = counts + site.network.average(circle.edges, ones, counts, "anchors")
+            sums = sums + site.network.average(circle.edges, ones, sums.flatten(1), "anchors").view_as(sums)
+        total = total[nodes]
+        return sums[nodes] / total.clamp(min=1)[..., None, None], total > 0
+
+    def _charge(self, site: Site, circle: Circle, has: Bool[Tensor, "n C"], width: int, phase: str) -> None:
+        """Every node's anchors to all neighbours of its kind: those of the classes it has, and which."""
+        for i, classes in zip(circle.stack.nodes.tolist(), has[circle.stack.nodes], strict=True):
+            over, m = circle.edges[circle.sender == i], int(classes.sum())
+            rows = torch.empty(1, dtype=site.population.dtype, device=over.device)
+            message = {
+                "anchors": rows.expand(len(over), m * self.settings.per_class, width),
+                "classes": rows.to(torch.int16).expand(len(over), m),
+            }
+            if m:
+                site.network.post(over, message, "anchors", phase)
+
+    # -- each round -------------------------------------------------------------------------------
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        population, C, A = site.population, site.population.classes, self.settings.per_class
+        has = state["has"].repeat_interleave(A, 1)  # of every anchor
+        targets, told = self._logits(site, state)
+        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
+        share = (has.sum(1) / (has.sum(1) + size)).to(population.dtype)
+        labels = torch.arange(C, device=population.device).repeat_interleave(A).expand(population.n, -1)
+        for k, batch in enumerate(site.labelled.round(t - 1)):
+            pick = self._draw(site, has, t, k)
+            inputs = {
+                stack.learner.name: self._inputs(stack, state, pick[stack.nodes])
+                for stack in population.torch_stacks
+            }
+            use, heard = has.gather(1, pick), told.gather(1, pick)
+            teacher = targets.gather(1, pick[..., None].expand(-1, -1, C))
+            parts = (labels.gather(1, pick), use, teacher, heard, share)
+            population.step(batch, self.loss, parts, inputs=inputs, embed=self.settings.regulariser > 0)
+        return state
+
+    def _logits(self, site: Site, state: State) -> tuple[Float[Tensor, "n CA C"], Bool[Tensor, "n CA"]]:
+        """z̄_i on node i's anchors, and of which anybody has told."""
+        population, network, A = site.population, site.network, self.settings.per_class
+        n, C = population.n, population.classes
+        total = torch.zeros(n, C * A, C, dtype=population.dtype, device=population.device)
+        count = torch.zeros(n, C * A, dtype=population.dtype, device=population.device)
+        has = state["has"].repeat_interleave(A, 1)
+        own = torch.zeros_like(total)  # what each node says about its own anchors
+        stack_of = torch.full((n,), -1, device=population.device)
+        for number, circle in enumerate(circles(site)):
+            stack, place = circle.stack, _places(circle.stack, n)
+            stack_of[stack.nodes] = number
+            x = self._all_inputs(stack, state)
+            k = torch.arange(len(stack.nodes), device=place.device)
+            own[stack.nodes] = stack.logits_of(k, x, k)
+            said = stack.logits_of(place[circle.sender], x, place[circle.receiver])
+            self._told(site, circle.edges, has[circle.receiver], C)
+            total += sum_by(circle.receiver, said.flatten(1), n).view_as(total)
+            count += sum_by(circle.receiver, has[circle.receiver].to(count.dtype), n)
+        kind = stack_of[network.edges]
+        across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
+        sender, receiver = network.edges[across].unbind(1)
+        self._told(site, across, has[sender], C)
+        both = (has[sender] & has[receiver]).to(total.dtype)
+        total += sum_by(receiver, (own[sender] * both[..., None]).flatten(1), n).view_as(total)
+        count += sum_by(receiver, both, n)
+        return total / count.clamp(min=1)[..., None], count > 0
+
+    def _told(self, site: Site, edges: Int[Tensor, "q"], anchors: Bool[Tensor, "q CA"], C: int) -> None:
+        """Book logits on as many anchors as each message is about."""
+        counts = anchors.sum(1)
+        empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
+        for m in sorted(set(counts.tolist()) - {0}):
+            over = edges[counts == m]
+            site.network.post(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
+
+    def _draw(self, site: Site, has: Bool[Tensor, "n CA"], t: int, k: int) -> Int[Tensor, "n U"]:
+        """Anchors for one step: of those the node has; others fill up where these are too few."""
+        n, total = has.shape
+        node = torch.arange(n, device=has.device)
+        key = fold(fold(fold(fold(stream_key(site.world.seed, "anchors", has.device), 2), node), t), k)
+        words = fold(key[:, None], torch.arange(total, device=has.device))
+        order = words.masked_fill(~has, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+        return order[:, : min(self.settings.batch, total)]
+
+    def _all_inputs(self, stack: Stack, state: State) -> Float[Tensor, "k CA *s"]:
+        anchors = state[f"anchors/{stack.learner.name}"]
+        return anchors.view(len(anchors), -1, *stack.view.shape[1:])
+
+    def _inputs(self, stack: Stack, state: State, pick: Int[Tensor, "k U"]) -> Float[Tensor, "k U *s"]:
+        row = torch.arange(len(pick), device=pick.device)[:, None]
+        return self._all_inputs(stack, state)[row, pick]
+
+    # -- the loss ---------------------------------------------------------------------------------
+
+    def loss(
+        self,
+        logits: Float[Tensor, "n B+U C"],
+        labels: Int[Tensor, "n B"],
+        of_anchor: Int[Tensor, "n U"],
+        use: Bool[Tensor, "n U"],
+        teacher: Float[Tensor, "n U C"],
+        told: Bool[Tensor, "n U"],
+        share: Float[Tensor, "n"],
+        embedding: Float[Tensor, "n B+U E"] | None = None,
+    ) -> Float[Tensor, "n"]:
+        """The three terms; anchors that a node does not have, or that nobody told it about, are left out."""
+        s, B = self.settings, labels.shape[1]
+        z = logits[:, B:]
+        log_p = z.log_softmax(-1).gather(-1, of_anchor[..., None]).squeeze(-1)
+        on_anchors = masked_mean(-log_p, use)
+        soft = (teacher / s.temperature).softmax(-1)
+        ratio = soft.log() - (z / s.temperature).log_softmax(-1)
+        divergence = masked_mean((soft * ratio).sum(-1), use & told)
+        distil = s.soft_share * s.temperature**2 * divergence + (1 - s.soft_share) * masked_mean(
+            -log_p, use & told
+        )
+        out = (1 - share) * cross_entropy(logits[:, :B], labels) + share * on_anchors + s.kd * distil
+        if embedding is not None:
+            real, anchor = embedding[:, :B], embedding[:, B:].detach()
+            contrast = supervised_contrast(real, labels, anchor, of_anchor, use, s.contrast_temperature)
+            out = out + s.regulariser * contrast
+        return out
+
+
+def supervised_contrast(
+    real: Float[Tensor, "n B E"],
+    labels: Int[Tensor, "n B"],
+    anchor: Float[Tensor, "n U E"],
+    of_anchor: Int[Tensor, "n U"],
+    use: Bool[Tensor, "n U"],
+    temperature: float,
+) -> Float[Tensor, "n"]:
+    """−mean over examples of the mean over its class's anchors of log softmax_u(⟨ẑ, â_u⟩/τ)."""
+    unit = torch.nn.functional.normalize
+    similar = unit(real, dim=-1) @ unit(anchor, dim=-1).transpose(1, 2) / temperature
+    log_share = similar.masked_fill(~use[:, None], -torch.inf).log_softmax(-1)
+    same = (labels[..., None] == of_anchor[:, None]) & use[:, None]
+    per_example = masked_mean(-log_share.masked_fill(~use[:, None], 0.0), same)
+    return masked_mean(per_example, same.any(-1))
+
+
+def masked_mean(values: Float[Tensor, "*s m"], mask: Bool[Tensor, "*s m"]) -> Float[Tensor, "*s"]:
+    """Mean over the last axis of what the mask keeps; 0 where it keeps nothing."""
+    kept = values.masked_fill(~mask, 0.0).sum(-1)
+    return kept / mask.sum(-1).clamp(min=1)
+
+
+def _places(stack: Stack, n: int) -> Int[Tensor, "n"]:
+    """Where each node stands in the stack."""
+    out = torch.full((n,), -1, device=stack.nodes.device)
+    out[stack.nodes] = torch.arange(len(stack.nodes), device=out.device)
+    return out

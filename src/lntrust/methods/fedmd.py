@@ -1,0 +1,82 @@
+"""FedMD (Li & Wang 2019) without its server: agree with the neighbourhood's mean on public examples.
+
+Each round, after the supervised steps, everybody looks at the same B examples of the public pool, and takes
+one step towards the mean logits of its closed neighbourhood:
+
+    z̄_i(x) = mean_{j∈N̄(i)} z_j(x),     λ·mean over x, c of |z_i^c(x) − z̄_i^c(x)|
+
+Exchanged: B ids and the predictions on them, B·(4 + 4C) bytes a round per directed edge. The pool is public
+here, which is FedMD's premise, so its examples go by id whatever the study says of queries.
+
+Where our setting differs: the mean is over the closed neighbourhood instead of all; there is no transfer
+learning on labelled public data, since the pool has no labels. Replies are probabilities, as from everybody
+else; their centred logarithms are the logits up to a constant per example, and z is centred alike on both
+sides (probabilities below 1e-7 count as 1e-7). "Digest" and "revisit" are this step and the supervised ones.
+"""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from lntrust.methods.base import Method, Site, State
+from lntrust.methods.dml import neighbours_mean
+from lntrust.methods.sharing import estimators_alone
+from lntrust.network import Questions
+from lntrust.randomness import choose, fold, stream_key
+from lntrust.settings import MethodSettings, Range
+
+_FLOOR = 1e-7
+
+
+class FedMDSettings(MethodSettings):
+    budget: int = Field(1000, ge=0, description="B, public examples per round")
+    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(
+        1.0, ge=0, description="λ, the weight of the step towards the mean"
+    )
+
+
+class FedMD(Method):
+    about = "step towards the neighbourhood's mean logits on shared public examples"
+    settings_class = FedMDSettings
+    settings: FedMDSettings
+
+    def remarks(self, site: Site) -> list[str]:
+        return estimators_alone(site)
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        state = super().round(site, state, t)
+        count = min(self.settings.budget, len(site.world.partition.pool))
+        if count and len(site.network.edges):
+            self._digest(site, t, count)
+        return state
+
+    def _digest(self, site: Site, t: int, count: int) -> None:
+        population, edges = site.population, site.network.edges
+        pool = torch.from_numpy(site.world.partition.pool).to(population.device)
+        key = fold(stream_key(site.world.seed, "queries", population.device), t)
+        ids = pool[choose(key[None], len(pool), count)].expand(population.n, -1)  # the same for everybody
+        asks = torch.nonzero(population.takes_steps[edges[:, 0]]).flatten()
+        replies = site.network.ask(Questions.of(ids, "pool"), "digest", asks)
+        asker, said = edges[replies.edge, 0], centred_logits(replies.regular())
+        others, answered = neighbours_mean(asker, said, replies.sound, population.n)
+        d = torch.bincount(asker[replies.sound], minlength=population.n).to(said.dtype)[:, None, None]
+        own = centred_logits(population.predict_all(ids[0]))
+        strength = torch.full_like(d[:, 0, 0], self.settings.strength)
+        population.descend("digest", ids, distance, ((d * others + own) / (d + 1), strength), active=answered)
+
+
+def centred_logits(probabilities: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:
+    """log p minus its mean over classes: the logits, up to the constant that softmax does not see."""
+    log_p = probabilities.clamp(min=_FLOOR).log()
+    return log_p - log_p.mean(-1, keepdim=True)
+
+
+def distance(
+    logits: Float[Tensor, "n B C"], mean: Float[Tensor, "n B C"], strength: Float[Tensor, "n"]
+) -> Float[Tensor, "n"]:
+    """λ · mean |z − z̄| over examples and classes."""
+    centred = logits - logits.mean(-1, keepdim=True)
+    return strength * (centred - mean).abs().mean((-1, -2))

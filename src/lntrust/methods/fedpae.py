@@ -1,0 +1,220 @@
+"""FedPAE: personalized ensembles of peers' models (Mueller et al. 2024), over a graph.
+
+Everybody trains alone on train only. Then each node receives its neighbours' models, judges them on its own
+validation set V_i, and selects an ensemble S ⊆ N̄(i) by two objectives at once:
+
+    strength(S)  = mean_{j∈S} accuracy of j on V_i
+    diversity(S) = mean_{x∈V_i} det(F_S F_Sᵀ),  rows of F_S: p_j(x) without the true class, scaled to length 1
+
+(diversity as Pang et al. 2019 define it; 0 for fewer than two members). Of the Pareto front, the ensemble of
+the highest validation accuracy is deployed, the smaller one where two tie; its members' probabilities are
+averaged. |S| ≤ C − 1, since more than C − 1 such vectors are never independent.
+
+Up to `enumerate` candidates the exact front is found by trying all subsets; beyond, by NSGA-II (pymoo).
+
+Exchanged: every model once, after training, 4P bytes per directed edge; the backbone is public. A learner
+without parameters is asked about V_i instead, and again in deployment. Held models cost nothing to ask.
+
+Where our setting differs: peers are neighbours, not everybody; diversity is judged on the first `examples` of
+V_i, which are in random order.
+"""
+
+from itertools import combinations
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from pydantic import Field
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.probing import probe
+from lntrust.randomness import small_seed
+from lntrust.settings import MethodSettings, Range
+
+_AT_ONCE = 4_000_000  # numbers in the determinants computed together
+
+
+class FedPAESettings(MethodSettings):
+    population: int = Field(40, ge=2, description="NSGA-II: ensembles per generation")
+    generations: Annotated[int, Range(choices=(10, 20, 40, 80))] = Field(
+        40, ge=1, description="NSGA-II: generations"
+    )
+    enumerate: int = Field(12, ge=0, le=16, description="candidates up to which all subsets are tried")
+    examples: Annotated[int, Range(choices=(32, 64, 128, 256))] = Field(
+        256, ge=1, description="validation examples that diversity is judged on, at most"
+    )
+
+
+class FedPAE(Method):
+    about = "train alone; select an ensemble of neighbours' models by strength and diversity"
+    uses_validation = True
+    settings_class = FedPAESettings
+    settings: FedPAESettings
+
+    def finish(self, site: Site, state: State) -> State:
+        """Receive the models, judge them, select."""
+        held = self._receive(site)
+        got = probe(site, "select", held)
+        rows, weights, copies = [], [], []
+        for i in range(site.population.n):
+            part = slice(int(got.offsets[i]), int(got.offsets[i + 1]))
+            column = torch.nonzero(got.mask[i]).flatten()
+            chosen = column[self._select(site, got.probabilities[part][:, column], got.labels[part], i)]
+            edge = got.around.edge[i, chosen]
+            rows.append(torch.stack([torch.full_like(chosen, i), got.around.member[i, chosen]], 1))
+            weights.append(torch.full_like(chosen, 1.0 / len(chosen), dtype=site.population.dtype))
+            copies.append((edge >= 0) & held[edge.clamp(min=0)] if len(held) else edge >= 0)
+        return state | {
+            "members": torch.cat(rows), "weights": torch.cat(weights), "held": torch.cat(copies)
+        }  # fmt: skip
+
+    def deploy(self, site: Site, state: State) -> Deployment:
+        if "members" not in state:  # selected once, after the last round
+            return Deployment.alone(site.population)
+        return Deployment(state["members"], state["weights"], held=state["held"])
+
+    def report(self, site: Site, state: State) -> dict[str, object]:
+        if "members" not in state:
+            return {}
+        size = torch.bincount(state["members"][:, 0], minlength=site.population.n)
+        return {"mean_size": float(size.double().mean()), "members": state["members"].tolist()}
+
+    def _receive(self, site: Site) -> Bool[Tensor, "E"]:
+        """Every torch learner sends its parameters to all its neighbours; over which edges an asker holds."""
+        edges, network = site.network.edges, site.network
+        held = torch.zeros(len(edges), dtype=torch.bool, device=edges.device)
+        for stack in site.population.torch_stacks:
+            owns = torch.zeros(site.population.n, dtype=torch.bool, device=edges.device)
+            owns[stack.nodes] = True
+            over = torch.nonzero(owns[edges[:, 0]]).flatten()
+            network.send(over, {"parameters": site.population.parameters(stack)}, "parameters", "models")
+            held |= owns[edges[:, 1]]  # (asker, answerer): the answerer's model came the other way
+        return held
+
+    def _select(
+        self, site: Site, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], node: int
+    ) -> Int[Tensor, "s"]:
+        """The chosen candidates; the node itself, candidate 0, where there is nothing to judge by."""
+        d, largest = p.shape[1], max(1, p.shape[2] - 1)
+        if d == 1 or len(labels) == 0:
+            return torch.zeros(1, dtype=torch.int64, device=p.device)
+        judge = Judge(p, labels, self.settings.examples)
+        if d <= self.settings.enumerate:
+            subsets = all_subsets(d, largest)
+            subsets = subsets[pareto_front(judge(subsets))]
+        else:
+            seed = small_seed(site.world.seed, "selection", node)
+            subsets = evolve(judge, d, largest, self.settings.population, self.settings.generations, seed)
+        chosen = best_vote(p, labels, subsets)
+        return torch.from_numpy(np.flatnonzero(chosen)).to(p.device)
+
+
+class Judge:
+    """Strength and diversity of subsets of d candidates, on one node's validation answers."""
+
+    def __init__(self, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], examples: int) -> None:
+        self._accuracy = (p.argmax(-1) == labels[:, None]).double().mean(0)
+        p, labels = p[:examples].double(), labels[:examples]
+        wrong = p.masked_fill(torch.nn.functional.one_hot(labels, p.shape[-1]).bool()[:, None], 0.0)
+        unit = wrong / torch.linalg.vector_norm(wrong, dim=-1, keepdim=True).clamp(min=1e-12)
+        self._gram: Float[Tensor, "T d d"] = unit @ unit.transpose(1, 2)
+
+    def __call__(self, subsets: Bool[ndarray, "s d"]) -> Float[ndarray, "s 2"]:
+        """(strength, diversity) of each subset; both shall be large."""
+        device = self._accuracy.device
+        member = torch.from_numpy(subsets).to(device)
+        size = member.sum(1)
+        strength = (member.double() @ self._accuracy) / size.clamp(min=1)
+        diversity = torch.zeros_like(strength)
+        for m in sorted({m for m in size.tolist() if m >= 2}):
+            which = torch.nonzero(size == m).flatten()
+            index = torch.nonzero(member[which])[:, 1].view(-1, m)
+            diversity[which] = self._determinants(index)
+        return torch.stack([strength, diversity], 1).cpu().numpy()
+
+    def _determinants(self, index: Int[Tensor, "s m"]) -> Float[Tensor, "s"]:
+        """mean over x of det of the rows and columns `index` of each Gram matrix."""
+        m = index.shape[1]
+        pieces = torch.split(index, max(1, _AT_ONCE // (len(self._gram) * m * m)))
+        each = [torch.linalg.det(self._gram[:, i[:, :, None], i[:, None, :]]).mean(0) for i in pieces]
+        return torch.cat(each).clamp(min=0.0)
+
+
+def all_subsets(d: int, largest: int) -> Bool[ndarray, "s d"]:
+    """Every non-empty subset of at most `largest` of d candidates, small ones first."""
+    chosen = [c for m in range(1, min(d, largest) + 1) for c in combinations(range(d), m)]
+    out = np.zeros((len(chosen), d), dtype=bool)
+    for row, members in enumerate(chosen):
+        out[row, list(members)] = True
+    return out
+
+
+def pareto_front(scores: Float[ndarray, "s 2"]) -> Bool[ndarray, "s"]:
+    """Rows that no other row beats: as good in both, better in one."""
+    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # strongest first, the more diverse of equals before
+    out = np.zeros(len(scores), dtype=bool)
+    best = -np.inf
+    for start, stop in _runs(scores[order, 0]):
+        top = scores[order[start], 1]
+        if top > best:
+            same = order[start:stop]
+            out[same[scores[same, 1] == top]] = True
+            best = top
+    return out
+
+
+def _runs(values: Float[ndarray, "s"]) -> list[tuple[int, int]]:
+    """Where equal neighbours begin and end."""
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(values)], strict=True))
+
+
+def evolve(
+    judge: Judge, d: int, largest: int, population: int, generations: int, seed: int
+) -> Bool[ndarray, "s d"]:
+    """The front that NSGA-II finds."""
+    try:
+        from pymoo.algorithms.moo.nsga2 import NSGA2
+        from pymoo.core.problem import Problem
+        from pymoo.operators.crossover.pntx import TwoPointCrossover
+        from pymoo.operators.mutation.bitflip import BitflipMutation
+        from pymoo.operators.sampling.rnd import BinaryRandomSampling
+        from pymoo.optimize import minimize
+    except ImportError:
+        raise LNTrustError(
+            f"fedpae: a node has {d} candidates, too many to try all subsets, and NSGA-II comes from "
+            "pymoo, which is not installed; pip install 'lntrust[fedpae]'"
+        ) from None
+
+    class Ensembles(Problem):  # type: ignore[misc]
+        def _evaluate(self, x: ndarray, out: dict[str, ndarray], *_: object, **__: object) -> None:
+            x = x.astype(bool)
+            size = x.sum(1)
+            out["F"] = -judge(x)  # pymoo makes everything small
+            out["G"] = np.stack([size - largest, 1 - size], 1)
+
+    problem = Ensembles(n_var=d, n_obj=2, n_ieq_constr=2, xl=0, xu=1, vtype=bool)
+    algorithm = NSGA2(
+        pop_size=population, sampling=BinaryRandomSampling(), crossover=TwoPointCrossover(),
+        mutation=BitflipMutation(), eliminate_duplicates=True,
+    )  # fmt: skip
+    result = minimize(problem, algorithm, ("n_gen", generations), seed=seed, verbose=False)
+    if result.X is None:  # chance has found no ensemble that is small enough
+        return np.eye(d, dtype=bool)
+    return np.unique(np.atleast_2d(result.X).astype(bool), axis=0)
+
+
+def best_vote(
+    p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], subsets: Bool[ndarray, "s d"]
+) -> Bool[ndarray, "d"]:
+    """The subset whose mean answer is right most often; ties go to the smaller, then to the earlier."""
+    right = [
+        int((p[:, torch.from_numpy(s).to(p.device)].mean(1).argmax(-1) == labels).sum()) for s in subsets
+    ]
+    best = min(range(len(subsets)), key=lambda k: (-right[k], int(subsets[k].sum()), k))
+    chosen: Bool[ndarray, "d"] = subsets[best]
+    return chosen

@@ -1,0 +1,119 @@
+"""Mean Teacher (Tarvainen & Valpola, NeurIPS 2017): semi-supervised learning, every node by itself.
+
+The teacher θ' is a running mean of the student θ. Each step of the student is
+
+    CE(labelled) + w(t)·mean over labelled ∪ unlabelled of ‖p_θ(x; η) − p_θ'(x; η')‖² / C,
+    θ' ← a·θ' + (1 − a)·θ,   a = min(1 − 1/(s + 1), α),
+
+with dropout noise of its own on either side, s the steps taken in Stage 2, and w(t) = w_max·exp(−5(1 − x)²),
+x = min(1, t/ramp). It starts from the model of Stage 1. Deployed is the teacher; `student` stands beside.
+
+Exchanged: nothing, 0 bytes. What unlabelled data alone are worth.
+
+Where our setting differs: the noise is dropout on frozen features (the paper also augments images); the
+momentum of SGD is the study's.
+"""
+
+import math
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from lntrust.learners import Batch
+from lntrust.learners.losses import cross_entropy
+from lntrust.methods.base import Answer, Deployment, Method, Site, State
+from lntrust.methods.sharing import estimators_alone
+from lntrust.settings import MethodSettings, Range
+
+
+class MeanTeacherSettings(MethodSettings):
+    weight: Annotated[float, Range(0.1, 300.0, log=True)] = Field(
+        100.0, ge=0, description="w_max, the ceiling of the consistency weight"
+    )
+    ramp: int = Field(40, ge=0, description="rounds until the ceiling is reached")
+    decay: Annotated[float, Range(choices=(0.9, 0.99, 0.999))] = Field(
+        0.99, ge=0, lt=1, description="α, the decay of the running mean"
+    )
+    unlabelled: int = Field(64, ge=0, description="unlabelled examples per step")
+
+
+class MeanTeacher(Method):
+    about = "learn to agree with a running mean of oneself on unlabelled data; no neighbours"
+    settings_class = MeanTeacherSettings
+    settings: MeanTeacherSettings
+
+    def remarks(self, site: Site) -> list[str]:
+        return estimators_alone(site)
+
+    def start(self, site: Site) -> State:
+        population = site.population
+        teacher = {f"teacher/{s.learner.name}": population.parameters(s) for s in population.torch_stacks}
+        return {"steps": torch.zeros(population.n, dtype=torch.int64, device=population.device), **teacher}
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        s = self.settings
+        x = min(1.0, t / s.ramp) if s.ramp else 1.0
+        weight = s.weight * math.exp(-5.0 * (1.0 - x) ** 2)
+        for k, batch in enumerate(site.labelled.round(t - 1)):
+            state = self._step(site, state, batch, weight, site.unlabelled("teacher", s.unlabelled, t, k))
+        return state
+
+    def _step(self, site: Site, state: State, batch: Batch, weight: float, more: Int[Tensor, "n U"]) -> State:
+        population = site.population
+        with population.using(_below("teacher/", state)):
+            noisy = population.noisy_logits("teacher", torch.cat([batch.examples, more], 1), batch.active)
+        w = torch.full((population.n,), weight, dtype=population.dtype, device=population.device)
+        population.step(batch, consistency, (noisy.softmax(-1), w), more=more)
+        moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
+        steps = state["steps"] + moved
+        a = (1.0 - 1.0 / (steps + 1)).clamp(max=self.settings.decay).to(population.dtype)
+        a = torch.where(moved > 0, a, 1.0)[:, None]
+        out = {"steps": steps}
+        for stack in population.torch_stacks:
+            name = f"teacher/{stack.learner.name}"
+            out[name] = a * state[name] + (1.0 - a) * population.parameters(stack)
+        return out
+
+    def finish(self, site: Site, state: State) -> State:
+        """The teacher takes the student's place, so that it is the teacher whom neighbours may ask."""
+        population, student = site.population, {}
+        for stack in population.torch_stacks:
+            student[f"student/{stack.learner.name}"] = population.parameters(stack)
+            population.set_parameters(stack, state[f"teacher/{stack.learner.name}"])
+        return state | student
+
+    def deploy(self, site: Site, state: State) -> Deployment:
+        finished = any(name.startswith("student/") for name in state)
+        alone = Deployment.alone(site.population)
+        teacher = None if finished else _answering(site, _below("teacher/", state))
+        student = _answering(site, _below("student/", state))
+        return replace(alone, answer=teacher, variants={"student": replace(alone, answer=student)})
+
+
+def consistency(
+    logits: Float[Tensor, "n B+U C"],
+    labels: Int[Tensor, "n B"],
+    teacher: Float[Tensor, "n B+U C"],
+    weight: Float[Tensor, "n"],
+) -> Float[Tensor, "n"]:
+    """CE on the first B, plus weight times the mean squared difference of probabilities on all."""
+    squared = (logits.softmax(-1) - teacher).square().mean((-1, -2))
+    return cross_entropy(logits[:, : labels.shape[1]], labels) + weight * squared
+
+
+def _answering(site: Site, parameters: State) -> Answer:
+    """Everybody's answers with these parameters instead of their own; with their own where there are none."""
+
+    def answer(examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
+        with site.population.using(parameters):
+            return site.population.predict_all(examples)
+
+    return answer
+
+
+def _below(prefix: str, state: State) -> State:
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}

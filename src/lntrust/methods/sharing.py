@@ -1,0 +1,101 @@
+"""Parameter sharing: what its methods have in common.
+
+Parameters mean something to another node only where they are coordinates of the same map. So they are
+shared inside each architecture's subgraph, and nowhere else: averaging a head over one backbone's features
+with a head over another's would add unrelated numbers. A node with no neighbour of its kind trains alone,
+and so does every learner without parameters.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lntrust.learners.estimators import Estimators
+from lntrust.learners.stack import Stack
+from lntrust.methods.base import Method, Site
+from lntrust.segments import sum_by
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The nodes of one architecture, and who of them knows whom."""
+
+    stack: Stack
+    edges: Int[Tensor, "q"]  # rows of network.edges: (sender, receiver)
+    sender: Int[Tensor, "q"]
+    receiver: Int[Tensor, "q"]
+    degree: Int[Tensor, "n"]  # neighbours of the same architecture; 0 for nodes of another
+
+
+def circles(site: Site) -> Iterator[Circle]:
+    """Every architecture's subgraph, also where it has no edge."""
+    n, edges = site.population.n, site.network.edges
+    for stack in site.population.torch_stacks:
+        inside = torch.zeros(n, dtype=torch.bool, device=edges.device)
+        inside[stack.nodes] = True
+        kept = torch.nonzero(inside[edges[:, 0]] & inside[edges[:, 1]]).flatten()
+        sender, receiver = edges[kept].unbind(1)
+        yield Circle(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
+
+
+def metropolis_hastings(circle: Circle, dtype: torch.dtype) -> tuple[Float[Tensor, "q"], Float[Tensor, "n"]]:
+    """W_ij = 1/(1 + max(d_i, d_j)) for neighbours, W_ii = 1 − Σ_j W_ij: symmetric, rows sum to one."""
+    larger = torch.maximum(circle.degree[circle.sender], circle.degree[circle.receiver])
+    weights = 1.0 / (1 + larger).to(dtype)
+    return weights, 1.0 - sum_by(circle.receiver, weights, len(circle.degree))
+
+
+class Sharing(Method):
+    """A method that shares parameters."""
+
+    def remarks(self, site: Site) -> list[str]:
+        population, out = site.population, []
+        all_circles = list(circles(site))
+        lonely = sum(int((c.degree[c.stack.nodes] == 0).sum()) for c in all_circles)
+        if len(population.stacks) > 1:
+            parts = [
+                f"{c.stack.learner.name} ({len(c.stack.nodes)} nodes, {len(c.edges) // 2} edges)"
+                for c in all_circles
+            ]
+            out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
+        if lonely:
+            out.append(f"{lonely} of {population.n} nodes have no neighbour of their kind and train alone")
+        return out + estimators_alone(site)
+
+    def weighted_sum(
+        self,
+        site: Site,
+        circle: Circle,
+        weights: Float[Tensor, "q"],
+        phase: str,
+        **beside: Tensor,
+    ) -> Float[Tensor, "n P"]:
+        """Row i: Σ_j weight_ji · θ_j over the neighbours j of node i's kind. One message per edge."""
+        theta = site.population.parameters(circle.stack)
+        if site.population.backend == "batched":
+            return site.network.average(circle.edges, weights, theta, phase, **beside)
+        out = torch.zeros_like(theta)
+        arrived = site.network.send(circle.edges, {"parameters": theta, **beside}, "parameters", phase)
+        for i in circle.stack.nodes.tolist():
+            for row in torch.nonzero(circle.receiver == i).flatten().tolist():
+                out[i] += weights[row] * arrived["parameters"][row]
+        return out
+
+    def mix(self, site: Site, phase: str) -> None:
+        """θ_i ← Σ_j W_ij θ_j with Metropolis–Hastings weights, everybody at once."""
+        for circle in circles(site):
+            weights, own = metropolis_hastings(circle, site.population.dtype)
+            theta = site.population.parameters(circle.stack)
+            mixed = own[:, None] * theta + self.weighted_sum(site, circle, weights, phase)
+            site.population.set_parameters(circle.stack, mixed)
+
+
+def estimators_alone(site: Site) -> list[str]:
+    """The remark of every method that works by gradients or parameters."""
+    names = [stack.learner.name for stack in site.population.stacks if isinstance(stack, Estimators)]
+    if not names:
+        return []
+    return [f"learners without gradient steps train alone and answer when asked: {', '.join(names)}"]

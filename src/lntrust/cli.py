@@ -1,19 +1,19 @@
-"""The command line: `lntrust run`, `studies`, `methods`, `data`, `graph`."""
+"""The command line: `lntrust run`, `tune`, `studies`, `methods`, `data`, `graph`."""
 
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli_tune import tune
 from lntrust.errors import LNTrustError
 from lntrust.study import describe, list_studies, load_study
 
@@ -31,37 +31,20 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
+app.command()(tune)
 _FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
-out = Console()
-err = Console(stderr=True)
 
 
-class _Debug:
-    wanted = False
+class _Notes:
+    """Says each thing once, however many runs it is true of."""
 
+    def __init__(self) -> None:
+        self._said: set[str] = set()
 
-def _want_debug(value: bool) -> bool:
-    _Debug.wanted = _Debug.wanted or value
-    return value
-
-
-StudyName = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="path.to.field=value",
-        help="Change a field of the study; may be given several times.",
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
-]
-Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
-Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show the traceback of an error.")]
+    def say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            err.print(f"note: {escape(text)}", highlight=False, soft_wrap=True)
 
 
 @app.command("run")
@@ -109,9 +92,8 @@ def run_command(
     Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json, a checkpoint.
     """
     from lntrust.experiment import Run
-    from lntrust.learners.views import Views, fit_threads, pick_device
+    from lntrust.learners.views import load_views
     from lntrust.methods import find_method
-    from lntrust.world import load_dataset
 
     chosen = load_study(study, set_ or [])
     methods, seeds = method or chosen.compare, seed or chosen.seeds
@@ -119,26 +101,21 @@ def run_command(
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
     for name in methods:  # before hours of work, not in their midst
         find_method(name, chosen)
-    torch_device = pick_device(device)
     with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
-        import torch
-
-        dtype = getattr(torch, chosen.training.precision)
-        views = Views(load_dataset(chosen.data.dataset, data), torch_device, dtype)
-        largest = max(views[learner.view][0].numel() for learner in chosen.population.learners)
-        fit_threads(chosen.graph.nodes * chosen.training.batch * largest)
+        views = load_views(chosen, device, data)
 
     summaries = []
+    notes = _Notes()
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with _interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+    with interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         for name in methods:
             for s in seeds:
                 one = Run(
                     chosen, name, s, views, backend=backend, folder=folder, certify=certify,
-                    notice=lambda text: err.print(f"note: {escape(text)}", highlight=False),
+                    notice=notes.say,
                 )  # fmt: skip
                 task = bar.add_task(f"{escape(name)}, seed {s}", total=one.rounds, loss="")
 
@@ -159,16 +136,6 @@ def run_command(
         if "trust" in summaries[-1]["method_report"] and chosen.graph.nodes <= _FEW:
             out.print(trust_table(summaries[-1], one.world.kinds.tolist(), chosen))
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        err.print("interrupted; what was done is kept, and --resume continues", highlight=False)
-        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -337,12 +304,12 @@ def main() -> None:
     try:
         app()
     except LNTrustError as error:
-        if _Debug.wanted:
+        if DebugSwitch.wanted:
             raise
         err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
     except Exception as error:
-        if _Debug.wanted:
+        if DebugSwitch.wanted:
             raise
         err.print(
             f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",

@@ -27,6 +27,7 @@ Stream = Literal[
     "gossip",
     "anchors",
     "selection",
+    "tuning",
 ]
 
 # The constants of SplitMix64 (Steele, Lea & Flood 2014), as signed 64-bit integers.

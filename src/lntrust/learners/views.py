@@ -1,12 +1,15 @@
 """Views on the device: decoded once, shared by every run of a process."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
-from lntrust.world.datasets import Coded, Dataset
+from lntrust.settings import Study
+from lntrust.world.datasets import Coded, Dataset, load_dataset
 
 _DECODED_AT_ONCE = 4096
 
@@ -39,6 +42,16 @@ class Views:
             codes = torch.from_numpy(np.ascontiguousarray(view.codes[piece])).to(self.device)
             torch.addcmul(offset, codes.to(self.dtype), step, out=out[piece])
         return out
+
+
+def load_views(study: Study, device: str = "auto", data: Path | None = None) -> Views:
+    """A study's dataset on a device, and as many threads as its steps are worth."""
+    views = Views(
+        load_dataset(study.data.dataset, data), pick_device(device), getattr(torch, study.training.precision)
+    )
+    largest = max(views[learner.view][0].numel() for learner in study.population.learners)
+    fit_threads(study.graph.nodes * study.training.batch * largest)
+    return views
 
 
 def pick_device(name: str) -> torch.device:

@@ -98,9 +98,6 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
     labels = np.full(len(dataset.labels), -1, dtype=np.int64)
     for lists in seen:
         labels[lists.values] = dataset.labels[lists.values]
-    counts = np.zeros((n, C))
-    for lists in (partition.train, partition.validation):
-        np.add.at(counts, (lists.owner, labels[lists.values]), 1)
     return World(
         study=study,
         seed=seed,
@@ -112,9 +109,17 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         input_shape=dataset.input_shape,
         input_dtype=dataset.input_dtype,
         labels=labels,
-        class_distribution=counts / counts.sum(1, keepdims=True),
+        class_distribution=class_distribution(labels, (partition.train, partition.validation), C),
         sealed=SealedLabels(dataset.labels),
     )
+
+
+def class_distribution(labels: Int[ndarray, "N"], parts: tuple[Ragged, ...], C: int) -> Float[ndarray, "n C"]:
+    """How the labels of each node's examples are spread over the classes."""
+    counts = np.zeros((len(parts[0]), C))
+    for lists in parts:
+        np.add.at(counts, (lists.owner, labels[lists.values]), 1)
+    return np.asarray(counts / counts.sum(1, keepdims=True))
 
 
 def _mean_inputs(study: Study, dataset: Dataset, partition: Partition) -> Float[ndarray, "n d"]:

@@ -1,0 +1,50 @@
+"""What the commands share: options, consoles, how errors and Ctrl-C end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+out = Console()
+err = Console(stderr=True)
+
+
+class DebugSwitch:
+    wanted = False
+
+
+def _want_debug(value: bool) -> bool:
+    DebugSwitch.wanted = DebugSwitch.wanted or value
+    return value
+
+
+StudyName = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="path.to.field=value",
+        help="Change a field of the study; may be given several times.",
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
+]
+Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show the traceback of an error.")]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("interrupted; what was done is kept, and --resume continues", highlight=False)
+        raise typer.Exit(130) from None

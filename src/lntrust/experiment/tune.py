@@ -1,0 +1,196 @@
+"""Tuning: search a method's settings on training and validation data alone.
+
+A trial is an ordinary run in a world where validation examples play the part of the test set and the true
+test set does not exist: its labels are not in it. Everybody trains on train only. A method that fits
+something to validation labels (trust, an ensemble) gets the first half of each node's, and the other half
+scores it. The first trial is the study as it stands; the others are drawn by Optuna (TPE) from the ranges
+that the method's settings declare. Every trial is a line of the log, and the winning study is a function of
+the log.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.files import write_whole
+from lntrust.experiment.run import Progress, Run, versions
+from lntrust.learners.stack import Backend
+from lntrust.learners.views import Views
+from lntrust.methods import find_method
+from lntrust.randomness import small_seed
+from lntrust.settings import Range, Settings, Study
+from lntrust.world import Dataset, Ragged, World, build_world
+from lntrust.world.scenario import SealedLabels, class_distribution
+
+Line = dict[str, Any]  # one trial, as the log has it
+
+
+def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: bool) -> World:
+    """The study's world with validation in the place of test."""
+    world = build_world(study, dataset, seed)
+    p = world.partition
+    cut = [len(ids) // 2 if uses_validation else 0 for ids in p.validation]
+    fitted = Ragged.of([ids[:k] for ids, k in zip(p.validation, cut, strict=True)])
+    scored = Ragged.of([ids[k:] for ids, k in zip(p.validation, cut, strict=True)])
+    labels = world.labels.copy()
+    labels[scored.values] = -1
+    only_scored = np.full_like(labels, -1)
+    only_scored[scored.values] = world.labels[scored.values]
+    return replace(
+        world,
+        partition=replace(p, validation=fitted, test=scored),
+        labels=labels,
+        class_distribution=class_distribution(labels, (p.train, fitted), len(world.classes)),
+        sealed=SealedLabels(only_scored),
+    )
+
+
+def search_space(settings: type[Settings]) -> dict[str, Range]:
+    """The settings that declare a range, in the order they are declared."""
+    found = {}
+    for name, info in settings.model_fields.items():
+        for item in info.metadata:
+            if isinstance(item, Range):
+                found[name] = item
+    return found
+
+
+class Search:
+    """The trials of one method on one study with one seed; those in the log count as done."""
+
+    def __init__(
+        self, study: Study, method: str, seed: int, views: Views, log: Path, backend: Backend = "batched"
+    ) -> None:
+        self.study, self.method, self.seed, self.views = study, method, seed, views
+        self.log, self.backend = log, backend
+        settings = find_method(method, study).settings
+        self.space = search_space(type(settings))
+        if not self.space:
+            raise LNTrustError(f"method {method}: none of its settings declares a range to search")
+        self.start = {name: getattr(settings, name) for name in self.space}
+        if "lr" in self.start and self.start["lr"] is None:
+            self.start["lr"] = study.training.lr
+        self.of = identity(study, method, seed)
+        self.lines = [line for line in read_log(log) if line["of"] == self.of]
+
+    def __call__(self, trials: int, progress: Callable[[int], Progress]) -> list[Line]:
+        """Go on until there are so many trials; `progress(k)` watches trial k."""
+        sampler, distributions = _sampler(self.space, small_seed(self.seed, "tuning", len(self.lines)))
+        for line in self.lines:
+            _tell(sampler, distributions, line)
+        while len(self.lines) < trials:
+            asked = sampler.ask(distributions) if self.lines else None
+            settings = dict(asked.params) if asked is not None else self.start
+            line = self._trial(settings, progress(len(self.lines)))
+            if asked is not None:
+                sampler.tell(asked, line["score"])
+            else:
+                _tell(sampler, distributions, line)
+            self.lines.append(line)
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a", encoding="utf-8") as file:  # at once: a trial is worth minutes
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+        return self.lines
+
+    def _run(self, settings: dict[str, Any]) -> Run:
+        table = {**self.study.methods.get(self.method, {}), **settings}
+        study = self.study.model_copy(update={"methods": {**self.study.methods, self.method: table}})
+        return Run(study, self.method, self.seed, self.views, backend=self.backend, make_world=tuning_world)
+
+    def _trial(self, settings: dict[str, Any], progress: Progress) -> Line:
+        summary = self._run(settings)(progress=progress)
+        own, pooled = summary["test"], summary["test_pooled"]
+        score = own if pooled is None else pooled  # the pooled score is the less noisy one
+        if score is None:
+            raise LNTrustError(f"study {self.study.name}: no validation examples to score a trial by")
+        return {
+            "study": self.study.name, "method": self.method, "seed": self.seed, "trial": len(self.lines),
+            "settings": settings, "score": score, "own": own, "pooled": pooled,
+            "seconds": summary["seconds"], "device": summary["device"], "of": self.of,
+            "versions": versions(),
+        }  # fmt: skip
+
+
+def identity(study: Study, method: str, seed: int) -> str:
+    """What trials are about, whatever the machine: for a changed study the search begins anew."""
+    space = search_space(type(find_method(method, study).settings))
+    parts = [
+        study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "name"}),
+        method, study.methods.get(method, {}), seed, {name: repr(r) for name, r in space.items()},
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def read_log(log: Path) -> list[Line]:
+    """Every trial in the log."""
+    if not log.exists():
+        return []
+    try:
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line.strip()]
+        return [line for line in lines if line["of"] and line["settings"] is not None]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LNTrustError(f"{log}: not a log of trials: {error}") from None
+
+
+def best(lines: list[Line]) -> Line:
+    """The highest score; the earlier of equals, so that what is published wins a tie."""
+    return max(lines, key=lambda line: (line["score"], -line["trial"]))
+
+
+def write_study(to: Path, study: Study, seed: int, inherits: str | None, log: Path) -> None:
+    """The study with the winning settings of every method in the log: what differs from another, or all."""
+    import tomli_w
+
+    by_method: dict[str, list[Line]] = {}
+    for line in read_log(log):
+        if line["of"] == identity(study, line["method"], seed):
+            by_method.setdefault(line["method"], []).append(line)
+    winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
+    counts = sorted({len(some) for some in by_method.values()})
+    trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    about = f"{study.about}; tuned: {trials} trials a method on validation data, seed {seed}"
+    table: dict[str, Any] = {"inherits": inherits}
+    if inherits is None:
+        table = study.model_dump(mode="json", exclude_none=True)
+    table |= {"name": to.stem, "about": about, "compare": list(winners)}
+    table["methods"] = {m: {**table.get("methods", {}).get(m, {}), **s} for m, s in winners.items()}
+    write_whole(to, lambda temporary: temporary.write_text(tomli_w.dumps(table), "utf-8"))
+
+
+# -- Optuna ---------------------------------------------------------------------------------------
+
+
+def _sampler(space: dict[str, Range], seed: int) -> tuple[Any, dict[str, Any]]:
+    try:
+        import optuna
+    except ImportError:
+        raise LNTrustError(
+            "lntrust tune needs optuna, which is not installed; pip install 'lntrust[tune]'"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions: dict[str, Any] = {
+        name: optuna.distributions.CategoricalDistribution(r.choices)
+        if r.choices
+        else optuna.distributions.FloatDistribution(r.low, r.high, log=r.log)
+        for name, r in space.items()
+    }
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
+    return optuna.create_study(direction="maximize", sampler=sampler), distributions
+
+
+def _tell(sampler: Any, distributions: dict[str, Any], line: Line) -> None:
+    """Let the sampler know of a trial that it did not draw, if it could have drawn it."""
+    import optuna
+
+    params = {name: line["settings"][name] for name in distributions}
+    try:
+        trial = optuna.trial.create_trial(params=params, distributions=distributions, value=line["score"])
+    except ValueError:  # outside the range: a study may start anywhere
+        return
+    sampler.add_trial(trial)

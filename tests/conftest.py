@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from lntrust import Study, cli, load_study
+from lntrust import Study, cli, cli_options, load_study
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
 
@@ -96,7 +96,7 @@ def lntrust(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def call(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["lntrust", *map(str, arguments)])
-        monkeypatch.setattr(cli._Debug, "wanted", False)
+        monkeypatch.setattr(cli_options.DebugSwitch, "wanted", False)
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
             cli.main()

@@ -112,7 +112,7 @@ class TestNames:
         path.write_text('inherits = "tiny.toml"\n[methods.independent]\nx = 1\n')
         message = refused("--method", "independent", study=path)
         assert message.startswith("methods.independent.x = 1: ")
-        assert message.endswith("settings of independent: none")
+        assert message.endswith("settings of independent: lr")
 
     def test_impossible_setting_of_a_method(self, refused: Refuse) -> None:
         message = refused("--method", "centralized", "--set", "methods.centralized.epochs=0")

@@ -17,6 +17,7 @@ from matplotlib.image import imread
 
 from lntrust import load_study
 from lntrust.cli import app
+from lntrust.learners import batch
 from lntrust.methods import list_methods
 from lntrust.study import describe, list_studies
 
@@ -46,6 +47,11 @@ def cells(table: str) -> dict[str, list[str]]:
 
 
 class TestRun:
+    @pytest.fixture
+    def _few_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Runs of a few steps draw millions of positions ahead otherwise; it changes no result."""
+        monkeypatch.setattr(batch, "_DRAWN_AT_ONCE", 2_000)
+
     @pytest.fixture
     def four(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> Any:
         methods = ["--method", "independent", "--method", "uniform"]
@@ -123,6 +129,49 @@ class TestRun:
         (summary,) = (p for p in files if p.name == "summary.json")
         assert summary.stat().st_mtime_ns > before[summary][0], "without --resume it is run anew"
 
+    @pytest.mark.usefixtures("_few_batches")
+    def test_who_cannot_take_part_is_said_once_and_not_for_every_seed(
+        self, lntrust: Any, tiny_file: Path, tmp_path: Path
+    ) -> None:
+        arguments = ["run", tiny_file, "--method", "mean_teacher", "--method", "d_psgd", "--json"]
+        got = lntrust(*arguments, "--set", "graph.seed=1", "--seed", "0", "--seed", "1", "--out", tmp_path)
+        assert got.code == 0
+        assert len(got.out.splitlines()) == 4
+        alone = "learners without gradient steps train alone and answer when asked: forest"
+        notes = got.err.splitlines()
+        assert notes[0] == f"note: mean_teacher: {alone}"
+        assert notes[1].startswith("note: d_psgd: parameters are shared inside one architecture only: linear")
+        assert notes[2:] == [f"note: d_psgd: {alone}"]
+
+    @pytest.mark.usefixtures("_few_batches")
+    def test_who_answers_in_the_end_is_told(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> None:
+        arguments = ["run", tiny_file, "--method", "independent", "--json", "--out", tmp_path / "out"]
+        alone = json.loads(lntrust(*arguments).out)
+        together = json.loads(lntrust(*arguments, "--set", "deploy=uniform").out)
+        assert (alone["deploy"], together["deploy"]) == (None, "uniform")
+        assert together["per_node"]["self"] == alone["per_node"]["self"]
+        assert together["per_node"]["test_pooled"] != alone["per_node"]["test_pooled"]
+        assert len(list((tmp_path / "out" / "tiny" / "independent").iterdir())) == 2
+
+    @pytest.mark.usefixtures("_few_batches")
+    def test_a_method_may_have_a_learning_rate_of_its_own(
+        self, lntrust: Any, tiny_file: Path, tmp_path: Path
+    ) -> None:
+        """It counts for this method alone: what else is compared keeps its result and its folder."""
+        arguments = ["run", tiny_file, "--method", "independent", "--method", "uniform", "--json"]
+        arguments += ["--out", tmp_path / "out"]
+        before = [json.loads(line) for line in lntrust(*arguments).out.splitlines()]
+        got = lntrust(*arguments, "--set", "methods.independent.lr=0.001")
+        after = [json.loads(line) for line in got.out.splitlines()]
+        for one in (*before, *after):
+            one.pop("seconds")
+        assert before[1] == after[1]
+        assert before[0]["per_node"]["test_pooled"] != after[0]["per_node"]["test_pooled"]
+        folders = {m: sorted((tmp_path / "out" / "tiny" / m).iterdir()) for m in ("independent", "uniform")}
+        assert [len(some) for some in folders.values()] == [2, 1]
+        told = [json.loads((f / "run.json").read_text())["settings"]["lr"] for f in folders["independent"]]
+        assert set(told) == {None, 0.001}
+
     def test_ctrl_c_says_that_the_run_can_go_on(self, tiny_file: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "lntrust.cli", "run", str(tiny_file), "--out", str(tmp_path / "out")]
         command += ["--set", "training.stage2_rounds=100000", "--set", "evaluation.every=100000"]
@@ -182,7 +231,7 @@ class TestLists:
     def test_an_unknown_method(self, lntrust: Any) -> None:
         got = lntrust("methods", "nothing")
         assert got.code == 2
-        assert got.err.startswith("error: method nothing: must be one of centralized, independent")
+        assert got.err.startswith("error: method nothing: must be one of centralized, d_psgd, decdiff_vt")
 
     def test_data(self, lntrust: Any, tmp_path: Path) -> None:
         there = tmp_path / "uci_har"
@@ -250,7 +299,15 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 
 class TestHelp:
     def test_the_promised_commands(self) -> None:
-        promised = {("run",), ("studies",), ("methods",), ("data",), ("data", "extract"), ("graph",)}
+        promised = {
+            ("run",),
+            ("tune",),
+            ("studies",),
+            ("methods",),
+            ("data",),
+            ("data", "extract"),
+            ("graph",),
+        }
         assert promised <= set(COMMANDS)
         options = {option for parameter in COMMANDS["run",].params for option in parameter.opts}
         assert {

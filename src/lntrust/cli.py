@@ -110,7 +110,7 @@ def run_command(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+    with interruptible("--resume"), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         for name in methods:
             for s in seeds:
                 one = Run(
@@ -183,9 +183,13 @@ def methods(
         raise LNTrustError(f"method {name}: must be one of {', '.join(known)}")
     cls = known[name]
     out.print(escape((sys.modules[cls.__module__].__doc__ or "").strip()), highlight=False, soft_wrap=True)
-    table = Table("setting", "default", "meaning", title=f"[methods.{name}]".replace("[", r"\["))
+    from lntrust.experiment.tune import search_space
+
+    columns = ("setting", "default", "tuned in", "meaning")
+    table = Table(*columns, title=f"[methods.{name}]".replace("[", r"\["))
+    ranges = search_space(cls.settings_class)
     for field, info in cls.settings_class.model_fields.items():
-        table.add_row(field, str(info.default), info.description)
+        table.add_row(field, str(info.default), str(ranges.get(field, "")), info.description)
     if cls.settings_class.model_fields:
         out.print(table)
 

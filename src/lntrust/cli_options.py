@@ -41,10 +41,10 @@ Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left."""
+def interruptible(how: str) -> Iterator[None]:
+    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        err.print("interrupted; what was done is kept, and --resume continues", highlight=False)
+        err.print(f"interrupted; what was done is kept, and {how} continues", highlight=False)
         raise typer.Exit(130) from None

@@ -1,5 +1,6 @@
 """`lntrust tune`: the settings of methods, searched on validation data."""
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, err, interruptible, out
 from lntrust.errors import LNTrustError
+from lntrust.settings import STUDY_NAME
 from lntrust.study import list_studies, load_study
 
 
@@ -43,8 +45,10 @@ def tune(
     chosen = load_study(study, set_ or [])
     target = to or Path(f"{chosen.name}-tuned.toml")
     log = target.with_suffix(".jsonl")
-    if target.suffix != ".toml":
-        raise LNTrustError(f"--out {target}: must end in .toml")
+    if target.suffix != ".toml" or not re.fullmatch(STUDY_NAME, target.stem):
+        raise LNTrustError(
+            f"--out {target}: must end in .toml after a name of letters, digits, '.', '_', '-'"
+        )
     methods = method or [name for name in chosen.compare if name != "centralized"]
     if "centralized" in methods:
         raise LNTrustError("--method centralized: a reference that trains until it stops; nothing to tune")
@@ -52,7 +56,10 @@ def tune(
         views = load_views(chosen, device, data)
     searches = {name: Search(chosen, name, seed, views, log) for name in methods}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+    with (
+        interruptible("the same command"),
+        Progress(*columns, console=err, disable=not err.is_terminal) as bar,
+    ):
         for name, search in searches.items():
 
             def watch(number: int, name: str = name) -> Any:

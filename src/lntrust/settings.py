@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+STUDY_NAME = r"^[\w.-]*\w$"
+
 
 class Settings(BaseModel):
     """A closed, frozen table of settings: an unknown field is an error."""
@@ -23,6 +25,11 @@ class Range:
     high: float = 1.0
     log: bool = False  # evenly in the logarithm
     choices: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return ", ".join(map(str, self.choices))
+        return f"{self.low:g} – {self.high:g}{' (log)' if self.log else ''}"
 
 
 class MethodSettings(Settings):
@@ -236,7 +243,7 @@ class EvaluationSettings(Settings):
 class Study(Settings):
     """A study: who exists, whose data, which models, how they train."""
 
-    name: str = Field(pattern=r"^[\w.-]*\w$", description="short name, as on the command line")
+    name: str = Field(pattern=STUDY_NAME, description="short name, as on the command line")
     about: str = Field("", description="one sentence")
     compare: list[str] = Field(
         ["independent", "uniform", "lntrust"], min_length=1, description="methods run when none is named"

@@ -83,6 +83,40 @@ def test_variants() -> None:
     assert got["variant/swapped"] == [[1, 0], [0, 1], [2, 2]]
 
 
+class TestVariantsWithAnAnswerOfTheirOwn:
+    """A student beside its teacher: the same rows, other models."""
+
+    def test_is_scored_by_that_answer(self) -> None:
+        rows = torch.tensor(ALONE)
+        others = {"third": [2, 2, 2], "first": [0, 0, 0]}
+        variants = {
+            name: Deployment(rows, torch.ones(3), answer=lambda ids, who=who: OWN[who][:, ids])  # type: ignore[misc]
+            for name, who in others.items()
+        }
+        got = classes(ALONE, torch.ones(3), variants=variants)
+        assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
+        assert got["variant/third"] == [[2, 2]] * 3
+        assert got["variant/first"] == [[0, 1]] * 3
+
+    def test_its_members_are_heard_with_that_answer_too(self) -> None:
+        """Node 0 asks node 1, who says what the variant's model 1 says, here node 2's."""
+        swapped = OWN[[1, 2, 0]]
+        rows, weights = torch.tensor([[0, 0], [0, 1], [1, 1], [2, 2]]), torch.tensor([0.3, 0.7, 1.0, 1.0])
+        variant = Deployment(rows, weights, answer=lambda ids: swapped[:, ids])
+        got = classes(ALONE, torch.ones(3), variants={"swapped": variant})
+        by_hand = (0.3 * OWN[1] + 0.7 * OWN[2]).argmax(-1).tolist()
+        assert got["variant/swapped"] == [by_hand, [2, 2], [0, 1]]
+        assert by_hand != (0.3 * OWN[0] + 0.7 * OWN[1]).argmax(-1).tolist()
+
+    def test_beside_a_main_answer_it_may_be_the_nodes_own_models(self) -> None:
+        """`self` is what answers in the main deployment; a variant without an answer is the nodes."""
+        plain = Deployment(torch.tensor(ALONE), torch.ones(3))
+        main = OWN[[2, 0, 1]]
+        got = classes(ALONE, torch.ones(3), answer=lambda ids: main[:, ids], variants={"own": plain})
+        assert got["deployed"] == got["self"] == [[2, 2], [0, 1], [1, 0]]
+        assert got["variant/own"] == [[0, 1], [1, 0], [2, 2]]
+
+
 @pytest.mark.parametrize(("count", "dtype"), [(10, torch.uint8), (256, torch.uint8), (300, torch.int16)])
 def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
     own = torch.zeros(1, 2, count)

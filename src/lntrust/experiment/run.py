@@ -102,7 +102,7 @@ class Run:
         settings = self.method.settings.model_dump(mode="json")
         return {
             "study": study, "method": self.method_name, "settings": settings, "seed": self.seed,
-            "device": self.device.type, "backend": self.backend,
+            "device": self.device.type, "backend": self.backend, **self.method.more_identity(),
             **({"certify": True} if self.method.certify else {}),
         }  # fmt: skip
 

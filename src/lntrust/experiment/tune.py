@@ -38,9 +38,9 @@ def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: boo
     cut = [len(ids) // 2 if uses_validation else 0 for ids in p.validation]
     fitted = Ragged.of([ids[:k] for ids, k in zip(p.validation, cut, strict=True)])
     scored = Ragged.of([ids[k:] for ids, k in zip(p.validation, cut, strict=True)])
-    labels = world.labels.copy()
-    labels[scored.values] = -1
-    only_scored = np.full_like(labels, -1)
+    labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
+    for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
+        labels[lists.values] = world.labels[lists.values]
     only_scored[scored.values] = world.labels[scored.values]
     return replace(
         world,
@@ -93,14 +93,14 @@ class Search:
             else:
                 _tell(sampler, distributions, line)
             self.lines.append(line)
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("a", encoding="utf-8") as file:  # at once: a trial is worth minutes
-                file.write(json.dumps(line, allow_nan=False) + "\n")
+            append_line(self.log, line)  # at once: a trial is worth minutes
         return self.lines
 
     def _run(self, settings: dict[str, Any]) -> Run:
         table = {**self.study.methods.get(self.method, {}), **settings}
-        study = self.study.model_copy(update={"methods": {**self.study.methods, self.method: table}})
+        methods = {**self.study.methods, self.method: table}
+        evaluation = self.study.evaluation.model_copy(update={"every": 10**9})  # only the last round counts
+        study = self.study.model_copy(update={"methods": methods, "evaluation": evaluation})
         return Run(study, self.method, self.seed, self.views, backend=self.backend, make_world=tuning_world)
 
     def _trial(self, settings: dict[str, Any], progress: Progress) -> Line:
@@ -119,10 +119,13 @@ class Search:
 
 def identity(study: Study, method: str, seed: int) -> str:
     """What trials are about, whatever the machine: for a changed study the search begins anew."""
-    space = search_space(type(find_method(method, study).settings))
+    found = find_method(method, study)
+    space = search_space(type(found.settings))
     parts = [
-        study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "name"}),
-        method, study.methods.get(method, {}), seed, {name: repr(r) for name, r in space.items()},
+        study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "name", "evaluation"}),
+        study.evaluation.pooled,
+        method, study.methods.get(method, {}), found.more_identity(),
+        seed, {name: repr(r) for name, r in space.items()},
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 
@@ -132,10 +135,24 @@ def read_log(log: Path) -> list[Line]:
     if not log.exists():
         return []
     try:
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line.strip()]
+        whole, _, _ = log.read_text("utf-8").rpartition("\n")  # what follows was cut off in writing
+        lines = [json.loads(line) for line in whole.splitlines() if line.strip()]
         return [line for line in lines if line["of"] and line["settings"] is not None]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LNTrustError(f"{log}: not a log of trials: {error}") from None
+
+
+def append_line(log: Path, line: Line) -> None:
+    """Add a trial; a line that an earlier kill cut off goes."""
+    text = json.dumps(line, allow_nan=False) + "\n"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab+") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(text.encode())
+    except OSError as error:
+        raise LNTrustError(f"{log}: cannot be written: {error}; the trial's result is lost: {text}") from None
 
 
 def best(lines: list[Line]) -> Line:

@@ -47,6 +47,8 @@ class Labelled:
         self._keys = fold(fold(stream_key(seed, "batches", device), node), stage)
         self._schedule_key = fold(stream_key(seed, "schedule", device), stage)
         self.taken = torch.zeros(nodes, dtype=torch.int64, device=device)
+        rounds = {1: training.stage1_rounds, 2: training.stage2_rounds}.get(stage)
+        self._last = None if rounds is None else rounds * training.steps  # steps of the stage, if known
         self._cache: tuple[int, Tensor] = (0, torch.empty(0))
         self.drawn = 0  # batches handed out in the current round
 
@@ -71,6 +73,8 @@ class Labelled:
         B = self._training.batch
         if not start <= step < start + held.shape[-1] // B:
             count = max(1, _DRAWN_AT_ONCE // (B * len(self._keys)))
+            if self._last is not None:
+                count = max(1, min(count, self._last - step))
             start = step
             held = self._positions(torch.full_like(self.taken, step), count)
             self._cache = (start, held)

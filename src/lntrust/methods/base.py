@@ -95,6 +95,10 @@ class Method:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else self.settings_class()
 
+    def more_identity(self) -> dict[str, Any]:
+        """What decides a run's result beside the study and this method's settings."""
+        return {}
+
     def remarks(self, site: Site) -> list[str]:
         """What a user should know before a long run: who cannot take part, say. Told once."""
         return []

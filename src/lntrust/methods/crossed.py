@@ -23,6 +23,11 @@ class Crossed(Method):
         self.can_certify, self.common_start = inner.can_certify, inner.common_start
         self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
 
+    def more_identity(self) -> dict[str, Any]:
+        if self.answerer is None:
+            return {}
+        return {"answerer": self.answerer.settings.model_dump(mode="json")}
+
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)
 
@@ -54,6 +59,7 @@ class Crossed(Method):
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
 
     def report(self, site: Site, state: State) -> dict[str, Any]:
+        self.inner.certify = self.certify
         out = self.inner.report(site, _without(state))
         if self.answerer is not None and _only(state):
             out = {**out, "deployment": self.answerer.report(site, _only(state))}

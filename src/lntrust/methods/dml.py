@@ -63,7 +63,7 @@ class DML(Method):
             Questions.of(examples, source), "mutual", torch.nonzero(asks[edges[:, 0]]).flatten()
         )
         asker = edges[replies.edge, 0]
-        p_bar, answered = neighbours_mean(asker, replies.regular(), replies.sound, len(examples))
+        p_bar, answered = neighbours_mean(asker, replies.regular(), replies.sound, examples.shape)
         return p_bar, answered.to(p_bar.dtype) * self.settings.strength
 
 
@@ -71,11 +71,12 @@ def neighbours_mean(
     asker: Int[Tensor, "q"],
     said: Float[Tensor, "q U C"],
     sound: Bool[Tensor, "q"],
-    n: int,
+    shape: torch.Size,
 ) -> tuple[Float[Tensor, "n U C"], Bool[Tensor, "n"]]:
-    """The mean of what each asker's neighbours said, and who got any answer."""
+    """The mean of what each asker's neighbours said about its (n, U) examples, and who got any answer."""
+    (n, U), C = shape, said.shape[-1]
     count = torch.bincount(asker[sound], minlength=n)
-    total = sum_by(asker[sound], said[sound].flatten(1), n).view(n, *said.shape[1:])
+    total = sum_by(asker[sound], said[sound].reshape(-1, U * C), n).view(n, U, C)
     return total / count.clamp(min=1)[:, None, None], count > 0
 
 

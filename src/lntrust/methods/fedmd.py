@@ -29,6 +29,7 @@ from lntrust.randomness import choose, fold, stream_key
 from lntrust.settings import MethodSettings, Range
 
 _FLOOR = 1e-7
+_ROUNDING = 1e-5
 
 
 class FedMDSettings(MethodSettings):
@@ -49,7 +50,7 @@ class FedMD(Method):
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)
         count = min(self.settings.budget, len(site.world.partition.pool))
-        if count and len(site.network.edges):
+        if count and len(site.network.edges) and self.settings.strength:
             self._digest(site, t, count)
         return state
 
@@ -61,7 +62,7 @@ class FedMD(Method):
         asks = torch.nonzero(population.takes_steps[edges[:, 0]]).flatten()
         replies = site.network.ask(Questions.of(ids, "pool"), "digest", asks)
         asker, said = edges[replies.edge, 0], centred_logits(replies.regular())
-        others, answered = neighbours_mean(asker, said, replies.sound, population.n)
+        others, answered = neighbours_mean(asker, said, replies.sound, ids.shape)
         d = torch.bincount(asker[replies.sound], minlength=population.n).to(said.dtype)[:, None, None]
         own = centred_logits(population.predict_all(ids[0]))
         strength = torch.full_like(d[:, 0, 0], self.settings.strength)
@@ -77,6 +78,9 @@ def centred_logits(probabilities: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"
 def distance(
     logits: Float[Tensor, "n B C"], mean: Float[Tensor, "n B C"], strength: Float[Tensor, "n"]
 ) -> Float[Tensor, "n"]:
-    """λ · mean |z − z̄| over examples and classes."""
-    centred = logits - logits.mean(-1, keepdim=True)
-    return strength * (centred - mean).abs().mean((-1, -2))
+    """λ · mean |z − z̄| over examples and classes, where it is more than rounding.
+
+    The slope of |·| is ±1 however small the difference: without the limit, equal models would walk about.
+    """
+    away = (logits - logits.mean(-1, keepdim=True) - mean).abs()
+    return strength * torch.where(away > _ROUNDING, away, 0.0).mean((-1, -2))

@@ -6,9 +6,11 @@ validation set V_i, and selects an ensemble S ⊆ N̄(i) by two objectives at on
     strength(S)  = mean_{j∈S} accuracy of j on V_i
     diversity(S) = mean_{x∈V_i} det(F_S F_Sᵀ),  rows of F_S: p_j(x) without the true class, scaled to length 1
 
-(diversity as Pang et al. 2019 define it; 0 for fewer than two members). Of the Pareto front, the ensemble of
-the highest validation accuracy is deployed, the smaller one where two tie; its members' probabilities are
-averaged. |S| ≤ C − 1, since more than C − 1 such vectors are never independent.
+(diversity as Pang et al. 2019 define it; 0 for fewer than two members). The determinant never grows with a
+member, nor does mean strength with the weakest one, so almost no front holds more than two;
+`diversity = "geometric"` takes the |S|-th root, which can be compared across sizes. Of the Pareto front, the
+ensemble of the highest validation accuracy is deployed, the smaller one where two tie; its members'
+probabilities are averaged. |S| ≤ C − 1, since more than C − 1 such vectors are never independent.
 
 Up to `enumerate` candidates the exact front is found by trying all subsets; beyond, by NSGA-II (pymoo).
 
@@ -20,7 +22,7 @@ V_i, which are in random order.
 """
 
 from itertools import combinations
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -42,6 +44,9 @@ class FedPAESettings(MethodSettings):
     population: int = Field(40, ge=2, description="NSGA-II: ensembles per generation")
     generations: Annotated[int, Range(choices=(10, 20, 40, 80))] = Field(
         40, ge=1, description="NSGA-II: generations"
+    )
+    diversity: Literal["determinant", "geometric"] = Field(
+        "determinant", description="determinant: as published; geometric: its |S|-th root"
     )
     enumerate: int = Field(12, ge=0, le=16, description="candidates up to which all subsets are tried")
     examples: Annotated[int, Range(choices=(32, 64, 128, 256))] = Field(
@@ -102,7 +107,7 @@ class FedPAE(Method):
         d, largest = p.shape[1], max(1, p.shape[2] - 1)
         if d == 1 or len(labels) == 0:
             return torch.zeros(1, dtype=torch.int64, device=p.device)
-        judge = Judge(p, labels, self.settings.examples)
+        judge = Judge(p, labels, self.settings.examples, self.settings.diversity == "geometric")
         if d <= self.settings.enumerate:
             subsets = all_subsets(d, largest)
             subsets = subsets[pareto_front(judge(subsets))]
@@ -116,7 +121,10 @@ class FedPAE(Method):
 class Judge:
     """Strength and diversity of subsets of d candidates, on one node's validation answers."""
 
-    def __init__(self, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], examples: int) -> None:
+    def __init__(
+        self, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], examples: int, geometric: bool = False
+    ) -> None:
+        self._geometric = geometric
         self._accuracy = (p.argmax(-1) == labels[:, None]).double().mean(0)
         p, labels = p[:examples].double(), labels[:examples]
         wrong = p.masked_fill(torch.nn.functional.one_hot(labels, p.shape[-1]).bool()[:, None], 0.0)
@@ -140,8 +148,11 @@ class Judge:
         """mean over x of det of the rows and columns `index` of each Gram matrix."""
         m = index.shape[1]
         pieces = torch.split(index, max(1, _AT_ONCE // (len(self._gram) * m * m)))
-        each = [torch.linalg.det(self._gram[:, i[:, :, None], i[:, None, :]]).mean(0) for i in pieces]
-        return torch.cat(each).clamp(min=0.0)
+        each = []
+        for i in pieces:
+            volume = torch.linalg.det(self._gram[:, i[:, :, None], i[:, None, :]]).clamp(min=0.0)
+            each.append((volume ** (1.0 / m) if self._geometric else volume).mean(0))
+        return torch.cat(each)
 
 
 def all_subsets(d: int, largest: int) -> Bool[ndarray, "s d"]:

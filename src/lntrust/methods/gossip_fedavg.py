@@ -70,7 +70,7 @@ class GossipFedAvg(Sharing):
         for k in range(int(count.max()) if len(count) else 0):
             now = torch.nonzero(rank == k).flatten()
             node, t_r = receiver[now], their_age[now]
-            a = (t_r / (age[node] + t_r).clamp(min=1)).to(theta.dtype)[:, None]
+            a = (t_r.to(theta.dtype) / (age[node] + t_r).clamp(min=1))[:, None]
             theta[node] = (1 - a) * theta[node] + a * arrived["parameters"][now]
             age = age.index_put((node,), torch.maximum(age[node], t_r))
         site.population.set_parameters(circle.stack, theta)
@@ -81,6 +81,6 @@ class GossipFedAvg(Sharing):
         degree, device = circle.degree, circle.degree.device
         key = fold(stream_key(site.world.seed, "gossip", device), torch.arange(len(degree), device=device))
         draw = uniform(fold(key, t), 1)[:, 0]
-        pick = (draw * degree).long().clamp(max=degree.max() if len(degree) else 0)
+        pick = (draw * degree).long()
         first = degree.cumsum(0) - degree  # edges are sorted by sender
         return (first + pick)[degree > 0]

@@ -70,7 +70,7 @@ class MeanTeacher(Method):
         population.step(batch, consistency, (noisy.softmax(-1), w), more=more)
         moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
         steps = state["steps"] + moved
-        a = (1.0 - 1.0 / (steps + 1)).clamp(max=self.settings.decay).to(population.dtype)
+        a = (1.0 - 1.0 / (steps + 1).to(population.dtype)).clamp(max=self.settings.decay)
         a = torch.where(moved > 0, a, 1.0)[:, None]
         out = {"steps": steps}
         for stack in population.torch_stacks:

@@ -40,7 +40,7 @@ def find_method(name: str, study: Study) -> Method:
     method = _with_settings(_class_of(name, known), name, study)
     if study.deploy is None:
         return method
-    if name == "centralized":
+    if isinstance(method, known["centralized"]):
         raise LNTrustError(
             f"deploy = {study.deploy!r}: method centralized has one model for all nodes, and so no other way "
             "to be deployed; leave deploy out for it"

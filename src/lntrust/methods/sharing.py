@@ -29,6 +29,11 @@ class Circle:
     receiver: Int[Tensor, "q"]
     degree: Int[Tensor, "n"]  # neighbours of the same architecture; 0 for nodes of another
 
+    @property
+    def described(self) -> str:
+        nodes, edges = _some(len(self.stack.nodes), "node"), _some(len(self.edges) // 2, "edge")
+        return f"{self.stack.learner.name} ({nodes}, {edges})"
+
 
 def circles(site: Site) -> Iterator[Circle]:
     """Every architecture's subgraph, also where it has no edge."""
@@ -56,10 +61,7 @@ class Sharing(Method):
         all_circles = list(circles(site))
         lonely = sum(int((c.degree[c.stack.nodes] == 0).sum()) for c in all_circles)
         if len(population.stacks) > 1:
-            parts = [
-                f"{c.stack.learner.name} ({len(c.stack.nodes)} nodes, {len(c.edges) // 2} edges)"
-                for c in all_circles
-            ]
+            parts = [c.described for c in all_circles]
             out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
         if lonely:
             out.append(f"{lonely} of {population.n} nodes have no neighbour of their kind and train alone")
@@ -91,6 +93,10 @@ class Sharing(Method):
             theta = site.population.parameters(circle.stack)
             mixed = own[:, None] * theta + self.weighted_sum(site, circle, weights, phase)
             site.population.set_parameters(circle.stack, mixed)
+
+
+def _some(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def estimators_alone(site: Site) -> list[str]:

@@ -1,0 +1,219 @@
+"""A supervised step that sees more than its batch: further examples, inputs of another kind, embeddings."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from toy import CLASSES, LABELS, learner, population
+
+from lntrust.learners import Batch, Population
+from lntrust.learners.modules import build
+from lntrust.learners.stack import Backend, Stack
+
+BACKENDS = pytest.mark.parametrize("backend", ["batched", "loop"])
+KINDS = ["linear", "mlp", "cnn1d", "cnn2d"]
+
+
+class Watched:
+    """Cross entropy on the batch, keeping what it was given, node by node."""
+
+    def __init__(self) -> None:
+        self.logits: list[Tensor] = []
+        self.extras: list[tuple[Tensor | None, ...]] = []
+
+    def __call__(self, logits: Tensor, labels: Tensor, *more: Tensor | None) -> Tensor:
+        self.logits += list(logits.detach().clone())
+        self.extras.append(tuple(t if t is None else t.detach().clone() for t in more))
+        first = logits[:, : labels.shape[1]]
+        return cross_entropy(first.transpose(1, 2), labels, reduction="none").mean(1)
+
+
+def module_of(stack: Stack, i: int) -> nn.Sequential:
+    """The i-th node of a stack as an ordinary module; in its mode of answering, without dropout."""
+    module: nn.Sequential = build(stack.learner, tuple(stack.view.shape[1:]), CLASSES).double()
+    module.load_state_dict({name: p[i] for name, p in stack.params.items()})
+    return module.eval()
+
+
+def batch_of(nodes: Population) -> Batch:
+    ids = torch.arange(8) + 7 * torch.arange(nodes.n)[:, None]
+    return Batch(ids, LABELS[ids])
+
+
+def more_for(nodes: Population, count: int = 3) -> Tensor:
+    return torch.arange(count) + 11 * torch.arange(nodes.n)[:, None]
+
+
+def inputs_for(stack: Stack, count: int = 2) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    shape = (len(stack.nodes), count, *stack.view.shape[1:])
+    return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_finds_the_batch_then_more_then_inputs(kind: str, backend: Backend) -> None:
+    nodes = population(learner(kind, dropout=0.0), n=3, backend=backend)
+    (stack,) = nodes.torch_stacks
+    batch, more, inputs = batch_of(nodes), more_for(nodes), inputs_for(stack)
+    modules, watched = [module_of(stack, i) for i in range(3)], Watched()
+    nodes.step(batch, watched, more=more, inputs={kind: inputs})
+    assert len(watched.logits) == 3
+    with torch.no_grad():
+        for i, module in enumerate(modules):
+            parts = (stack.view[batch.examples[i]], stack.view[more[i]], inputs[i])
+            torch.testing.assert_close(watched.logits[i], module(torch.cat(parts)), rtol=0, atol=1e-12)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [*KINDS, "own_models:residual"])
+def test_the_batch_keeps_its_dropout_masks_whatever_comes_behind(kind: str, backend: Backend) -> None:
+    """So a term of weight 0 on further examples leaves a step as it is."""
+    plain, longer = (population(kind, n=3, backend=backend) for _ in range(2))
+    (stack,) = longer.torch_stacks
+    batch, seen, without = batch_of(plain), Watched(), Watched()
+    B = batch.examples.shape[1]
+    # The batch's own first examples again, so that only their masks can differ.
+    more = batch.examples[:, :2]
+    again = {kind: stack.view[batch.examples[:, :2]]}
+    losses = plain.step(batch, without), longer.step(batch, seen, more=more, inputs=again)
+    torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
+    for short, long in zip(without.logits, seen.logits, strict=True):
+        torch.testing.assert_close(long[:B], short, rtol=0, atol=1e-12)
+        assert not torch.allclose(long[B : B + 2], short[:2])
+        assert not torch.allclose(long[B + 2 :], long[B : B + 2])
+    for name, value in plain.state().items():
+        torch.testing.assert_close(longer.state()[name], value, rtol=0, atol=1e-12, msg=name)
+
+
+@BACKENDS
+def test_inputs_go_to_the_learner_they_are_named_for(backend: Backend) -> None:
+    nodes = population("linear", "mlp", "forest", n=6, backend=backend)
+    named = {stack.learner.name: stack for stack in nodes.torch_stacks}
+    watched, batch, more = Watched(), batch_of(nodes), more_for(nodes)
+    losses = nodes.step(batch, watched, more=more, inputs={"mlp": inputs_for(named["mlp"])})
+    B = batch.examples.shape[1]
+    assert [len(one) for one in watched.logits] == [B + 3] * 2 + [B + 3 + 2] * 2
+    assert losses.isnan().tolist() == [False, False, True] * 2
+
+
+@BACKENDS
+def test_targets_stand_between_labels_and_embedding(backend: Backend) -> None:
+    nodes = population("mlp", n=3, backend=backend)
+    batch, watched, target = batch_of(nodes), Watched(), torch.arange(3.0)
+    nodes.step(batch, watched, (target,), more=more_for(nodes), embed=True)
+    given = torch.cat([weights for weights, _ in watched.extras if weights is not None])
+    assert torch.equal(given, target)
+    rows = batch.examples.shape[1] + 3
+    assert all(e is not None and e.shape[1:] == (rows, 7) for _, e in watched.extras)
+
+
+# -- embeddings ---------------------------------------------------------------------------------------
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", ["mlp", "cnn1d", "cnn2d"])
+def test_an_embedding_is_what_the_last_linear_layer_sees(kind: str, backend: Backend) -> None:
+    nodes = population(learner(kind, dropout=0.0), n=3, backend=backend)
+    (stack,) = nodes.torch_stacks
+    batch, more, watched = batch_of(nodes), more_for(nodes), Watched()
+    modules = [module_of(stack, i) for i in range(3)]
+    nodes.step(batch, watched, more=more, inputs={kind: inputs_for(stack)}, embed=True)
+    embeddings = torch.cat([e for (e,) in watched.extras if e is not None])
+    with torch.no_grad():
+        for i, module in enumerate(modules):
+            x = torch.cat([stack.view[batch.examples[i]], stack.view[more[i]], inputs_for(stack)[i]])
+            torch.testing.assert_close(embeddings[i], module[:-1](x), rtol=0, atol=1e-12)
+            torch.testing.assert_close(watched.logits[i], module(x), rtol=0, atol=1e-12)
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [("mlp", "4"), ("cnn2d", "7"), ("own_models:residual", "leave"), ("own_models:frozen", "4")],
+)
+def test_logits_are_the_last_layer_on_the_embedding_under_dropout_too(
+    kind: str, last: str, backend: Backend
+) -> None:
+    nodes = population(kind, n=3, backend=backend)
+    (stack,) = nodes.torch_stacks
+    weight, bias = (stack.params[f"{last}.{what}"].clone() for what in ("weight", "bias"))
+    watched = Watched()
+    nodes.step(batch_of(nodes), watched, embed=True)
+    embeddings = torch.cat([e for (e,) in watched.extras if e is not None])
+    by_hand = embeddings @ weight.transpose(1, 2) + bias[:, None]
+    torch.testing.assert_close(torch.stack(watched.logits), by_hand, rtol=0, atol=1e-12)
+
+
+@BACKENDS
+def test_a_looped_module_has_embeddings_too(backend: Backend) -> None:
+    """Batch normalisation, dropout, linear: what comes out of dropout."""
+    nodes = population("own_models:normalised", n=3, backend=backend)
+    (stack,) = nodes.torch_stacks
+    weight, bias = (stack.params[f"3.{what}"].clone() for what in ("weight", "bias"))
+    watched = Watched()
+    nodes.step(batch_of(nodes), watched, embed=True)
+    embeddings = torch.cat([e for (e,) in watched.extras if e is not None])
+    by_hand = embeddings @ weight.transpose(1, 2) + bias[:, None]
+    torch.testing.assert_close(torch.stack(watched.logits), by_hand, rtol=0, atol=1e-12)
+
+
+@BACKENDS
+def test_a_linear_head_has_none(backend: Backend) -> None:
+    """What it sees is the input itself: nothing trained makes it."""
+    nodes, plain = population("linear", n=3, backend=backend), population("linear", n=3, backend=backend)
+    watched = Watched()
+    nodes.step(batch_of(nodes), watched, embed=True)
+    assert watched.extras
+    assert all(extra == (None,) for extra in watched.extras)
+    plain.step(batch_of(plain), Watched())
+    assert torch.equal(nodes.torch_stacks[0].flat(), plain.torch_stacks[0].flat())
+
+
+def pulled(logits: Tensor, labels: Tensor, embedding: Tensor) -> Tensor:
+    """A loss on the embedding alone."""
+    return embedding.square().mean((1, 2))
+
+
+@BACKENDS
+@pytest.mark.parametrize(("kind", "last"), [("mlp", "4"), ("cnn2d", "7")])
+def test_gradients_flow_through_the_embedding(kind: str, last: str, backend: Backend) -> None:
+    """They reach what makes it and not what comes behind it."""
+    nodes = population(learner(kind, dropout=0.0), n=3, backend=backend, l2=0.0)
+    (stack,) = nodes.torch_stacks
+    before = {name: p.clone() for name, p in stack.params.items()}
+    nodes.step(batch_of(nodes), pulled, embed=True)
+    moved = {name for name, p in stack.params.items() if not torch.equal(p, before[name])}
+    assert moved == {name for name in stack.params if not name.startswith(f"{last}.")}
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn1d", "cnn2d", "own_models:residual", "own_models:normalised"])
+def test_both_backends_make_the_same_step_of_it_all(kind: str) -> None:
+    def loss(logits: Tensor, labels: Tensor, embedding: Tensor) -> Tensor:
+        B = labels.shape[1]
+        own = cross_entropy(logits[:, :B].transpose(1, 2), labels, reduction="none").mean(1)
+        consistency = logits[:, B:].softmax(-1).square().mean((1, 2))
+        return own + consistency + 0.1 * embedding.square().mean((1, 2))
+
+    both = [population(kind, n=4, backend=backend) for backend in ("batched", "loop")]  # type: ignore[arg-type]
+    for _ in range(3):
+        losses = []
+        for nodes in both:
+            inputs = {kind: inputs_for(nodes.torch_stacks[0])}
+            losses.append(nodes.step(batch_of(nodes), loss, more=more_for(nodes), inputs=inputs, embed=True))
+        torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
+    for name, value in both[0].state().items():
+        torch.testing.assert_close(both[1].state()[name], value, rtol=0, atol=1e-10, msg=name)
+
+
+@BACKENDS
+def test_resting_nodes_stay_as_they_are_with_extras_too(backend: Backend) -> None:
+    nodes = population("mlp", n=3, backend=backend)
+    (stack,) = nodes.torch_stacks
+    whole = batch_of(nodes)
+    batch = Batch(whole.examples, whole.labels, torch.tensor([True, False, True]))
+    before = stack.flat()
+    losses = nodes.step(batch, pulled, more=more_for(nodes), inputs={"mlp": inputs_for(stack)}, embed=True)
+    assert torch.equal(stack.flat()[1], before[1])
+    assert not torch.allclose(stack.flat()[[0, 2]], before[[0, 2]])
+    assert losses.isnan().tolist() == [False, True, False]

@@ -1,0 +1,389 @@
+"""FedPAE: train alone, then choose an ensemble of the neighbours' models."""
+
+import sys
+from itertools import combinations, pairwise
+from math import comb
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy import ndarray
+from small_runs import FLOAT64, FOREST, LINEAR, MIXED, TORCH, TRAIN_ONLY, made, parameters, shared, study
+from torch import Tensor
+
+from lntrust import LNTrustError
+from lntrust.experiment import Run
+from lntrust.learners.views import Views
+from lntrust.methods.fedpae import Judge, all_subsets, best_vote, evolve, pareto_front
+
+METHOD = "fedpae"
+INPUT = 64  # bytes: 8 × 8 pixels of one byte
+FORESTS = f"population.learners=[{LINEAR},{FOREST}]"
+
+
+def dominates(a: ndarray, b: ndarray, margin: float = 0.0) -> bool:
+    """As good in both, better in one."""
+    return bool((a >= b - margin).all() and (a > b + margin).any())
+
+
+def opinions(seed: int, T: int, d: int, C: int) -> tuple[Tensor, Tensor]:
+    """What d candidates say about T examples of C classes, better than chance; and the truth."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(C, (T,), generator=draw)
+    z = torch.randn(T, d, C, generator=draw, dtype=torch.float64)
+    z += 1.5 * torch.nn.functional.one_hot(labels, C)[:, None]
+    return z.softmax(-1), labels
+
+
+def subset(d: int, *members: int) -> ndarray:
+    out = np.zeros((1, d), dtype=bool)
+    out[0, list(members)] = True
+    return out
+
+
+def chosen_by(run: Run, i: int) -> list[int]:
+    members = run.state["members"]
+    return sorted(members[members[:, 0] == i, 1].tolist())
+
+
+SIZES = st.tuples(st.integers(0, 1000), st.integers(1, 6), st.integers(1, 5), st.integers(3, 6))
+
+
+class TestFront:
+    @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+    def test_against_its_definition(self, rows: list[tuple[int, int]]) -> None:
+        """Few different values, so that there are ties in one score and in both."""
+        scores = np.array(rows, dtype=np.float64)
+        expected = [not any(dominates(other, row) for other in scores) for row in scores]
+        assert pareto_front(scores).tolist() == expected
+
+    @given(SIZES)
+    def test_on_real_scores(self, sizes: tuple[int, int, int, int]) -> None:
+        p, labels = opinions(*sizes)
+        scores = Judge(p, labels, 256)(all_subsets(p.shape[1], p.shape[2] - 1))
+        front = pareto_front(scores)
+        assert front.any()
+        assert front.tolist() == [not any(dominates(other, row) for other in scores) for row in scores]
+
+    @given(st.integers(1, 8), st.integers(1, 9))
+    def test_all_subsets_once_and_small_ones_first(self, d: int, largest: int) -> None:
+        subsets = all_subsets(d, largest)
+        members = [tuple(np.flatnonzero(row).tolist()) for row in subsets]
+        assert len(members) == len(set(members)) == sum(comb(d, m) for m in range(1, min(d, largest) + 1))
+        assert all(1 <= len(m) <= largest for m in members)
+        assert all((len(a), a) < (len(b), b) for a, b in pairwise(members))
+
+
+class TestJudge:
+    @given(SIZES)
+    def test_strength_is_the_mean_accuracy_of_members(self, sizes: tuple[int, int, int, int]) -> None:
+        p, labels = opinions(*sizes)
+        subsets = all_subsets(p.shape[1], p.shape[1])
+        accuracy = (p.argmax(-1) == labels[:, None]).double().mean(0).numpy()
+        for row, (strength, _) in zip(subsets, Judge(p, labels, 256)(subsets), strict=True):
+            assert strength == pytest.approx(accuracy[row].mean())
+
+    @given(SIZES)
+    def test_diversity_is_the_mean_determinant_of_what_is_said_besides_the_truth(
+        self, sizes: tuple[int, int, int, int]
+    ) -> None:
+        p, labels = opinions(*sizes)
+        T, d, _ = p.shape
+        subsets = all_subsets(d, d)
+        scores = Judge(p, labels, 256)(subsets)
+        for row, (_, diversity) in zip(subsets, scores, strict=True):
+            determinants = []
+            for x in range(T):
+                wrong = np.delete(p[x].numpy()[row], int(labels[x]), axis=1)
+                unit = wrong / np.linalg.norm(wrong, axis=1, keepdims=True)
+                determinants.append(np.linalg.det(unit @ unit.T))
+            expected = 0.0 if row.sum() < 2 else np.mean(determinants)
+            assert diversity == pytest.approx(max(expected, 0.0), abs=1e-12)
+            assert 0 <= diversity <= 1 + 1e-12
+
+    def test_nobody_and_one_alone_are_not_diverse(self) -> None:
+        p, labels = opinions(0, 5, 3, 4)
+        judge = Judge(p, labels, 256)
+        assert judge(subset(3)).tolist() == [[0.0, 0.0]]
+        assert judge(np.eye(3, dtype=bool))[:, 1].tolist() == [0.0] * 3
+
+    def test_who_errs_alike_is_not_diverse(self) -> None:
+        """The probability of the true class does not count, only how the rest is shared out."""
+        labels = torch.tensor([0, 2])
+        shares = torch.tensor([[0.2, 0.8], [0.5, 0.5]], dtype=torch.float64)
+        p = torch.zeros(2, 2, 3, dtype=torch.float64)
+        for x, others in enumerate(([1, 2], [0, 1])):
+            for j, truth in enumerate((0.9, 0.3)):
+                p[x, j, labels[x]] = truth
+                p[x, j, others] = (1 - truth) * shares[x]
+        assert Judge(p, labels, 256)(subset(2, 0, 1))[0, 1] == pytest.approx(0, abs=1e-12)
+
+    def test_who_errs_on_other_classes_is_as_diverse_as_can_be(self) -> None:
+        p = torch.tensor([[[0.6, 0.4, 0.0], [0.6, 0.0, 0.4]]], dtype=torch.float64)
+        assert Judge(p, torch.tensor([0]), 256)(subset(2, 0, 1))[0].tolist() == pytest.approx([1.0, 1.0])
+
+    def test_who_is_certain_of_the_truth_has_no_direction(self) -> None:
+        sure = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]], dtype=torch.float64)
+        scores = Judge(sure, torch.tensor([0]), 256)(subset(2, 0, 1))
+        assert np.isfinite(scores).all()
+
+    @given(SIZES, st.randoms(use_true_random=False))
+    def test_the_order_of_candidates_does_not_matter(
+        self, sizes: tuple[int, int, int, int], random: Random
+    ) -> None:
+        p, labels = opinions(*sizes)
+        order = list(range(p.shape[1]))
+        random.shuffle(order)
+        subsets = all_subsets(p.shape[1], p.shape[1])
+        plain = Judge(p, labels, 256)(subsets)
+        shuffled = Judge(p[:, order], labels, 256)(subsets[:, order])
+        assert plain == pytest.approx(shuffled, abs=1e-12)
+
+    def test_diversity_looks_at_the_first_examples_and_strength_at_all(self) -> None:
+        p, labels = opinions(0, 30, 3, 4)
+        everything, few = all_subsets(3, 3), Judge(p, labels, 8)
+        assert few(everything)[:, 0] == pytest.approx(Judge(p, labels, 256)(everything)[:, 0])
+        assert few(everything)[:, 1] == pytest.approx(Judge(p[:8], labels[:8], 256)(everything)[:, 1])
+        assert few(everything)[:, 1] != pytest.approx(Judge(p, labels, 256)(everything)[:, 1])
+
+
+class TestEvolution:
+    @pytest.mark.parametrize(("seed", "d", "C"), [(0, 5, 10), (1, 8, 10), (2, 10, 6), (3, 10, 3)])
+    def test_it_finds_the_front_and_nothing_beyond(self, seed: int, d: int, C: int) -> None:
+        p, labels = opinions(seed, 20, d, C)
+        judge = Judge(p, labels, 256)
+        scores = judge(all_subsets(d, C - 1))
+        front = scores[pareto_front(scores)]
+        subsets = evolve(judge, d, C - 1, 40, 40, seed)
+        assert subsets.dtype == bool
+        assert ((subsets.sum(1) >= 1) & (subsets.sum(1) <= C - 1)).all()
+        assert len({tuple(row) for row in subsets.tolist()}) == len(subsets)
+        found = judge(subsets)
+        assert not any(dominates(a, b, 1e-9) for a in found for b in front)
+        assert any(np.allclose(a, b, rtol=0, atol=1e-12) for a in found for b in front)
+
+    @pytest.mark.parametrize("largest", [2, 3, 4])
+    def test_no_ensemble_is_too_large(self, largest: int) -> None:
+        """Candidates that each err on a class of their own: but for the limit, all sizes are as good."""
+        p = 0.4 * torch.eye(6, dtype=torch.float64)[None, 1:]
+        p[..., 0] = 0.6
+        sizes = evolve(Judge(p, torch.tensor([0]), 256), 5, largest, 40, 10, 0).sum(1)
+        assert set(sizes.tolist()) == set(range(2, largest + 1))
+
+    def test_it_is_a_function_of_its_seed(self) -> None:
+        p, labels = opinions(0, 20, 14, 10)
+        judge = Judge(p, labels, 256)
+        first = evolve(judge, 14, 9, 12, 5, 3)
+        before = np.random.get_state()  # noqa: NPY002
+        np.random.seed(99)  # noqa: NPY002
+        kept = np.random.get_state()[1].copy()  # noqa: NPY002
+        second = evolve(judge, 14, 9, 12, 5, 3)
+        left = np.random.get_state()[1].copy()  # noqa: NPY002
+        np.random.set_state(before)  # noqa: NPY002
+        assert np.array_equal(first, second)
+        assert np.array_equal(kept, left)
+
+    def test_other_seeds_search_elsewhere(self) -> None:
+        """After one generation the front is of those that chance has drawn."""
+        p, labels = opinions(0, 20, 16, 10)
+        judge = Judge(p, labels, 256)
+        ends = {tuple(map(tuple, evolve(judge, 16, 9, 4, 1, seed).tolist())) for seed in range(5)}
+        assert len(ends) > 1
+
+    def test_chance_finds_no_small_ensemble(self) -> None:
+        """Of sixteen candidates at most one, from two draws: each alone is then all there is."""
+        p, labels = opinions(0, 20, 16, 3)
+        for seed in range(3):
+            subsets = evolve(Judge(p, labels, 256), 16, 1, 2, 1, seed)
+            assert (subsets.sum(1) == 1).all()
+
+    def test_without_pymoo_it_says_what_to_install(
+        self, views: Views, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in [n for n in sys.modules if n == "pymoo" or n.startswith("pymoo.")]:
+            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, "pymoo", None)
+        monkeypatch.setitem(sys.modules, "pymoo.algorithms.moo.nsga2", None)
+        with pytest.raises(LNTrustError, match=r"pymoo.*not installed; pip install 'lntrust\[fedpae\]'"):
+            made(views, TORCH, "methods.fedpae.enumerate=0", method=METHOD)
+        made(views, TORCH, method=METHOD)  # few candidates do not need it
+
+
+class TestVote:
+    @given(SIZES)
+    def test_the_highest_accuracy_then_the_smaller_then_the_earlier(
+        self, sizes: tuple[int, int, int, int]
+    ) -> None:
+        p, labels = opinions(*sizes)
+        subsets = all_subsets(p.shape[1], p.shape[1])[::-1].copy()  # large ones first
+        keys = []
+        for k, row in enumerate(subsets):
+            vote = p.numpy()[:, row].mean(1)
+            keys.append((-int((vote.argmax(1) == labels.numpy()).sum()), int(row.sum()), k))
+        assert np.array_equal(best_vote(p, labels, subsets), subsets[min(keys)[2]])
+
+    def test_ties(self) -> None:
+        """All candidates alike: every ensemble is as good as any other."""
+        p = opinions(0, 6, 1, 4)[0].expand(6, 3, 4)
+        labels = opinions(0, 6, 1, 4)[1]
+        rows = np.array([[1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 0]], dtype=bool)
+        assert best_vote(p, labels, rows).tolist() == [False, False, True]
+
+
+def closed_answers(run: Run, i: int) -> tuple[list[int], Tensor, Tensor]:
+    """The closed neighbourhood, what it says about V_i, and the truth."""
+    validation = torch.from_numpy(run.world.partition.validation[i].copy())
+    closed = [i, *sorted(run.world.graph.neighbors(i))]
+    p = run.population.predict_all(validation)[closed].transpose(0, 1)
+    return closed, p, run.population.labels[validation]
+
+
+class TestSelection:
+    @pytest.mark.parametrize("learners", [MIXED, TORCH], ids=["mixed", "torch"])
+    def test_every_node_has_the_best_of_its_front(self, views64: Views, learners: str) -> None:
+        """Found again by trying everything: no ensemble of the front votes better, or as well and smaller."""
+        one = shared(views64, learners, FLOAT64, method=METHOD)
+        for i in range(6):
+            closed, p, labels = closed_answers(one, i)
+            d = len(closed)
+            subsets = [set(s) for m in range(1, min(d, 9) + 1) for s in combinations(range(d), m)]
+            rows = np.array([[j in s for j in range(d)] for s in subsets])
+            scores = Judge(p, labels, 256)(rows)
+            front = [k for k in range(len(rows)) if not any(dominates(s, scores[k]) for s in scores)]
+            vote = {k: int((p[:, rows[k]].mean(1).argmax(-1) == labels).sum()) for k in front}
+            chosen = {closed.index(j) for j in chosen_by(one, i)}
+            place = subsets.index(chosen)
+            assert place in front
+            best = max(vote.values())
+            assert vote[place] == best
+            assert len(chosen) == min(len(subsets[k]) for k in front if vote[k] == best)
+
+    def test_weights_are_equal_and_sum_to_one(self, views64: Views) -> None:
+        one = shared(views64, MIXED, FLOAT64, method=METHOD)
+        node, weights = one.state["members"][:, 0], one.state["weights"]
+        for i in range(6):
+            mine = weights[node == i]
+            assert mine.tolist() == pytest.approx([1 / len(mine)] * len(mine))
+
+    def test_who_is_best_alone_may_stay_alone(self, views64: Views) -> None:
+        """Neighbours that are never right: no ensemble with them votes better than the node itself."""
+        one = Run(study(TORCH, FLOAT64), METHOD, 0, views64)
+
+        def worst(p: Tensor) -> Tensor:
+            return torch.nn.functional.one_hot(p.argmin(-1), p.shape[-1]).to(p.dtype)
+
+        one.network.misbehaviour.update(dict.fromkeys(range(1, 6), worst))
+        one()
+        assert chosen_by(one, 0) == [0]
+
+    def test_unsound_neighbours_are_no_candidates(self, views64: Views) -> None:
+        one = Run(study(TORCH, FLOAT64), METHOD, 0, views64)
+        one.network.misbehaviour[2] = lambda _: None
+        one()
+        assert all(2 not in chosen_by(one, i) for i in range(6) if i != 2)
+
+    def test_a_node_looks_at_its_own_validation_labels_only(self, views64: Views) -> None:
+        one = made(views64, MIXED, FLOAT64, method=METHOD)
+        before = [chosen_by(one, i) for i in range(6)]
+        labels = one.population.labels.clone()
+        for j in range(6):
+            of_j = torch.from_numpy(one.world.partition.validation[j].copy())
+            one.population.labels = labels.clone()
+            one.population.labels[of_j] = (labels[of_j] + 1) % 10
+            one.state = one.method.finish(one.site, {})
+            after = [chosen_by(one, i) for i in range(6)]
+            assert after[:j] + after[j + 1 :] == before[:j] + before[j + 1 :]
+            one.population.labels = labels
+        one.population.labels = (labels + 1) % 10  # if all change, somebody chooses others
+        one.state = one.method.finish(one.site, {})
+        assert [chosen_by(one, i) for i in range(6)] != before
+
+    def test_nothing_is_chosen_before_the_end(self, views: Views) -> None:
+        one = Run(study(TORCH), METHOD, 0, views)
+        assert one.method.deploy(one.site, {}).members.tolist() == [[i, i] for i in range(6)]
+
+    @pytest.mark.parametrize("generations", [1, 5])
+    def test_by_evolution(self, views: Views, generations: int) -> None:
+        setting = f"methods.fedpae.generations={generations}"
+        one = made(views, MIXED, "methods.fedpae.enumerate=0", setting, method=METHOD)
+        for i in range(6):
+            chosen = chosen_by(one, i)
+            assert 1 <= len(chosen) <= 9
+            assert set(chosen) <= {i, *one.world.graph.neighbors(i)}
+
+    def test_the_report_names_the_members(self, views: Views) -> None:
+        one = Run(study(MIXED), METHOD, 0, views)
+        report = one()["method_report"]
+        assert report["members"] == one.state["members"].tolist()
+        assert report["mean_size"] == pytest.approx(len(report["members"]) / 6)
+
+
+class TestReductions:
+    def test_one_node_alone_is_training_on_train_only(self, views: Views) -> None:
+        alone = ("graph.nodes=1", "partition.labelled=60", MIXED)
+        one, plain = Run(study(*alone), METHOD, 0, views), Run(study(*alone), TRAIN_ONLY, 0, views)
+        got, trained = one(), plain()
+        assert got["bytes"]["total"] == got["bytes"]["per_deployed_query"] == 0
+        assert got["per_node"] == trained["per_node"]
+        assert one.state["members"].tolist() == [[0, 0]]
+        for name, tensor in parameters(plain).items():
+            assert torch.equal(parameters(one)[name], tensor), name
+
+    def test_training_is_train_only_also_among_others(self, views: Views) -> None:
+        one, plain = (shared(views, MIXED, method=m) for m in (METHOD, TRAIN_ONLY))
+        for name, tensor in parameters(plain).items():
+            assert torch.equal(parameters(one)[name], tensor), name
+
+    def test_an_isolated_node_deploys_itself(self, views: Views, tmp_path: Path) -> None:
+        path = tmp_path / "edges.txt"
+        path.write_text("0 1\n1 2\n2 3\n3 4\n")  # node 5 knows nobody
+        graph = ("graph.kind=file", f'graph.file="{path}"', "graph.connected=false")
+        assert chosen_by(made(views, *graph, MIXED, method=METHOD), 5) == [5]
+
+
+class TestMessages:
+    def test_every_model_travels_once(self, views: Views) -> None:
+        one = shared(views, MIXED, method=METHOD)
+        P = {stack.learner.name: stack.flat().shape[1] for stack in one.population.torch_stacks}
+        assert P["linear"] == 65 * 10
+        size = [4 * P.get(one.study.population.learners[k].name, 0) for k in one.world.kinds]
+        assert 0 in size  # forests have nothing to send
+        sent = one.network.ledger.payload("parameters", "models")
+        assert sent.tolist() == [size[sender] for sender in one.world.edges[:, 0]]
+        assert {phase for phase, _, _ in one.network.ledger} == {"models", "select"}
+
+    def test_forests_are_asked_instead(self, views: Views) -> None:
+        one = shared(views, MIXED, method=METHOD)
+        forest = ~one.population.takes_steps.numpy()
+        validation = one.world.partition.validation.lengths
+        asker, answerer = one.world.edges.T
+        ledger = one.network.ledger
+        assert (ledger.payload("query", "select") == validation[asker] * INPUT * forest[answerer]).all()
+        assert (ledger.payload("reply", "select") == validation[answerer] * 40 * forest[asker]).all()
+        assert forest.any()
+
+    @pytest.mark.parametrize("learners", [FORESTS, MIXED, TORCH], ids=["forests", "mixed", "torch"])
+    def test_in_deployment_only_forests_are_asked(self, views: Views, learners: str) -> None:
+        one = Run(study(learners), METHOD, 0, views)
+        summary = one()
+        forest = ~one.population.takes_steps.numpy()
+        asked = [forest[j] for i, j in one.state["members"].tolist() if i != j]
+        expected = one.network.deployment_bytes(1) * sum(asked) / 6
+        assert summary["bytes"]["per_deployed_query"] == pytest.approx(expected)
+        assert asked
+        assert (expected > 0) == forest.any()
+
+
+class TestBackends:
+    def test_equal_in_float64(self, views64: Views) -> None:
+        batched, loop = (
+            made(views64, MIXED, FLOAT64, method=METHOD, backend=backend) for backend in ("batched", "loop")
+        )
+        assert torch.equal(batched.state["members"], loop.state["members"])
+        for name, tensor in parameters(batched).items():
+            torch.testing.assert_close(tensor, parameters(loop)[name], rtol=0, atol=1e-8, msg=name)
+        assert batched.network.ledger.summary() == loop.network.ledger.summary()

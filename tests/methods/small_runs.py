@@ -28,9 +28,13 @@ def study(*overrides: str) -> Study:
 
 def made(views: Views, *overrides: str, method: str = "lntrust", **options: Any) -> Run:
     """A run that has ended."""
+    return ended(views, *overrides, method=method, **options)[0]
+
+
+def ended(views: Views, *overrides: str, method: str, **options: Any) -> tuple[Run, dict[str, Any]]:
+    """A run that has ended, and its summary."""
     one = Run(study(*overrides), method, 0, views, **options)
-    one()
-    return one
+    return one, one()
 
 
 _SHARED: dict[tuple[str, ...], Run] = {}

@@ -29,7 +29,7 @@ def test_human_bytes_never_rounds_up_to_a_thousand(count: float, text: str) -> N
 
 def summary(method: str = "uniform", seed: int = 0, test: float = 0.8, **changes: Any) -> dict[str, Any]:
     return {
-        "study": "digits", "method": method, "seed": seed, "test": test, "self": 0.7, "test_pooled": 0.75,
+        "study": "digits", "method": method, "deploy": None, "seed": seed, "test": test, "self": 0.7, "test_pooled": 0.75,
         "harmed": 0.25, "bytes": {"total": 1_234_567, "per_deployed_query": 900.0}, "seconds": 1.26,
         "variants": {}, **changes,
     }  # fmt: skip

@@ -29,10 +29,11 @@ def _spread(values: Sequence[float | None]) -> str:
 
 
 def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row per method."""
+    """One row per method, and → how it is deployed where the study says so."""
     by_method: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for summary in summaries:
-        by_method[summary["method"]].append(summary)
+        deploy = summary["deploy"]
+        by_method[summary["method"] + (f" → {deploy}" if deploy else "")].append(summary)
     first = summaries[0]
     seeds = sorted({s["seed"] for s in summaries})
     table = Table(

@@ -33,11 +33,13 @@ def tune(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Search the settings of methods, the same number of trials each, and write the winning study.
+    """Search the settings of methods on validation data, and write the winning study.
 
-    Trials train on training data and are scored on validation data; test data take no part. The ranges
-    are in `lntrust methods NAME`. The log lies beside the study, FILE.jsonl, a line for each trial; what
-    is in it is not done again, so the command can be stopped and repeated, and given other methods later.
+    Every method gets the same number of trials. Trials train on training data
+    and are scored on validation data; test data take no part. The ranges are
+    in `lntrust methods NAME`. The log, FILE.jsonl, lies beside the study, a
+    line for each trial. What is in it is not done again, so the command can
+    be stopped and repeated, and given other methods later.
     """
     from lntrust.experiment.tune import Search, best, write_study
     from lntrust.learners.views import load_views

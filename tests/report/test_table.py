@@ -29,9 +29,9 @@ def test_human_bytes_never_rounds_up_to_a_thousand(count: float, text: str) -> N
 
 def summary(method: str = "uniform", seed: int = 0, test: float = 0.8, **changes: Any) -> dict[str, Any]:
     return {
-        "study": "digits", "method": method, "deploy": None, "seed": seed, "test": test, "self": 0.7, "test_pooled": 0.75,
-        "harmed": 0.25, "bytes": {"total": 1_234_567, "per_deployed_query": 900.0}, "seconds": 1.26,
-        "variants": {}, **changes,
+        "study": "digits", "method": method, "deploy": None, "seed": seed, "test": test, "self": 0.7,
+        "test_pooled": 0.75, "harmed": 0.25, "bytes": {"total": 1_234_567, "per_deployed_query": 900.0},
+        "seconds": 1.26, "variants": {}, **changes,
     }  # fmt: skip
 
 
@@ -62,6 +62,11 @@ def test_several_seeds_as_mean_and_deviation() -> None:
     assert cells[0][:3] == ["uniform", "0.800 ± 0.082", "0.700 ± 0.000"]  # √(0.02 / 3), ddof 0
     assert cells[0][5:] == ["1.0 kB", "100 B", "1.0"]
     assert cells[1][:2] == ["independent", "0.800"]
+
+
+def test_the_same_training_deployed_in_two_ways_has_two_rows() -> None:
+    _, cells = rows(summary("dml"), summary("dml", test=0.9, deploy="trust"))
+    assert [row[:2] for row in cells] == [["dml", "0.800"], ["dml → trust", "0.900"]]
 
 
 def test_scores_that_are_not_there() -> None:

@@ -35,6 +35,7 @@ from lntrust.learners import Labelled, Population
 from lntrust.learners.stack import Backend, Stack
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, find_method
+from lntrust.methods.base import below
 from lntrust.network import Network
 from lntrust.settings import Study
 from lntrust.world import Dataset, World, build_world
@@ -322,9 +323,9 @@ class Run:
         self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
         if self.done >= self.study.training.stage1_rounds:
             self._enter_stage(2)
-        self.population.load(_below("population/", tensors))
-        self.network.load(_below("network/", tensors))
-        self.state = {name: t.to(self.device) for name, t in _below("method/", tensors).items()}
+        self.population.load(below("population/", tensors))
+        self.network.load(below("network/", tensors))
+        self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
         self.labelled.taken = tensors["taken"].to(self.device)
         self._history = [(loss, int(total)) for loss, total in tensors["history"].tolist()]
         if "asked" in tensors:
@@ -346,10 +347,6 @@ def _asked(deployment: Deployment) -> int:
     """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
     asks = deployment.members[:, 0] != deployment.members[:, 1]
     return int((asks if deployment.held is None else asks & ~deployment.held).sum())
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def versions() -> dict[str, str]:

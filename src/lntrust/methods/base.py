@@ -21,6 +21,11 @@ Purpose = Literal["sample", "distil", "teacher", "mutual"]
 State = dict[str, Tensor]
 
 
+def below(prefix: str, state: State) -> State:
+    """The part of a state whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+
+
 @dataclass
 class Site:
     """All that a method may touch."""
@@ -72,6 +77,16 @@ class Deployment:
         node = torch.arange(population.n, device=population.device)
         weights = torch.ones(population.n, device=population.device, dtype=population.dtype)
         return cls(torch.stack([node, node], 1), weights)
+
+
+def answering(site: Site, parameters: State) -> Answer:
+    """Everybody's answers with these parameters (by learner), and with their own where there are none."""
+
+    def answer(examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
+        with site.population.using(parameters):
+            return site.population.predict_all(examples)
+
+    return answer
 
 
 class Method:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lntrust.learners.population import PseudoLabels
-from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.base import Deployment, Method, Site, State, below
 
 _PREFIX = "deploy/"
 
@@ -53,7 +53,7 @@ class Crossed(Method):
         alone = replace(Deployment.alone(site.population), answer=own.answer)
         if self.answerer is None:
             return alone
-        learned = _only(state)
+        learned = below(_PREFIX, state)
         if self.answerer.uses_validation and not learned:
             return alone
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
@@ -61,16 +61,12 @@ class Crossed(Method):
     def report(self, site: Site, state: State) -> dict[str, Any]:
         self.inner.certify = self.certify
         out = self.inner.report(site, _without(state))
-        if self.answerer is not None and _only(state):
-            out = {**out, "deployment": self.answerer.report(site, _only(state))}
+        if self.answerer is not None and below(_PREFIX, state):
+            out = {**out, "deployment": self.answerer.report(site, below(_PREFIX, state))}
         return out
 
     def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
         return self.inner.tables(site, _without(state))
-
-
-def _only(state: State) -> State:
-    return {name.removeprefix(_PREFIX): t for name, t in state.items() if name.startswith(_PREFIX)}
 
 
 def _without(state: State) -> State:

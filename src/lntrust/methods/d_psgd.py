@@ -20,11 +20,11 @@ from typing import Annotated
 
 import networkx as nx
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from lntrust.methods.base import Deployment, Site, State
+from lntrust.methods.base import Deployment, Site, State, answering
 from lntrust.methods.sharing import Circle, Sharing, circles
 from lntrust.settings import MethodSettings, Range
 
@@ -55,13 +55,8 @@ class DPSGD(Sharing):
 
     def deploy(self, site: Site, state: State) -> Deployment:
         means = {c.stack.learner.name: self._average(site, c) for c in circles(site)}
-
-        def answer(examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
-            with site.population.using(means):
-                return site.population.predict_all(examples)
-
         alone = Deployment.alone(site.population)
-        return replace(alone, variants={"average": replace(alone, answer=answer)})
+        return replace(alone, variants={"average": replace(alone, answer=answering(site, means))})
 
     def _average(self, site: Site, circle: Circle) -> Float[Tensor, "n P"]:
         """The mean over all nodes that edges connect: what mixing for ever would lead to. For reporting."""

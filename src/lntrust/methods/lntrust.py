@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods import trust_report
-from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.base import Deployment, Method, Site, State, below
 from lntrust.methods.certificate import Certificate
 from lntrust.methods.probing import columns, heard, probe
 from lntrust.network import Questions, Replies
@@ -90,7 +90,7 @@ class LNTrust(Method):
 
     def round(self, site: Site, state: State, t: int) -> State:
         if self.certify and self._certificate is None:  # a resumed run
-            self._certificate = Certificate(site, _below("certificate/", state))
+            self._certificate = Certificate(site, below("certificate/", state))
         for batch in site.labelled.round(t - 1):
             if self._certificate:
                 self._certificate.supervised(batch)
@@ -126,7 +126,7 @@ class LNTrust(Method):
         evidence = self._probe(site, t)
         weighting = make_weighting(self.settings.weighting, site.world.seed)
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
-        memory, out = self._learn(site, weighting, _below("memory/", state), evidence, first)
+        memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
         out |= self._remembered(state, out, t)
         kept = ("pseudo/", "certificate/")
@@ -338,7 +338,7 @@ class LNTrust(Method):
         if self.settings.weighting == "trust":
             out |= trust_report.importance(site, state)
         if self.certify:
-            certificate = self._certificate or Certificate(site, _below("certificate/", state))
+            certificate = self._certificate or Certificate(site, below("certificate/", state))
             evidence = trust_report.kept_evidence(state)
             out["certificate"] = certificate.report(
                 evidence, state["closed"], state["log/lambda"], self.settings.epsilon_dep, self.settings.delta
@@ -347,10 +347,6 @@ class LNTrust(Method):
 
     def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
         return trust_report.tables(site, state)
-
-
-def _below(prefix: str, state: State) -> State:
-    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
 
 
 def _joined(parts: tuple[State, ...]) -> State:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lntrust.learners import Batch
 from lntrust.learners.losses import cross_entropy
-from lntrust.methods.base import Answer, Deployment, Method, Site, State
+from lntrust.methods.base import Deployment, Method, Site, State, answering, below
 from lntrust.methods.sharing import estimators_alone
 from lntrust.settings import MethodSettings, Range
 
@@ -64,7 +64,7 @@ class MeanTeacher(Method):
 
     def _step(self, site: Site, state: State, batch: Batch, weight: float, more: Int[Tensor, "n U"]) -> State:
         population = site.population
-        with population.using(_below("teacher/", state)):
+        with population.using(below("teacher/", state)):
             noisy = population.noisy_logits("teacher", torch.cat([batch.examples, more], 1), batch.active)
         w = torch.full((population.n,), weight, dtype=population.dtype, device=population.device)
         population.step(batch, consistency, (noisy.softmax(-1), w), more=more)
@@ -89,8 +89,8 @@ class MeanTeacher(Method):
     def deploy(self, site: Site, state: State) -> Deployment:
         finished = any(name.startswith("student/") for name in state)
         alone = Deployment.alone(site.population)
-        teacher = None if finished else _answering(site, _below("teacher/", state))
-        student = _answering(site, _below("student/", state))
+        teacher = None if finished else answering(site, below("teacher/", state))
+        student = answering(site, below("student/", state))
         return replace(alone, answer=teacher, variants={"student": replace(alone, answer=student)})
 
 
@@ -103,17 +103,3 @@ def consistency(
     """CE on the first B, plus weight times the mean squared difference of probabilities on all."""
     squared = (logits.softmax(-1) - teacher).square().mean((-1, -2))
     return cross_entropy(logits[:, : labels.shape[1]], labels) + weight * squared
-
-
-def _answering(site: Site, parameters: State) -> Answer:
-    """Everybody's answers with these parameters instead of their own; with their own where there are none."""
-
-    def answer(examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
-        with site.population.using(parameters):
-            return site.population.predict_all(examples)
-
-    return answer
-
-
-def _below(prefix: str, state: State) -> State:
-    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}

@@ -31,7 +31,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
-app.command()(tune)
 _FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
 
 
@@ -138,6 +137,9 @@ def run_command(
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
 
 
+app.command()(tune)
+
+
 @app.command()
 def studies(
     name: Annotated[
@@ -187,9 +189,10 @@ def methods(
 
     columns = ("setting", "default", "tuned in", "meaning")
     table = Table(*columns, title=f"[methods.{name}]".replace("[", r"\["))
-    ranges = search_space(cls.settings_class)
+    ranges = {} if name == "centralized" else search_space(cls.settings_class)
     for field, info in cls.settings_class.model_fields.items():
-        table.add_row(field, str(info.default), str(ranges.get(field, "")), info.description)
+        default = "none" if info.default is None else str(info.default)
+        table.add_row(field, default, str(ranges.get(field, "")), info.description)
     if cls.settings_class.model_fields:
         out.print(table)
 

@@ -51,6 +51,8 @@ def tune(
         raise LNTrustError(
             f"--out {target}: must end in .toml after a name of letters, digits, '.', '_', '-'"
         )
+    if Path(study).suffix == ".toml" and target.resolve() == Path(study).resolve():
+        raise LNTrustError(f"--out {target}: is the study itself; the winning study needs a file of its own")
     methods = method or [name for name in chosen.compare if name != "centralized"]
     if "centralized" in methods:
         raise LNTrustError("--method centralized: a reference that trains until it stops; nothing to tune")

@@ -39,7 +39,7 @@ class MethodSettings(Settings):
     """
 
     lr: Annotated[float | None, Range(0.002, 0.1, log=True)] = Field(
-        None, gt=0, description="learning rate of this method; none: training.lr"
+        None, gt=0, description="learning rate in both stages; none: training.lr"
     )
 
 

@@ -3,22 +3,26 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.run import Progress
-from lntrust.experiment.tune import Search, identity, read_log, search_space, tuning_world
+from lntrust.experiment.tune import Search, halved, identity, read_log, search_space, tuning_world
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.methods import Method, list_methods
-from lntrust.settings import MethodSettings, Range, Settings
-from lntrust.world import World, build_world
+from lntrust.settings import MethodSettings, PartitionSettings, Range, Settings
+from lntrust.world import World, build_world, load_dataset
+from lntrust.world.partition import groups
 
 SMALL = [
     "graph.nodes=4", "partition.labelled=200", "partition.pool=60", "partition.shard=30",
@@ -44,6 +48,30 @@ def _few_batches_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def never(number: int) -> Progress:
     raise AssertionError(f"trial {number} was begun")
+
+
+class TestHalves:
+    @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+    def test_what_belongs_together_stays_together(self, group: list[int]) -> None:
+        """Overlapping windows on both sides would let a trial be scored on what it was fitted to."""
+        groups = np.array(group)
+        ids = np.arange(len(group))
+        first = halved(ids, groups)
+        assert not set(groups[first]) & set(groups[~first])
+        assert first.sum() <= len(ids) // 2
+        if len(set(group)) == len(group):
+            assert first.tolist() == [k < len(ids) // 2 for k in range(len(ids))]
+
+    def test_segments_of_people_and_blocks_on_the_ground(self) -> None:
+        digits = load_dataset("digits")
+        N = len(digits.labels)
+        windows = replace(digits, segment=np.arange(N) // 3)
+        person = PartitionSettings.model_validate({"by": "subject"})
+        assert np.array_equal(groups(person, windows), np.arange(N) // 3)
+        place = replace(digits, latitude=np.repeat([50.0, 60.0], [N // 2, N - N // 2]), longitude=np.zeros(N))
+        blocks = PartitionSettings.model_validate({"by": "region", "split": "blocks"})
+        assert len(set(groups(blocks, place).tolist())) == 2
+        assert len(set(groups(PartitionSettings.model_validate({}), digits).tolist())) == N
 
 
 @pytest.fixture

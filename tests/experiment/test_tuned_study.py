@@ -117,7 +117,19 @@ class TestStudy:
             "lr": 0.05, "weight": 100.0, "decay": 0.99, "unlabelled": 5
         }  # fmt: skip
         assert tuned.name == "small-tuned"
-        assert tuned.about == f"{study.about}; tuned: 2 trials a method on validation data, seed 0"
+        assert tuned.about == f"{study.about}; tuned by 2 trials of each method on validation data, seed 0"
+
+    def test_keeps_what_other_methods_are_set_to_and_has_no_none(self, study: Study, file: Path) -> None:
+        """What decides a crossed run stands in another method's table; TOML cannot say none."""
+        methods = {**study.methods, "lntrust": {"strength": 0.3, "top_k": None}}
+        changed = study.model_copy(update={"methods": methods})
+        log = write_log(file.parent / "log.jsonl", [line(changed, "uniform", 0, 0.5, lr=0.05)])
+        to = file.parent / "whole.toml"
+        write_study(to, changed, 0, None, log)
+        tuned = load_study(to)
+        assert tuned.methods["lntrust"] == {"strength": 0.3}
+        assert tuned.methods["uniform"] == {"lr": 0.05}
+        assert tuned.compare == ["uniform"]
 
     def test_inherits_the_rest(self, study: Study, file: Path) -> None:
         to = self.write(study, file)

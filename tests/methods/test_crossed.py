@@ -88,9 +88,23 @@ class TestReductions:
         crossed, plain = (
             outcome(views, *FEW, f"deploy={deploy}", method=method) for method in ("fedpae", TRAIN_ONLY)
         )
-        # Its own selection is paid for even where another is used.
-        assert crossed.pop("bytes")["total"] > plain.pop("bytes")["total"]
+        # Its own selection is paid for even where another is used, and once where it is the same.
+        own, other = crossed.pop("bytes")["total"], plain.pop("bytes")["total"]
+        assert own == other if deploy == "fedpae" else own > other
         assert crossed == plain
+
+    @pytest.mark.parametrize(
+        ("method", "deploy"), [("fedpae", "fedpae"), ("lntrust", "trust"), ("uniform", "uniform")]
+    )
+    def test_a_method_with_its_own_deployment_is_that_method(
+        self, views: Views, method: str, deploy: str
+    ) -> None:
+        assert outcome(views, *FEW, f"deploy={deploy}", method=method) == outcome(views, *FEW, method=method)
+
+    @pytest.mark.parametrize("deploy", ["trust", "fedpae"])
+    def test_without_collaboration_there_is_still_a_deployment(self, views: Views, deploy: str) -> None:
+        none = (*FEW, "training.stage2_rounds=0")
+        assert outcome(views, *none, f"deploy={deploy}", method="independent")["bytes"]["total"] > 0
 
     def test_lntrust_that_answers_alone(self, views: Views) -> None:
         one = Run(study(*FEW, "deploy=self"), "lntrust", 0, views)

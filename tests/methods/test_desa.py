@@ -163,6 +163,18 @@ class TestTargets:
                 anchors = A * int(one.state["has"][i].sum())
                 assert float(share[i]) == pytest.approx(anchors / (anchors + len(one.labelled.lists[i])))
 
+    def test_a_broken_neighbour_is_not_listened_to(self, views64: Views) -> None:
+        one = made(views64, TORCH, FLOAT64, QUICK, "graph.kind=complete", method=METHOD)
+        assert isinstance(one.method, DeSA)
+        stack = one.population.torch_stacks[0]
+        theta = one.population.parameters(stack)
+        theta[stack.nodes[0]] = torch.nan
+        one.population.set_parameters(stack, theta)
+        targets, told = one.method._logits(one.site, one.state)
+        assert targets.isfinite().all()
+        others = torch.arange(one.world.n) != stack.nodes[0]
+        assert told[others].any(1).all()
+
     def test_a_node_alone_is_told_nothing(self, views64: Views) -> None:
         alone = ("graph.nodes=1", "partition.labelled=60", TORCH, FLOAT64, QUICK)
         one, other = (made(views64, *alone, f"methods.desa.kd={kd}", method=METHOD) for kd in (0.0, 1.0))
@@ -281,6 +293,16 @@ class TestLoss:
         p["embedding"].requires_grad_()
         (gradient,) = torch.autograd.grad(DeSA().loss(**p).sum(), p["embedding"], allow_unused=True)
         assert (gradient[:, B:] == 0).all()
+
+    def test_teachers_of_any_certainty(self) -> None:
+        """At a low temperature a probability can be 0 in floating point; 0 · log 0 is 0."""
+        method = DeSA(DeSASettings(temperature=1.0))
+        logits = torch.zeros(1, 3, 2, dtype=torch.float32)
+        teacher = torch.tensor([[[200.0, 0.0], [0.0, 0.0]]])
+        yes = torch.ones(1, 2, dtype=torch.bool)
+        zero = torch.zeros(1, 2, dtype=torch.int64)
+        loss = method.loss(logits, zero[:, :1], zero, yes, teacher, yes, torch.zeros(1))
+        assert loss.isfinite().all()
 
     @given(st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=1, max_size=6))
     def test_masked_mean(self, rows: list[tuple[float, bool]]) -> None:

@@ -179,6 +179,16 @@ class TestDigest:
         one.method._digest(one.site, 1, 100)
         torch.testing.assert_close(one.population.parameters(stack), before, rtol=0, atol=1e-9)
 
+    @given(st.lists(st.floats(-60, 60), min_size=2, max_size=6))
+    def test_however_sure_a_model_is_it_agrees_with_itself(self, logits: list[float]) -> None:
+        """Replies are clipped; if the student were not, it would be pulled away from what it says itself."""
+        z = torch.tensor([[logits]], dtype=torch.float64, requires_grad=True)
+        mean = centred_logits(z.detach().softmax(-1))
+        loss = distance(z, mean, torch.ones(1, dtype=torch.float64))
+        (slope,) = torch.autograd.grad(loss.sum(), z)
+        assert float(loss.detach()) == 0
+        assert not slope.any()
+
     def test_different_models_come_closer(self, views64: Views) -> None:
         heads = f"population.learners=[{STILL},{STILL_MLP}]"
         one = Run(study(heads, FLOAT64, "training.momentum=0"), METHOD, 0, views64)

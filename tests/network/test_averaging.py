@@ -171,6 +171,19 @@ DTYPES = {
 }  # fmt: skip
 
 
+class TestBroken:
+    def test_a_broken_model_reaches_its_neighbours_and_nobody_else(self) -> None:
+        """0 · NaN is NaN: a full matrix would carry it to everybody."""
+        n = 6
+        pairs = [(i, (i + 1) % n) for i in range(n)] + [((i + 1) % n, i) for i in range(n)]
+        network = on(pairs)
+        edges = torch.arange(len(network.edges))
+        theta = torch.ones(n, 3, dtype=torch.float64)
+        theta[0, 1] = torch.nan
+        got = network.average(edges, torch.ones(len(edges), dtype=torch.float64), theta, "mix")
+        assert torch.nonzero(~got.isfinite().all(1)).flatten().tolist() == [1, n - 1]
+
+
 class TestPost:
     """What a sender has made for one edge apart: only the books are the network's business."""
 
@@ -190,7 +203,7 @@ class TestPost:
         network = on(complete(3))
         edges = torch.tensor([4, 1])
         tensors = {name: torch.zeros(2, *shape, dtype=dtype) for name, (dtype, shape) in specs.items()}
-        network.post(edges, tensors, kind, "fit")
+        network.charge(edges, tensors, kind, "fit")
         arrays = {name: np.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in specs.items()}
         assert total(network) == 2 * wire(kind, **arrays)
         payload = sum(a.nbytes for a in arrays.values())
@@ -201,15 +214,15 @@ class TestPost:
     def test_nothing_under_uncharged_and_nothing_for_no_edge(self) -> None:
         network = on(complete(3))
         with network.uncharged():
-            network.post(torch.tensor([0]), {"x": torch.zeros(1, 3)}, "anchors", "fit")
-        network.post(torch.zeros(0, dtype=torch.int64), {"x": torch.zeros(0, 3)}, "anchors", "fit")
+            network.charge(torch.tensor([0]), {"x": torch.zeros(1, 3)}, "anchors", "fit")
+        network.charge(torch.zeros(0, dtype=torch.int64), {"x": torch.zeros(0, 3)}, "anchors", "fit")
         assert total(network) == 0
-        network.post(torch.tensor([0]), {"x": torch.zeros(1, 3)}, "anchors", "fit")
+        network.charge(torch.tensor([0]), {"x": torch.zeros(1, 3)}, "anchors", "fit")
         assert network.ledger.payload("anchors").tolist() == [12, 0, 0, 0, 0, 0]
 
     def test_nobody_posts_what_the_codec_cannot_carry(self) -> None:
         with pytest.raises(LNTrustError, match="not bfloat16"):
-            on([(0, 1)]).post(
+            on([(0, 1)]).charge(
                 torch.tensor([0]), {"x": torch.zeros(1, 2, dtype=torch.bfloat16)}, "anchors", "x"
             )
 

@@ -91,6 +91,7 @@ class Run:
         for stack in self.population.stacks:
             if isinstance(stack, Stack) and stack.looped_because:
                 notice(f"learner {stack.learner.name} runs one node at a time: {stack.looped_because}")
+        self.method.check(self.site)
         for remark in self.method.remarks(self.site):
             notice(f"{method}: {remark}")
 
@@ -160,6 +161,8 @@ class Run:
         self._enter_stage(2)
         before = self._supervised_steps
         self.state = self.method.start(self.site)
+        if self.study.training.stage2_rounds == 0:
+            self.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=0)
 
     def _one_round(self) -> None:

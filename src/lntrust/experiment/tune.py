@@ -12,10 +12,13 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
+from numpy import ndarray
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_whole
@@ -26,6 +29,7 @@ from lntrust.methods import find_method
 from lntrust.randomness import small_seed
 from lntrust.settings import Range, Settings, Study
 from lntrust.world import Dataset, Ragged, World, build_world
+from lntrust.world.partition import groups
 from lntrust.world.scenario import SealedLabels, class_distribution
 
 Line = dict[str, Any]  # one trial, as the log has it
@@ -35,9 +39,10 @@ def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: boo
     """The study's world with validation in the place of test."""
     world = build_world(study, dataset, seed)
     p = world.partition
-    cut = [len(ids) // 2 if uses_validation else 0 for ids in p.validation]
-    fitted = Ragged.of([ids[:k] for ids, k in zip(p.validation, cut, strict=True)])
-    scored = Ragged.of([ids[k:] for ids, k in zip(p.validation, cut, strict=True)])
+    group = groups(study.partition, dataset)
+    first = [halved(ids, group) if uses_validation else np.zeros(len(ids), bool) for ids in p.validation]
+    fitted = Ragged.of([ids[half] for ids, half in zip(p.validation, first, strict=True)])
+    scored = Ragged.of([ids[~half] for ids, half in zip(p.validation, first, strict=True)])
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
     for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
@@ -49,6 +54,17 @@ def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: boo
         class_distribution=class_distribution(labels, (p.train, fitted), len(world.classes)),
         sealed=SealedLabels(only_scored),
     )
+
+
+def halved(ids: Int[ndarray, "m"], group: Int[ndarray, "N"]) -> Bool[ndarray, "m"]:
+    """Which of these examples are the first half; what belongs together stays together."""
+    _, first, inverse, size = np.unique(
+        group[ids], return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)  # groups as they appear
+    taken = np.zeros(len(size), dtype=bool)
+    taken[order] = np.cumsum(size[order]) <= len(ids) // 2
+    return np.asarray(taken[inverse.reshape(-1)])
 
 
 def search_space(settings: type[Settings]) -> dict[str, Range]:
@@ -69,6 +85,11 @@ class Search:
     ) -> None:
         self.study, self.method, self.seed, self.views = study, method, seed, views
         self.log, self.backend = log, backend
+        for library in ("optuna", "tomli_w"):
+            if find_spec(library) is None:
+                raise LNTrustError(
+                    f"lntrust tune needs {library}, which is not installed; pip install 'lntrust[tune]'"
+                )
         settings = find_method(method, study).settings
         self.space = search_space(type(settings))
         if not self.space:
@@ -81,17 +102,10 @@ class Search:
 
     def __call__(self, trials: int, progress: Callable[[int], Progress]) -> list[Line]:
         """Go on until there are so many trials; `progress(k)` watches trial k."""
-        sampler, distributions = _sampler(self.space, small_seed(self.seed, "tuning", len(self.lines)))
-        for line in self.lines:
-            _tell(sampler, distributions, line)
         while len(self.lines) < trials:
-            asked = sampler.ask(distributions) if self.lines else None
-            settings = dict(asked.params) if asked is not None else self.start
+            seed = small_seed(self.seed, "tuning", len(self.lines))
+            settings = _suggested(self.space, self.lines, seed) if self.lines else self.start
             line = self._trial(settings, progress(len(self.lines)))
-            if asked is not None:
-                sampler.tell(asked, line["score"])
-            else:
-                _tell(sampler, distributions, line)
             self.lines.append(line)
             append_line(self.log, line)  # at once: a trial is worth minutes
         return self.lines
@@ -171,25 +185,25 @@ def write_study(to: Path, study: Study, seed: int, inherits: str | None, log: Pa
     winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
     counts = sorted({len(some) for some in by_method.values()})
     trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    about = f"{study.about}; tuned: {trials} trials a method on validation data, seed {seed}"
+    about = f"{study.about}; tuned by {trials} trials of each method on validation data, seed {seed}"
     table: dict[str, Any] = {"inherits": inherits}
     if inherits is None:
         table = study.model_dump(mode="json", exclude_none=True)
     table |= {"name": to.stem, "about": about, "compare": list(winners)}
-    table["methods"] = {m: {**table.get("methods", {}).get(m, {}), **s} for m, s in winners.items()}
+    before: dict[str, dict[str, Any]] = table.get("methods", {})
+    both = {**before, **{m: {**before.get(m, {}), **s} for m, s in winners.items()}}
+    # TOML has no none; what is left out is none by default.
+    table["methods"] = {m: {k: v for k, v in s.items() if v is not None} for m, s in both.items()}
     write_whole(to, lambda temporary: temporary.write_text(tomli_w.dumps(table), "utf-8"))
 
 
 # -- Optuna ---------------------------------------------------------------------------------------
 
 
-def _sampler(space: dict[str, Range], seed: int) -> tuple[Any, dict[str, Any]]:
-    try:
-        import optuna
-    except ImportError:
-        raise LNTrustError(
-            "lntrust tune needs optuna, which is not installed; pip install 'lntrust[tune]'"
-        ) from None
+def _suggested(space: dict[str, Range], lines: list[Line], seed: int) -> dict[str, Any]:
+    """What Optuna would try next, knowing these trials: a function of them, so a stop changes nothing."""
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions: dict[str, Any] = {
         name: optuna.distributions.CategoricalDistribution(r.choices)
@@ -198,16 +212,13 @@ def _sampler(space: dict[str, Range], seed: int) -> tuple[Any, dict[str, Any]]:
         for name, r in space.items()
     }
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
-    return optuna.create_study(direction="maximize", sampler=sampler), distributions
-
-
-def _tell(sampler: Any, distributions: dict[str, Any], line: Line) -> None:
-    """Let the sampler know of a trial that it did not draw, if it could have drawn it."""
-    import optuna
-
-    params = {name: line["settings"][name] for name in distributions}
-    try:
-        trial = optuna.trial.create_trial(params=params, distributions=distributions, value=line["score"])
-    except ValueError:  # outside the range: a study may start anywhere
-        return
-    sampler.add_trial(trial)
+    known = optuna.create_study(direction="maximize", sampler=sampler)
+    for line in lines:
+        params = {name: line["settings"][name] for name in distributions}
+        try:
+            known.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=line["score"])
+            )
+        except ValueError:  # outside the range: a study may start anywhere
+            continue
+    return dict(known.ask(distributions).params)

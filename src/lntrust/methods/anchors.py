@@ -51,9 +51,10 @@ def condense(
             parts = [_condense(stack, stack.nodes.tolist(), labelled, labels, recipe, seed)]
         while len(_MADE) >= _KEPT:
             del _MADE[next(iter(_MADE))]
-        _MADE[key] = torch.cat([anchors for anchors, _ in parts]), torch.cat([has for _, has in parts])
+        made = torch.cat([anchors for anchors, _ in parts]), torch.cat([has for _, has in parts])
+        _MADE[key] = made[0].cpu(), made[1].cpu()
     anchors, has = _MADE[key]
-    return anchors.clone(), has.clone()
+    return anchors.to(stack.view.device, copy=True), has.to(stack.view.device, copy=True)
 
 
 def _fingerprint(

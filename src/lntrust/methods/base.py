@@ -90,7 +90,7 @@ def answering(site: Site, parameters: State) -> Answer:
 
 
 class Method:
-    """A method trains in rounds of Stage 2 and then deploys. Stage 1 is the same for all.
+    """A method trains in rounds of Stage 2 and then deploys. Stage 1 takes the same steps for all.
 
     Subclass, set `about`, override what differs. The file's name, or the class's, is its name. A class with
     nothing in `about` is no method yet, but a base for some.
@@ -117,6 +117,9 @@ class Method:
     def remarks(self, site: Site) -> list[str]:
         """What a user should know before a long run: who cannot take part, say. Told once."""
         return []
+
+    def check(self, site: Site) -> None:
+        """Refuse, before hours of work, what cannot be carried out."""
 
     def start(self, site: Site) -> State:
         """Called once, between the stages."""

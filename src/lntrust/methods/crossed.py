@@ -2,7 +2,8 @@
 
 So that what a method gains while it trains, and what answering together gains, can be told apart. `trust` and
 `fedpae` look at validation labels, once, after training; under them no method trains on these labels. Before
-the last round their nodes answer alone.
+the last round their nodes answer alone. What the method itself exchanges for its own deployment is still
+exchanged, and charged; its variants are not shown.
 """
 
 from dataclasses import replace
@@ -30,6 +31,11 @@ class Crossed(Method):
 
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)
+
+    def check(self, site: Site) -> None:
+        self.inner.check(site)
+        if self.answerer is not None:
+            self.answerer.check(site)
 
     def start(self, site: Site) -> State:
         self.inner.certify = self.certify

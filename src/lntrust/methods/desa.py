@@ -113,7 +113,7 @@ class DeSA(Method):
                 "classes": rows.to(torch.int16).expand(len(over), m),
             }
             if m:
-                site.network.post(over, message, "anchors", phase)
+                site.network.charge(over, message, "anchors", phase)
 
     # -- each round -------------------------------------------------------------------------------
 
@@ -153,15 +153,18 @@ class DeSA(Method):
             own[stack.nodes] = stack.logits_of(k, x, k)
             said = stack.logits_of(place[circle.sender], x, place[circle.receiver])
             self._told(site, circle.edges, has[circle.receiver], C)
+            sound = said.isfinite().all(-1)  # a neighbour whose model has broken is not listened to
+            said = torch.where(sound[..., None], said, 0.0)
             total += sum_by(circle.receiver, said.flatten(1), n).view_as(total)
-            count += sum_by(circle.receiver, has[circle.receiver].to(count.dtype), n)
+            count += sum_by(circle.receiver, (has[circle.receiver] & sound).to(count.dtype), n)
         kind = stack_of[network.edges]
         across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
         sender, receiver = network.edges[across].unbind(1)
         self._told(site, across, has[sender], C)
-        both = (has[sender] & has[receiver]).to(total.dtype)
-        total += sum_by(receiver, (own[sender] * both[..., None]).flatten(1), n).view_as(total)
-        count += sum_by(receiver, both, n)
+        both = has[sender] & has[receiver] & own[sender].isfinite().all(-1)
+        said = torch.where(both[..., None], own[sender], 0.0)
+        total += sum_by(receiver, said.flatten(1), n).view_as(total)
+        count += sum_by(receiver, both.to(count.dtype), n)
         return total / count.clamp(min=1)[..., None], count > 0
 
     def _told(self, site: Site, edges: Int[Tensor, "q"], anchors: Bool[Tensor, "q CA"], C: int) -> None:
@@ -170,7 +173,7 @@ class DeSA(Method):
         empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
         for m in sorted(set(counts.tolist()) - {0}):
             over = edges[counts == m]
-            site.network.post(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
+            site.network.charge(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
 
     def _draw(self, site: Site, has: Bool[Tensor, "n CA"], t: int, k: int) -> Int[Tensor, "n U"]:
         """Anchors for one step: of those the node has; others fill up where these are too few."""
@@ -207,9 +210,9 @@ class DeSA(Method):
         z = logits[:, B:]
         log_p = z.log_softmax(-1).gather(-1, of_anchor[..., None]).squeeze(-1)
         on_anchors = masked_mean(-log_p, use)
-        soft = (teacher / s.temperature).softmax(-1)
-        ratio = soft.log() - (z / s.temperature).log_softmax(-1)
-        divergence = masked_mean((soft * ratio).sum(-1), use & told)
+        log_soft = (teacher / s.temperature).log_softmax(-1)
+        ratio = log_soft - (z / s.temperature).log_softmax(-1)
+        divergence = masked_mean((log_soft.exp() * ratio).sum(-1), use & told)
         distil = s.soft_share * s.temperature**2 * divergence + (1 - s.soft_share) * masked_mean(
             -log_p, use & told
         )

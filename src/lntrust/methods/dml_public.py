@@ -23,6 +23,11 @@ class DMLPublic(DML):
     settings_class = DMLPublicSettings
     settings: DMLPublicSettings
 
+    def remarks(self, site: Site) -> list[str]:
+        empty = int(site.world.partition.shard.lengths.min()) == 0
+        nothing = ["no unlabelled examples: nodes train alone"] if empty else []
+        return nothing + super().remarks(site)
+
     def round(self, site: Site, state: State, t: int) -> State:
         if int(site.world.partition.shard.lengths.min()) == 0:
             return super(DML, self).round(site, state, t)  # nothing to talk about

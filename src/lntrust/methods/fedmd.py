@@ -45,7 +45,8 @@ class FedMD(Method):
     settings: FedMDSettings
 
     def remarks(self, site: Site) -> list[str]:
-        return estimators_alone(site)
+        empty = [] if len(site.world.partition.pool) else ["no public examples: nodes train alone"]
+        return empty + estimators_alone(site)
 
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)
@@ -82,5 +83,5 @@ def distance(
 
     The slope of |·| is ±1 however small the difference: without the limit, equal models would walk about.
     """
-    away = (logits - logits.mean(-1, keepdim=True) - mean).abs()
+    away = (centred_logits(logits.softmax(-1)) - mean).abs()
     return strength * torch.where(away > _ROUNDING, away, 0.0).mean((-1, -2))

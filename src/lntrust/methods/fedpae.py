@@ -21,6 +21,7 @@ Where our setting differs: peers are neighbours, not everybody; diversity is jud
 V_i, which are in random order.
 """
 
+from importlib.util import find_spec
 from itertools import combinations
 from typing import Annotated, Literal
 
@@ -60,6 +61,14 @@ class FedPAE(Method):
     settings_class = FedPAESettings
     settings: FedPAESettings
 
+    def check(self, site: Site) -> None:
+        most = int(site.world.degrees.max(initial=0)) + 1
+        if most > self.settings.enumerate and find_spec("pymoo") is None:
+            raise LNTrustError(
+                f"fedpae: a node has {most} candidates, too many to try all subsets, and NSGA-II comes from "
+                "pymoo, which is not installed; pip install 'lntrust[fedpae]'"
+            )
+
     def finish(self, site: Site, state: State) -> State:
         """Receive the models, judge them, select."""
         held = self._receive(site)
@@ -96,7 +105,8 @@ class FedPAE(Method):
             owns = torch.zeros(site.population.n, dtype=torch.bool, device=edges.device)
             owns[stack.nodes] = True
             over = torch.nonzero(owns[edges[:, 0]]).flatten()
-            network.send(over, {"parameters": site.population.parameters(stack)}, "parameters", "models")
+            message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
+            network.charge(over, {"parameters": message}, "parameters", "models")
             held |= owns[edges[:, 1]]  # (asker, answerer): the answerer's model came the other way
         return held
 
@@ -188,18 +198,12 @@ def evolve(
     judge: Judge, d: int, largest: int, population: int, generations: int, seed: int
 ) -> Bool[ndarray, "s d"]:
     """The front that NSGA-II finds."""
-    try:
-        from pymoo.algorithms.moo.nsga2 import NSGA2
-        from pymoo.core.problem import Problem
-        from pymoo.operators.crossover.pntx import TwoPointCrossover
-        from pymoo.operators.mutation.bitflip import BitflipMutation
-        from pymoo.operators.sampling.rnd import BinaryRandomSampling
-        from pymoo.optimize import minimize
-    except ImportError:
-        raise LNTrustError(
-            f"fedpae: a node has {d} candidates, too many to try all subsets, and NSGA-II comes from "
-            "pymoo, which is not installed; pip install 'lntrust[fedpae]'"
-        ) from None
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.core.problem import Problem
+    from pymoo.operators.crossover.pntx import TwoPointCrossover
+    from pymoo.operators.mutation.bitflip import BitflipMutation
+    from pymoo.operators.sampling.rnd import BinaryRandomSampling
+    from pymoo.optimize import minimize
 
     class Ensembles(Problem):  # type: ignore[misc]
         def _evaluate(self, x: ndarray, out: dict[str, ndarray], *_: object, **__: object) -> None:
@@ -216,7 +220,7 @@ def evolve(
     result = minimize(problem, algorithm, ("n_gen", generations), seed=seed, verbose=False)
     if result.X is None:  # chance has found no ensemble that is small enough
         return np.eye(d, dtype=bool)
-    return np.unique(np.atleast_2d(result.X).astype(bool), axis=0)
+    return np.unique(np.atleast_2d(result.X).astype(bool), axis=0)[::-1].copy()  # the node itself first
 
 
 def best_vote(

@@ -104,8 +104,10 @@ class LNTrust(Method):
         return state
 
     def finish(self, site: Site, state: State) -> State:
-        last = site.world.study.training.stage2_rounds + 1
-        return self._refresh(site, state, last)
+        rounds = site.world.study.training.stage2_rounds
+        if rounds == 0 and "open" in state:
+            return state  # nothing has changed since the start
+        return self._refresh(site, state, rounds + 1)
 
     def deploy(self, site: Site, state: State) -> Deployment:
         around = Neighbourhood.of(site.network.edges, site.population.n)

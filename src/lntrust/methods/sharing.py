@@ -3,7 +3,8 @@
 Parameters mean something to another node only where they are coordinates of the same map. So they are
 shared inside each architecture's subgraph, and nowhere else: averaging a head over one backbone's features
 with a head over another's would add unrelated numbers. A node with no neighbour of its kind trains alone,
-and so does every learner without parameters.
+and so does every learner without parameters. Parameters are what is trained: buffers, such as the running
+statistics of batch normalisation, stay at home.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The network inside one process. `ask` and `send` are the only ways to reach another node.
+"""The network inside one process: `ask`, and `send` with its kin, are the only ways to reach another node.
 
 It carries nothing over a wire, and charges exactly what the wire would carry: the sizes are the
 codec's, for the messages that live nodes exchange.
@@ -89,7 +89,7 @@ class Network:
         self.misbehaviour: dict[int, Callable[[Tensor], Tensor | None]] = {}
         self.faulty = np.zeros(len(world.edges), dtype=np.int64)  # replies refused, by edge of the query
 
-    # -- the two ways -----------------------------------------------------------------------------
+    # -- asking and sending -----------------------------------------------------------------------------
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Each asker's questions to its neighbours (all, or those of `edges`); their predictions."""
@@ -118,10 +118,11 @@ class Network:
         self._book(edges, tensors, kind, phase)
         return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
 
-    def post(
+    def charge(
         self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "q *s"]], kind: Sent, phase: str
     ) -> None:
-        """The same for tensors that a sender has made for each edge apart: row k goes over edges[k]."""
+        """Book tensors that senders have made for each edge apart, row k for edges[k]: a method that has
+        computed what arrives, where it arrives, says so here."""
         self._book(edges, tensors, kind, phase)
 
     def average(
@@ -140,7 +141,8 @@ class Network:
         self._book(edges, {"parameters": parameters, **beside}, "parameters", phase)
         n = len(parameters)
         sender, receiver = self.edges[edges].unbind(1)
-        if len(edges) * _FULL > n * n:
+        # A full matrix multiplies every row by 0 at least, which would carry a broken model (NaN) everywhere.
+        if len(edges) * _FULL > n * n and bool(parameters.isfinite().all()):
             matrix = parameters.new_zeros(n, n)
             matrix[receiver, sender] = weights
             return matrix @ parameters
@@ -153,7 +155,7 @@ class Network:
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
-        """For evaluation, whose questions no deployed system would ask."""
+        """For questions that no deployed system would ask, or whose messages are booked elsewhere."""
         self._charging, before = False, self._charging
         try:
             yield

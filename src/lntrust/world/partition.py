@@ -71,6 +71,15 @@ class Partition:
     drawn_from: Float[ndarray, "n C"] | None
 
 
+def groups(settings: PartitionSettings, dataset: Dataset) -> Int[ndarray, "N"]:
+    """What no split may part, as a number per example: segments, spatial blocks, or the example itself."""
+    if settings.by == "subject" and dataset.segment is not None:
+        return np.unique(dataset.segment, return_inverse=True)[1].reshape(-1)
+    if settings.split == "blocks" and dataset.latitude is not None and dataset.longitude is not None:
+        return spatial_blocks(dataset.latitude, dataset.longitude, settings.block_km)
+    return np.arange(len(dataset.labels))
+
+
 def make_partition(
     dataset: Dataset, settings: PartitionSettings, degrees: Int[ndarray, "n"], seed: int
 ) -> Partition:

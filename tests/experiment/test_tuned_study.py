@@ -4,6 +4,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from lntrust import Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.run import Progress
-from lntrust.experiment.tune import Line, Search, best, identity, write_study
+from lntrust.experiment.tune import Line, Search, best, identity, read_log, write_study
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.world import Dataset, build_world
@@ -203,3 +204,18 @@ class TestTestLabels:
                 assert getattr(q, name).values.tolist() == getattr(p, name).values.tolist()
             got = self.scores(study, method, twisted, tmp_path / f"{same}.jsonl")
             assert (got == scores) == same
+
+
+SHIPPED = sorted((Path(__file__).parents[2] / "benchmarks" / "results" / "tuning").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("log", SHIPPED, ids=lambda path: path.stem)
+def test_a_tuned_study_that_ships_holds_what_won_in_its_log(log: Path) -> None:
+    tuned = load_study(log.stem)
+    trials: dict[str, list[Any]] = {}
+    for each in read_log(log):
+        trials.setdefault(each["method"], []).append(each)
+    assert tuned.compare == sorted(trials)
+    for method, lines in trials.items():
+        assert [each["trial"] for each in lines] == list(range(len(lines)))
+        assert tuned.methods[method].items() >= best(lines)["settings"].items()

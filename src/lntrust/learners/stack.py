@@ -297,6 +297,13 @@ class Stack:
         if self.looped:
             pairs = zip(member.tolist(), row.tolist(), strict=True)
             return torch.stack([self._one(self._of(m), x[r].clone(), train=False) for m, r in pairs])
+        if self.is_head:  # all who speak of the same inputs at once: nothing but heads is copied
+            out = x.new_empty(len(member), x.shape[1], self.classes)
+            of_row = torch.split(row.argsort(stable=True), torch.bincount(row, minlength=len(x)).tolist())
+            for r, speakers in enumerate(of_row):
+                if len(speakers):
+                    out[speakers] = heads.shared_logits(self._slice(member[speakers]), x[r])
+            return out
         per_piece = max(1, _ANSWERED_AT_ONCE // max(1, x[:1].numel()))
         pieces = zip(torch.split(member, per_piece), torch.split(row, per_piece), strict=True)
         return torch.cat([self._stacked(self._slice(m), {}, x[r], train=False) for m, r in pieces])

@@ -175,7 +175,11 @@ class TestRun:
     def test_ctrl_c_says_that_the_run_can_go_on(self, tiny_file: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "lntrust.cli", "run", str(tiny_file), "--out", str(tmp_path / "out")]
         command += ["--set", "training.stage2_rounds=100000", "--set", "evaluation.every=100000"]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # Whoever runs the tests in the background ignores Ctrl-C, and children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
         try:
             deadline = time.monotonic() + 60
             while not list((tmp_path / "out").rglob("checkpoint.safetensors")):

@@ -6,6 +6,7 @@ adding a method, a node or a metric never moves another stream.
 """
 
 import zlib
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -67,6 +68,42 @@ def small_seed(seed: int, stream: Stream, *counters: int) -> int:
     for counter in counters:
         key = fold(key, counter)
     return int(_shift(key, 33))
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of worlds that stand side by side: node i is node i mod n of world i div n.
+
+    A node's draws depend on its own world's seed and its number there, so nobody notices the neighbours.
+    """
+
+    seeds: tuple[int, ...]
+    n: int  # nodes in each world
+
+    @classmethod
+    def of(cls, seed: "int | Seeds", n: int) -> "Seeds":
+        """One world's, where only its seed is given."""
+        return cls((seed,), n) if isinstance(seed, int) else seed
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def keys(self, stream: Stream, device: torch.device | str = "cpu") -> Int[Tensor, "nodes"]:
+        """The root of every node's part of a stream."""
+        number = torch.arange(self.n, device=device)
+        return torch.cat([fold(stream_key(seed, stream, device), number) for seed in self.seeds])
+
+    def roots(self, stream: Stream, device: torch.device | str = "cpu") -> Int[Tensor, "worlds"]:
+        """The root of every world's stream."""
+        return torch.stack([stream_key(seed, stream, device) for seed in self.seeds])
+
+    def world(self, device: torch.device | str = "cpu") -> Int[Tensor, "nodes"]:
+        """Which world each node lives in."""
+        return torch.arange(len(self.seeds) * self.n, device=device) // max(1, self.n)
+
+    def small_seed(self, stream: Stream, node: int, *counters: int) -> int:
+        """A node's own seed for a library with a generator of its own."""
+        return small_seed(self.seeds[node // self.n], stream, node % self.n, *counters)
 
 
 def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lntrust.experiment import evaluation
 from lntrust.methods import Deployment
+from lntrust.randomness import Seeds
 
 # Three nodes' probabilities for two examples and three classes.
 OWN = torch.tensor(
@@ -22,7 +23,10 @@ OWN = torch.tensor(
 
 def classes(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more: Any) -> dict[str, Any]:
     """Predicted classes under a deployment; neighbours are heard as they speak."""
-    population: Any = SimpleNamespace(n=len(own), classes=own.shape[-1], predict_all=lambda ids: own[:, ids])
+    n, C = len(own), own.shape[-1]
+    population: Any = SimpleNamespace(
+        n=n, classes=C, seeds=Seeds((0,), n), predict_all=lambda ids: own[:, ids]
+    )
     network: Any = SimpleNamespace(heard=lambda said: said)
     rows = torch.tensor(members, dtype=torch.int64).reshape(-1, 2)
     got = evaluation.answers(population, network, Deployment(rows, weights, **more), torch.tensor([0, 1]))
@@ -121,7 +125,9 @@ class TestVariantsWithAnAnswerOfTheirOwn:
 def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
     own = torch.zeros(1, 2, count)
     own[:, :, -1] = 1.0
-    population: Any = SimpleNamespace(n=1, classes=count, predict_all=lambda ids: own[:, ids])
+    population: Any = SimpleNamespace(
+        n=1, classes=count, seeds=Seeds((0,), 1), predict_all=lambda ids: own[:, ids]
+    )
     network: Any = SimpleNamespace(heard=lambda said: said)
     alone = Deployment(torch.tensor([[0, 0]]), torch.ones(1))
     got = evaluation.answers(population, network, alone, torch.tensor([0, 1]))["deployed"]

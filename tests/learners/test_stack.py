@@ -11,6 +11,7 @@ from toy import CLASSES, DATASET, LABELS, everything, labelled, learner, lists, 
 from lntrust.errors import LNTrustError
 from lntrust.learners import Population, heads
 from lntrust.learners.stack import Stack
+from lntrust.randomness import Seeds
 
 
 def only_stack(nodes: Population) -> Stack:
@@ -272,7 +273,14 @@ def test_a_refused_module_leaves_torchs_generator_alone() -> None:
     nodes = population("linear", n=1)
     before = torch.random.get_rng_state()
     with pytest.raises(LNTrustError):
-        Stack(learner("own_models:gambler"), torch.tensor([0]), nodes._views["flat"], CLASSES, 0, "batched")
+        Stack(
+            learner("own_models:gambler"),
+            torch.tensor([0]),
+            nodes._views["flat"],
+            CLASSES,
+            Seeds((0,), 1),
+            "batched",
+        )
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -285,7 +293,7 @@ def test_a_loaded_stack_goes_on_as_if_nothing_had_happened(kind: str) -> None:
     saved = {name: t.clone() for name, t in through.state().items()}
     resumed = population(kind, seed=9)
     resumed.load(saved)
-    resumed._dropout_key = through._dropout_key  # the same run: the seed is in its identity
+    resumed._dropout_keys = through._dropout_keys  # the same run: the seed is in its identity
     for nodes in (through, resumed):
         for batch in labelled(nodes, stage=2).round(0):
             nodes.step(batch)

@@ -90,7 +90,7 @@ def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path
         cut(progress=interrupt)
     resumed = Run(tiny(), DIARY, 0, views, folder=tmp_path)
     assert resumed.folder is not None
-    resumed._load(resumed.folder)
+    resumed._load()
     assert resumed.done == stop
     assert resumed.state.keys() == cut.state.keys()
     for name, tensor in cut.state.items():

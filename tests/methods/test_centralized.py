@@ -19,7 +19,7 @@ EPOCHS = "methods.centralized.epochs=3"
 def central(one: Run) -> Population:
     assert isinstance(one.method, Centralized)
     assert one.method._trained is not None
-    return one.method._trained
+    return one.method._trained[0]
 
 
 def test_the_variant_is_reported(tiny: Any, views: Views) -> None:
@@ -37,7 +37,7 @@ def test_the_variant_multiplies_by_the_nodes_classes(tiny: Any, views: Views) ->
     given = one.world.partition.train.joined(one.world.partition.validation)
     counts = [np.bincount(one.world.labels[ids], minlength=10) + 1 for ids in given]  # one more of each
     prior = torch.tensor(np.array([c / c.sum() for c in counts])).float()
-    last = one._evaluations[one.rounds]
+    last = one._evaluations[0][one.rounds]
     assert (last["deployed"] == p.argmax(-1).numpy()).all()
     assert (last["variant/label_prior"] == (p * prior[:, None]).argmax(-1).numpy()).all()
 
@@ -49,8 +49,8 @@ def test_one_model_per_learner(tiny: Any, views: Views) -> None:
     assert models.n == 2
     assert [stack.learner.name for stack in models.stacks] == ["linear", "forest"]
     assert [stack.nodes.tolist() for stack in models.stacks] == [[0], [1]]
-    assert any(name.startswith("central/linear/") for name in one.state)
-    assert any(name.startswith("central/forest/") for name in one.state)
+    assert any(name.startswith("central/0/linear/") for name in one.state)
+    assert any(name.startswith("central/0/forest/") for name in one.state)
     answer = one.method.deploy(one.site, one.state).answer
     assert answer is not None
     p = answer(one._tested)

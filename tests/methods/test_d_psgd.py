@@ -105,7 +105,7 @@ class TestAverage:
         summary = one()
         assert summary["per_node"]["test"] == summary["per_node"]["self"]
         assert summary["bytes"]["per_deployed_query"] == 0
-        last = one._evaluations[one.rounds]
+        last = one._evaluations[0][one.rounds]
         assert (last["variant/average"] != last["deployed"]).any()
 
 

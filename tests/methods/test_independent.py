@@ -25,7 +25,7 @@ def test_every_node_deploys_itself(tiny: Any, views: Views) -> None:
         assert summary[name] == summary[alone]
         assert summary["per_node"][name] == summary["per_node"][alone]
     assert summary["harmed"] == 0
-    assert all((e["self"] == e["deployed"]).all() for e in one._evaluations.values())
+    assert all((e["self"] == e["deployed"]).all() for e in one._evaluations[0].values())
 
 
 @pytest.mark.parametrize("validation", ["withheld", "fresh"])

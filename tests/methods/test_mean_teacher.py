@@ -251,8 +251,8 @@ class TestDeployment:
             assert torch.equal(parameters, one.state[f"teacher/{name}"])
             assert not torch.equal(parameters, one.state[f"student/{name}"])
         predicted = one.population.predict_all(one._tested).argmax(-1).numpy()
-        assert (one._evaluations[one.rounds]["deployed"] == predicted).all()
-        assert (one._evaluations[one.rounds]["self"] == predicted).all()
+        assert (one._evaluations[0][one.rounds]["deployed"] == predicted).all()
+        assert (one._evaluations[0][one.rounds]["self"] == predicted).all()
 
     def test_the_student_is_reported_beside(self, views64: Views) -> None:
         one = Run(study(TORCH, FLOAT64), METHOD, 0, views64)
@@ -260,8 +260,8 @@ class TestDeployment:
         assert set(summary["variants"]) == {"student"}
         with one.population.using({name: one.state[f"student/{name}"] for name in NAMES}):
             predicted = one.population.predict_all(one._tested).argmax(-1).numpy()
-        assert (one._evaluations[one.rounds]["variant/student"] == predicted).all()
-        assert (one._evaluations[one.rounds]["deployed"] != predicted).any()
+        assert (one._evaluations[0][one.rounds]["variant/student"] == predicted).all()
+        assert (one._evaluations[0][one.rounds]["deployed"] != predicted).any()
 
     def test_in_the_middle_too(self, views64: Views) -> None:
         """The student goes on training, but whoever looks sees the teacher, and the student beside."""

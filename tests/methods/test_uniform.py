@@ -38,7 +38,7 @@ def test_deployed_is_the_mean_of_the_closed_neighbourhood(finished: tuple[Run, d
     top = np.sort(mean, -1)
     clear = top[..., -1] - top[..., -2] > 1e-5  # float32 may order others otherwise
     assert clear.mean() > 0.99
-    deployed = one._evaluations[one.rounds]["deployed"]
+    deployed = one._evaluations[0][one.rounds]["deployed"]
     assert (deployed == mean.argmax(-1))[clear].all()
     place = {example: k for k, example in enumerate(examples.tolist())}
     for i, own in enumerate(one.world.partition.test):

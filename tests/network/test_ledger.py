@@ -26,7 +26,7 @@ Entry = tuple[int, str, Kind, int, int]
 def filled(entries: list[Entry]) -> Ledger:
     ledger = Ledger(EDGES)
     for edge, phase, kind, payload, framing in entries:
-        ledger.book(np.array([edge]), phase, kind, [Size(payload, framing)])
+        ledger.book(np.array([edge]), phase, kind, Size(payload, framing))
     return ledger
 
 
@@ -64,25 +64,25 @@ def test_a_loaded_ledger_goes_on_counting(first: list[Entry], second: list[Entry
     assert loaded.summary() == filled(first).summary()
     assert loaded.payload().tolist() == filled(first).payload().tolist()
     for edge, phase, kind, payload, framing in second:
-        loaded.book(np.array([edge]), phase, kind, [Size(payload, framing)])
+        loaded.book(np.array([edge]), phase, kind, Size(payload, framing))
     assert loaded.summary() == filled(first + second).summary()
 
 
 def test_one_edge_may_carry_several_messages_at_once() -> None:
     ledger = Ledger(EDGES)
-    ledger.book(np.array([2, 2, 0]), "probe", "query", [Size(5, 1), Size(7, 1), Size(11, 1)])
-    assert ledger.payload("query", "probe").tolist() == [11, 0, 12, 0]
+    ledger.book(np.array([2, 2, 0]), "probe", "query", Size(5, 1))
+    assert ledger.payload("query", "probe").tolist() == [5, 0, 10, 0]
     assert ledger.summary()["by_phase"]["probe"]["messages"] == 3
 
 
 def test_saved_books_are_copies() -> None:
     ledger = filled([(0, "probe", "query", 5, 1)])
     state = ledger.state()
-    ledger.book(np.array([0]), "probe", "query", [Size(5, 1)])
+    ledger.book(np.array([0]), "probe", "query", Size(5, 1))
     assert int(state["probe/query"].sum()) == 7
     other = Ledger(EDGES)
     other.load(state)
-    other.book(np.array([0]), "probe", "query", [Size(5, 1)])
+    other.book(np.array([0]), "probe", "query", Size(5, 1))
     assert int(state["probe/query"].sum()) == 7
     assert isinstance(state["probe/query"], torch.Tensor)
 

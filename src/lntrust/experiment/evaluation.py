@@ -20,13 +20,13 @@ def test_inputs(world: World) -> Int[np.ndarray, "U"]:
 
 
 def answers(
-    population: Population, network: Network, deployment: Deployment, examples: Int[Tensor, "U"]
+    population: Population, network: Network, deployment: Deployment, examples: Int[Tensor, "*worlds U"]
 ) -> dict[str, Int[Tensor, "n U"]]:
-    """Predicted classes of every node on every test input: `self`, `deployed`, and the variants'."""
+    """Predicted classes of every node on its world's test inputs: `self`, `deployed`, and the variants'."""
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
     mixes = {name: mixing(way, population) for name, way in ways.items()}
     out: dict[str, list[Tensor]] = {}
-    for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes))):
+    for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes)), -1):
         main = (deployment.answer or population.predict_all)(piece)
         out.setdefault("self", []).append(_classes(main))
         for name, way in ways.items():
@@ -41,14 +41,17 @@ def answers(
 
 
 def mixing(deployment: Deployment, population: Population) -> Tensor | None:
-    """The weights as a matrix [n, n], or [n, n, C] where they differ by class; none: everyone alone."""
-    n, (node, member), weights = population.n, deployment.members.unbind(1), deployment.weights
+    """A matrix [n, n] of weights for each world, or [n, n, C] where they differ by class; none: all alone."""
+    n, (node, member), weights = population.seeds.n, deployment.members.unbind(1), deployment.weights
     if weights.ndim == 1 and bool((node == member).all()):
         return None
-    matrix = torch.zeros(n, n, *weights.shape[1:], device=weights.device, dtype=weights.dtype)
-    matrix.index_put_((node, member), weights, accumulate=True)
-    alone = torch.bincount(node, minlength=n) == 0
-    matrix[alone, alone] = 1.0
+    worlds = len(population.seeds)
+    matrix = torch.zeros(worlds, n, n, *weights.shape[1:], device=weights.device, dtype=weights.dtype)
+    matrix.index_put_((node // n, node % n, member % n), weights, accumulate=True)
+    world, alone = torch.nonzero(
+        torch.bincount(node, minlength=worlds * n).view(worlds, n) == 0, as_tuple=True
+    )
+    matrix[world, alone, alone] = 1.0
     return matrix
 
 
@@ -62,15 +65,16 @@ def blended(
     """
     if mix is None:
         return own
-    node = torch.arange(len(own), device=own.device)
-    own_weight = mix[node, node]
-    by_self = own * (own_weight[:, None, None] if mix.ndim == 2 else own_weight[:, None, :])
-    others = mix.clone()
-    others[node, node] = 0.0
-    if mix.ndim == 3:
-        blend = by_self + torch.einsum("ijc,juc->iuc", others, heard)
+    worlds, n = mix.shape[:2]
+    node = torch.arange(n, device=own.device)
+    own_weight = mix[:, node, node].flatten(0, 1)
+    by_self = own * (own_weight[:, None, None] if mix.ndim == 3 else own_weight[:, None, :])
+    others, said = mix.clone(), heard.view(worlds, n, *heard.shape[1:])
+    others[:, node, node] = 0.0
+    if mix.ndim == 4:
+        blend = by_self + torch.einsum("sijc,sjuc->siuc", others, said).reshape(own.shape)
     else:
-        blend = by_self + (others @ heard.flatten(1)).view(own.shape)
+        blend = by_self + torch.bmm(others, said.flatten(2)).view(own.shape)
     return torch.where((blend.sum(-1) > 0)[..., None], blend, own)
 
 

@@ -9,8 +9,9 @@ step counts, the method's state and the ledger are all there is.
 import hashlib
 import json
 import platform
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
@@ -38,55 +40,66 @@ from lntrust.methods import Deployment, Method, Site, State, find_method
 from lntrust.methods.base import below
 from lntrust.network import Network
 from lntrust.settings import Study
-from lntrust.world import Dataset, World, build_world
+from lntrust.world import Dataset, World, build_world, side_by_side
 
 Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
 Notice = Callable[[str], None]
 
 
-class Run:
-    """One method on one study with one seed."""
+class Runs:
+    """One method on one study with several seeds, all nodes of all seeds in one stack of tensors.
+
+    The worlds stand side by side and share nothing but the machine: each seed's result is that of a run by
+    itself, up to rounding, and has a folder of its own. What a stack of several needs to go on after a stop
+    lies in one folder beside theirs until it has ended.
+    """
 
     def __init__(
         self,
         study: Study,
         method: str,
-        seed: int,
+        seeds: Sequence[int],
         views: Views,
         *,
         backend: Backend = "batched",
         folder: Path | None = None,
         certify: bool = False,
         notice: Notice = lambda _: None,
+        guard: Callable[[], None] = lambda: None,
         make_world: Callable[[Study, Dataset, int, bool], World] | None = None,
     ) -> None:
-        self.study, self.method_name, self.seed = study, method, seed
+        self.study, self.method_name, self.seeds = study, method, tuple(seeds)
         self.backend: Backend = backend
         self.method: Method = find_method(method, study)
         if certify and not self.method.can_certify:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
+        if certify and len(self.seeds) > 1:
+            raise LNTrustError("--certify: seeds that are stacked have no certificate; run them one by one")
         self.method.certify = certify
+        self._guard = guard  # asked before anything is written, and may object
         build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
-        self.world: World = build(study, views.dataset, seed, self.method.uses_validation)
+        uses_validation = self.method.uses_validation
+        self.world = side_by_side([build(study, views.dataset, seed, uses_validation) for seed in self.seeds])
         lr = getattr(self.method.settings, "lr", None)
         self.training = study.training if lr is None else study.training.model_copy(update={"lr": lr})
         self.device = views.device
-        labels = torch.from_numpy(self.world.labels).to(self.device)
+        self._labels = torch.from_numpy(self.world.labels).to(self.device)
         self.population = Population(
-            study.population.learners, self.world.kinds, views, labels, len(self.world.classes),
-            self.training, seed, backend, self.method.common_start,
+            study.population.learners, self.world.kinds, views, self._labels, len(self.world.classes),
+            self.training, self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
         self.network = Network(self.world, self.population)
-        self._labels = labels
-        self._tested = torch.from_numpy(test_inputs(self.world)).to(self.device)
-        self.folder = None if folder is None else folder / self.slug
+        self._inputs = [test_inputs(world) for world in self.world.worlds]
+        tested = torch.from_numpy(padded(self._inputs)).to(self.device)
+        self._tested = tested if len(self.seeds) > 1 else tested[0]
+        self.folders = [] if folder is None else [folder / self.slug_of(seed) for seed in self.seeds]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.done = 0
         self.seconds = 0.0
         self.state: State = {}
-        self._asked = 0  # neighbours that all nodes together ask when they are deployed
-        self._history: list[tuple[float, int]] = []  # mean loss and bytes after each round
-        self._evaluations: dict[int, Predictions] = {}
+        self._asked = [0] * len(self.seeds)  # neighbours that all nodes of a world ask when they are deployed
+        self._history: list[tuple[Tensor | None, list[int]]] = []  # mean losses and bytes, by round
+        self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
         self._enter_stage(1)
         for stack in self.population.stacks:
             if isinstance(stack, Stack) and stack.looped_because:
@@ -97,63 +110,87 @@ class Run:
 
     # -- identity ---------------------------------------------------------------------------------
 
-    @property
-    def identity(self) -> dict[str, Any]:
+    def identity_of(self, seed: int) -> dict[str, Any]:
         """Everything that decides the result."""
         study = self.study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
         settings = self.method.settings.model_dump(mode="json")
         return {
-            "study": study, "method": self.method_name, "settings": settings, "seed": self.seed,
+            "study": study, "method": self.method_name, "settings": settings, "seed": seed,
             "device": self.device.type, "backend": self.backend, **self.method.more_identity(),
             **({"certify": True} if self.method.certify else {}),
         }  # fmt: skip
 
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:10]
+    def fingerprint_of(self, seed: int) -> str:
+        return hashlib.sha256(json.dumps(self.identity_of(seed), sort_keys=True).encode()).hexdigest()[:10]
+
+    def slug_of(self, seed: int) -> Path:
+        name = self.method_name.replace(":", "-")
+        return Path(self.study.name) / name / f"seed-{seed}-{self.fingerprint_of(seed)}"
 
     @property
-    def slug(self) -> Path:
-        name = self.method_name.replace(":", "-")
-        return Path(self.study.name) / name / f"seed-{self.seed}-{self.fingerprint}"
+    def _together(self) -> str:
+        """The fingerprint of all seeds at once; one seed's is its own."""
+        each = [self.fingerprint_of(seed) for seed in self.seeds]
+        return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()[:10]
+
+    @property
+    def _checkpoint(self) -> Path:
+        first = self.folders[0]
+        folder = first if len(self.seeds) == 1 else first.parent / f"stack-{self._together}"
+        return folder / "checkpoint.safetensors"
 
     # -- the course of a run ----------------------------------------------------------------------
 
-    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> dict[str, Any]:
-        """Train, evaluate, score. With `resume`, go on from the folder's last checkpoint."""
-        if self.folder is not None:
-            finished = self.folder / "summary.json"
-            if resume and finished.is_file():
+    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> list[dict[str, Any]]:
+        """Train, evaluate, score. With `resume`, go on from the last checkpoint."""
+        if self.folders:
+            finished = [folder / "summary.json" for folder in self.folders]
+            if resume and all(path.is_file() for path in finished):
                 progress(self.rounds, self.rounds, None)
-                summary: dict[str, Any] = read_json(finished)
-                return summary
+                return [read_json(path) for path in finished]
+            self._guard()
             if resume:
-                self._load(self.folder)
+                self._load()
             else:
-                self._clear(self.folder)
-            write_json(self.folder / "run.json", {**self.identity, "versions": versions()})
+                self._clear()
+            for seed, folder in zip(self.seeds, self.folders, strict=True):
+                write_json(folder / "run.json", {**self.identity_of(seed), "versions": versions()})
         progress(self.done, self.rounds, None)
-        clock = time.perf_counter()
+        self._clock = time.perf_counter()
         if self.done == self.study.training.stage1_rounds == 0:
             self._begin_collaboration()
             if self.rounds == 0:
                 self._evaluate()
         while self.done < self.rounds:
+            self._guard()
             self._one_round()
             last = self.done == self.rounds
             due = self.done % self.study.evaluation.checkpoint_every == 0
-            if self.folder is not None and (due or last):
-                now = time.perf_counter()
-                self.seconds, clock = self.seconds + now - clock, now
-                self._save(self.folder)
-            often = self.done % 5 == 0 or last
-            progress(self.done, self.rounds, self._history[-1][0] if often else None)
-        self.seconds += time.perf_counter() - clock
+            if self.folders and (due or last):
+                self._stop_clock()
+                self._save()
+            # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
+            shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
+            progress(self.done, self.rounds, self._mean_loss() if shown else None)
+        self._stop_clock()
         return self._finish()
+
+    def _stop_clock(self) -> None:
+        """Add up the seconds until all that was asked for is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        self.seconds, self._clock = self.seconds + now - self._clock, now
+
+    def _mean_loss(self) -> float | None:
+        """The latest that was noted down, over all worlds."""
+        return next((float(loss.nanmean()) for loss, _ in reversed(self._history) if loss is not None), None)
 
     def _enter_stage(self, stage: int) -> None:
         lists = self.world.labelled(stage, self.method.uses_validation)
-        self.labelled = Labelled(lists, self._labels, self.study.training, self.seed, stage, self.device)
+        self.labelled = Labelled(
+            lists, self._labels, self.study.training, self.world.seeds, stage, self.device
+        )
         self.site = Site(self.world, self.population, self.network, self.labelled)
         self.population.refit(lists)
 
@@ -186,11 +223,12 @@ class Run:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
             self._begin_collaboration()
-        if self._evaluation_due(self.done) and self.done not in self._evaluations:
+        if self._evaluation_due(self.done) and self.done not in self._evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
-        loss = self.population.last_loss.get("supervised")
-        mean_loss = float(loss.nanmean()) if loss is not None and self.done % 5 == 0 else float("nan")
-        self._history.append((mean_loss, self.network.ledger.summary()["total"]))
+        loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
+        means = None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
+        worlds = range(len(self.seeds))
+        self._history.append((means, [self.network.ledger.total(self.world.edges_of(s)) for s in worlds]))
 
     @property
     def _supervised_steps(self) -> int:
@@ -214,78 +252,73 @@ class Run:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
             deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self._asked = _asked(deployment)
+            self._asked = asked_by_world(deployment, self.world)
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
             self._check_members(deployment)
             predicted = answers(self.population, self.network, deployment, self._tested)
-        if self.folder is not None:
-            write_tensors(self._evaluation_file(self.done), predicted)
-        self._evaluations[self.done] = {name: p.cpu().numpy() for name, p in predicted.items()}
+        for s, ids in enumerate(self._inputs):
+            nodes = self.world.nodes_of(s)
+            own = {name: p[nodes, : len(ids)].cpu() for name, p in predicted.items()}
+            if self.folders:
+                self._guard()
+                write_tensors(evaluation_file(self.folders[s], self.done), own)
+            self._evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
 
     def _check_members(self, deployment: Deployment) -> None:
         """Who answers for a node must be itself or a neighbour: there is no other door."""
-        known = torch.eye(self.world.n, dtype=torch.bool, device=self.device)
-        known[self.network.edges[:, 0], self.network.edges[:, 1]] = True
+        edges, n = self.network.edges, self.world.n
+        known = torch.cat([edges[:, 0] * n + edges[:, 1], torch.arange(n, device=self.device) * (n + 1)])
         for way in (deployment, *deployment.variants.values()):
-            strangers = way.members[~known[way.members[:, 0], way.members[:, 1]]]
+            strangers = way.members[~torch.isin(way.members[:, 0] * n + way.members[:, 1], known)]
             for node, member in strangers.tolist():
                 raise LNTrustError(
                     f"method {self.method_name}: deploys node {member} at node {node}, which does not "
                     "know it; a member must be the node itself or a neighbour"
                 )
 
-    def _evaluation_file(self, number: int) -> Path:
-        assert self.folder is not None
-        return self.folder / "evaluations" / f"round-{number:05d}.safetensors"
-
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> list[dict[str, Any]]:
         """Score all stored predictions; the only place where test labels are read."""
-        stage1 = self.study.training.stage1_rounds
-        scores, rows = summarise(self.world, self._evaluations, stage1)
+        self._guard()
+        summaries = [self._summary(s) for s in range(len(self.seeds))]
+        if self.folders and len(self.seeds) > 1:
+            shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+        return summaries
+
+    def _summary(self, s: int) -> dict[str, Any]:
+        """One world's: its score, its bytes, and what the method has to say."""
+        world, many = self.world.worlds[s], len(self.seeds)
+        nodes = (self.world.nodes_of(s),) if many > 1 else ()  # a method that is never stacked may ignore it
+        scores, rows = summarise(world, self._evaluations[s], self.study.training.stage1_rounds)
         per_node = scores.pop("per_node")
         summary = {
             "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
-            "seed": self.seed, "nodes": self.world.n,
+            "seed": world.seed, "nodes": world.n,
             "device": self.device.type, "backend": self.backend, **scores,
             "bytes": {
-                **self.network.ledger.summary(),
-                "per_deployed_query": self.network.deployment_bytes(1) * self._asked / self.world.n,
+                **self.network.ledger.summary(self.world.edges_of(s)),
+                "per_deployed_query": self.network.deployment_bytes(1) * self._asked[s] / world.n,
             },
-            "method_report": self.method.report(self.site, self.state),
+            "method_report": self.method.report(self.site, self.state, *nodes),
             "per_node": per_node,
-            "seconds": round(self.seconds, 3),
+            # Of several seeds at once each is charged its share.
+            "seconds": round(self.seconds / many, 3),
+            "stacked": many,
         }  # fmt: skip
-        if self.folder is not None:
-            self._write_rounds(rows)
-            for name, columns in self.method.tables(self.site, self.state).items():
+        if self.folders:
+            history = [(None if loss is None else float(loss[s]), total[s]) for loss, total in self._history]
+            write_rounds(self.folders[s], history, rows)
+            for name, columns in self.method.tables(self.site, self.state, *nodes).items():
                 table = pa.table(columns)
-                write_whole(self.folder / f"{name}.parquet", partial(pq.write_table, table))
-            write_json(self.folder / "summary.json", summary)
+                write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
+            write_json(self.folders[s] / "summary.json", summary)
         return summary
-
-    def _write_rounds(self, rows: list[dict[str, Any]]) -> None:
-        scored = {row["round"]: row for row in rows}
-        table = []
-        for number, (loss, total) in enumerate(self._history, 1):
-            row = {"round": number, "loss": None if np.isnan(loss) else loss, "bytes": total}
-            table.append(
-                row
-                | {k: scored.get(number, {}).get(k) for k in ("test", "self", "test_pooled", "self_pooled")}
-            )
-        columns = ("loss", "bytes", "test", "self", "test_pooled", "self_pooled")
-        types = [
-            ("round", pa.int64()),
-            *((c, pa.int64() if c == "bytes" else pa.float64()) for c in columns),
-        ]
-        assert self.folder is not None
-        arrow = pa.Table.from_pylist(table, schema=pa.schema(types))
-        write_whole(self.folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    def _save(self, folder: Path) -> None:
+    def _save(self) -> None:
+        self._guard()
         parts = {
             "population": self.population.state(),
             "network": self.network.state(),
@@ -293,24 +326,27 @@ class Run:
         }
         tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
         tensors["taken"] = self.labelled.taken
-        tensors["history"] = torch.tensor(self._history, dtype=torch.float64)
+        nothing = torch.full((len(self.seeds),), torch.nan, dtype=torch.float64)
+        losses = [nothing if loss is None else loss.double().cpu() for loss, _ in self._history]
+        tensors["history/loss"] = torch.stack(losses)
+        tensors["history/bytes"] = torch.tensor([totals for _, totals in self._history])
         if self.done == self.rounds:
             tensors["asked"] = torch.tensor(self._asked)
         metadata = {
-            "fingerprint": self.fingerprint,
+            "fingerprint": self._together,
             "round": str(self.done),
             "seconds": f"{self.seconds:.3f}",
         }
-        write_tensors(folder / "checkpoint.safetensors", tensors, metadata)
+        write_tensors(self._checkpoint, tensors, metadata)
 
-    def _load(self, folder: Path) -> None:
-        path = folder / "checkpoint.safetensors"
+    def _load(self) -> None:
+        path = self._checkpoint
         if not path.is_file():
             return
         tensors, metadata = read_tensors(path)
-        if metadata.get("fingerprint") != self.fingerprint:
+        if metadata.get("fingerprint") != self._together:
             raise LNTrustError(
-                f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self.fingerprint})"
+                f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
             )
         try:
             self._restore(tensors, metadata)
@@ -319,8 +355,9 @@ class Run:
                 f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
             ) from error
         for number in filter(self._evaluation_due, range(1, self.done + 1)):
-            stored, _ = read_tensors(self._evaluation_file(number))
-            self._evaluations[number] = {name: t.numpy() for name, t in stored.items()}
+            for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
+                stored, _ = read_tensors(evaluation_file(folder, number))
+                evaluations[number] = {name: t.numpy() for name, t in stored.items()}
 
     def _restore(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
         self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
@@ -330,26 +367,84 @@ class Run:
         self.network.load(below("network/", tensors))
         self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
         self.labelled.taken = tensors["taken"].to(self.device)
-        self._history = [(loss, int(total)) for loss, total in tensors["history"].tolist()]
+        losses, totals = tensors["history/loss"], tensors["history/bytes"].tolist()
+        noted = [None if bool(loss.isnan().all()) else loss for loss in losses]
+        self._history = list(zip(noted, totals, strict=True))
         if "asked" in tensors:
-            self._asked = int(tensors["asked"])
+            self._asked = tensors["asked"].tolist()
 
-    def _clear(self, folder: Path) -> None:
+    def _clear(self) -> None:
         """A fresh start takes an earlier run of the same identity away."""
-        if not folder.is_dir():
-            return
-        try:
-            for pattern in ("summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*"):
-                for file in folder.glob(pattern):
+        patterns = ("summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
+        for folder in {*self.folders, self._checkpoint.parent}:
+            try:
+                for file in [file for pattern in patterns for file in folder.glob(pattern)]:
                     file.unlink()
-        except OSError as error:
-            raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
+            except OSError as error:
+                raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
 
 
-def _asked(deployment: Deployment) -> int:
+class Run(Runs):
+    """One method on one study with one seed."""
+
+    def __init__(self, study: Study, method: str, seed: int, views: Views, **options: Any) -> None:
+        super().__init__(study, method, [seed], views, **options)
+        self.seed = seed
+
+    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> dict[str, Any]:  # type: ignore[override]
+        return super().__call__(resume=resume, progress=progress)[0]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.identity_of(self.seed)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.fingerprint_of(self.seed)
+
+    @property
+    def slug(self) -> Path:
+        return self.slug_of(self.seed)
+
+    @property
+    def folder(self) -> Path | None:
+        return self.folders[0] if self.folders else None
+
+
+def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
+    """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
+    out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
+    for row, ids in zip(out, lists, strict=True):
+        row[: len(ids)] = ids
+    return out
+
+
+def evaluation_file(folder: Path, number: int) -> Path:
+    return folder / "evaluations" / f"round-{number:05d}.safetensors"
+
+
+def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
+    """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
+    scored = {row["round"]: row for row in rows}
+    names = ("test", "self", "test_pooled", "self_pooled")
+    table = []
+    for number, (loss, total) in enumerate(history, 1):
+        known = loss is not None and np.isfinite(loss)
+        row = {"round": number, "loss": loss if known else None, "bytes": total}
+        table.append(row | {name: scored.get(number, {}).get(name) for name in names})
+    types = [("round", pa.int64()), ("loss", pa.float64()), ("bytes", pa.int64())]
+    schema = pa.schema([*types, *((name, pa.float64()) for name in names)])
+    arrow = pa.Table.from_pylist(table, schema=schema)
+    write_whole(folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
+
+
+def asked_by_world(deployment: Deployment, world: World) -> list[int]:
     """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
     asks = deployment.members[:, 0] != deployment.members[:, 1]
-    return int((asks if deployment.held is None else asks & ~deployment.held).sum())
+    asks = asks if deployment.held is None else asks & ~deployment.held
+    of_world = deployment.members[asks, 0] // world.seeds.n
+    counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
+    return counts
 
 
 def versions() -> dict[str, str]:

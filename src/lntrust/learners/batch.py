@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lntrust.randomness import active_steps, batches, fold, stream_key
+from lntrust.randomness import Seeds, active_steps, batches, fold
 from lntrust.settings import TrainingSettings
 from lntrust.world.ragged import Ragged
 
@@ -30,26 +30,29 @@ class Labelled:
     def __init__(
         self,
         lists: Ragged,
-        labels: Int[Tensor, "N"],
+        labels: Int[Tensor, "worlds*N"],
         training: TrainingSettings,
-        seed: int,
+        seed: int | Seeds,
         stage: int,
         device: torch.device,
     ) -> None:
         nodes = len(lists)
+        seeds = Seeds.of(seed, nodes)
         self.lists = lists
         self._labels = labels
+        self._first_label = (seeds.world(device) * (len(labels) // len(seeds)))[
+            :, None
+        ]  # of the node's world
         self._training = training
         self._values = torch.from_numpy(lists.values).to(device)
         self._offsets = torch.from_numpy(lists.offsets[:-1].copy()).to(device)
         self._sizes = torch.from_numpy(lists.lengths.copy()).to(device)
-        node = torch.arange(nodes, device=device)
-        self._keys = fold(fold(stream_key(seed, "batches", device), node), stage)
-        self._schedule_key = fold(stream_key(seed, "schedule", device), stage)
+        self._keys = fold(seeds.keys("batches", device), stage)
+        self._schedule_keys = fold(seeds.roots("schedule", device), stage)
         self.taken = torch.zeros(nodes, dtype=torch.int64, device=device)
         rounds = {1: training.stage1_rounds, 2: training.stage2_rounds}.get(stage)
         self._last = None if rounds is None else rounds * training.steps  # steps of the stage, if known
-        self._cache: tuple[int, Tensor] = (0, torch.empty(0))
+        self._cache: tuple[int, list[Batch]] = (0, [])
         self.drawn = 0  # batches handed out in the current round
 
     def round(self, t: int) -> Iterator[Batch]:
@@ -59,26 +62,29 @@ class Labelled:
         if self._training.schedule == "every_node":
             for k in range(t * steps, (t + 1) * steps):
                 self.drawn += 1
-                yield self._batch(self._every_node(k), None)
+                yield self._every_node(k)
         else:
-            active = active_steps(fold(self._schedule_key, t), len(self._keys), len(self._keys) * steps)
-            for row in active:
+            n = len(self._keys) // len(self._schedule_keys)
+            for row in side_by_side(
+                [active_steps(key, n, n * steps) for key in fold(self._schedule_keys, t)]
+            ):
                 self.drawn += 1
                 positions = self._positions(self.taken, 1)
                 self.taken = self.taken + row
                 yield self._batch(positions, row)
 
-    def _every_node(self, step: int) -> Int[Tensor, "n B"]:
+    def _every_node(self, step: int) -> Batch:
         start, held = self._cache
-        B = self._training.batch
-        if not start <= step < start + held.shape[-1] // B:
+        if not start <= step < start + len(held):
+            B = self._training.batch
             count = max(1, _DRAWN_AT_ONCE // (B * len(self._keys)))
             if self._last is not None:
                 count = max(1, min(count, self._last - step))
-            start = step
-            held = self._positions(torch.full_like(self.taken, step), count)
+            start, whole = step, self._batch(self._positions(torch.full_like(self.taken, step), count), None)
+            parts = zip(torch.split(whole.examples, B, 1), torch.split(whole.labels, B, 1), strict=True)
+            held = [Batch(examples, labels) for examples, labels in parts]
             self._cache = (start, held)
-        return held[:, (step - start) * B : (step - start + 1) * B]
+        return held[step - start]
 
     def _positions(self, step: Int[Tensor, "n"], steps: int) -> Int[Tensor, "n steps*B"]:
         B = self._training.batch
@@ -86,4 +92,10 @@ class Labelled:
 
     def _batch(self, positions: Int[Tensor, "n B"], active: Bool[Tensor, "n"] | None) -> Batch:
         examples = self._values[self._offsets[:, None] + positions]
-        return Batch(examples, self._labels[examples], active)
+        return Batch(examples, self._labels[self._first_label + examples], active)
+
+
+def side_by_side(tables: list[Bool[Tensor, "most n"]]) -> Bool[Tensor, "most worlds*n"]:
+    """Whose turn it is in several worlds at once: one that has ended waits for the others."""
+    most = max(len(table) for table in tables)
+    return torch.cat([torch.nn.functional.pad(t, (0, 0, 0, most - len(t))) for t in tables], 1)

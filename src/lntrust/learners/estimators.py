@@ -14,7 +14,8 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.learners.modules import build
-from lntrust.randomness import small_seed
+from lntrust.learners.stack import Layout
+from lntrust.randomness import Seeds
 from lntrust.settings import LearnerSettings
 
 _KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
@@ -37,13 +38,14 @@ class Estimators:
         nodes: Int[Tensor, "k"],
         view: Float[Tensor, "N *s"],
         classes: int,
-        seed: int,
+        seeds: Seeds,
     ) -> None:
         self.learner = learner
         self.nodes = nodes
         self.view = view
         self.classes = classes
-        self._seed = seed
+        self._seeds = seeds
+        self._world = [node // seeds.n for node in nodes.tolist()]
         self._inputs = view.detach().cpu().flatten(1).numpy()
         self._models: list[Any] = [None] * len(nodes)
         self._kept: dict[int, Float[ndarray, "N C"]] = {}  # answers since the last fit; NaN: not asked yet
@@ -64,7 +66,7 @@ class Estimators:
             return
         model = build(self.learner, tuple(self.view.shape[1:]), self.classes)
         node = int(self.nodes[k])
-        random_state = small_seed(self._seed, "estimators", node)
+        random_state = self._seeds.small_seed("estimators", node)
         names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
         model.set_params(**dict.fromkeys(names, random_state))
         try:
@@ -100,16 +102,24 @@ class Estimators:
             out[:, seen] = model.predict_proba(self._inputs[examples])
         return out
 
-    def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "k U C"]:
-        """p_j(x) of every estimator on the same examples."""
+    def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
+        """p_j(x) of every estimator on its own world's examples."""
         ids = examples.cpu().numpy()
-        answers = np.stack([self._answer(k, ids) for k in range(len(self.nodes))])
+        answers = np.stack([self._answer(k, ids[s]) for k, s in enumerate(self._world)])
         return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
 
-    def predict(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
-        """p_j(x) for single (member, example) pairs, sorted by member."""
-        counts = torch.bincount(member, minlength=len(self.nodes)).tolist()
-        pieces = torch.split(examples.cpu(), counts)
+    def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
+        """p_i(x) of every estimator on examples of its own."""
+        answers = np.stack([self._answer(k, ids) for k, ids in enumerate(examples.cpu().numpy())])
+        return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
+
+    def layout(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Layout:
+        """Single (member, example) pairs, sorted by member."""
+        return Layout(examples.cpu(), torch.bincount(member, minlength=len(self.nodes)).tolist())
+
+    def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
+        """p_j(x) for the pairs of a layout."""
+        pieces = torch.split(layout.examples, layout.counts)
         answers = np.concatenate([self._answer(k, p.numpy()) for k, p in enumerate(pieces)])
         return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
 

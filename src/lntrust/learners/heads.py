@@ -1,16 +1,16 @@
 """The fast path for linear heads, the paper's learner: dropout, then one linear map.
 
-The same numbers as the module under `torch.vmap`, with the gradient written by hand so that it comes
-out in the parameters' own layout [k, C, D], which a CPU multiplies about three times faster than
-[k, D, C].
+The same numbers as the module under `torch.vmap`. The gradient is written by hand: the loss is
+differentiated down to the logits, and the rest is two products with the same inputs, which so may be dropped
+piece by piece while they are still in the cache. Weights are [k, C, D], which a CPU multiplies about three
+times faster than [k, D, C].
 """
-
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lntrust.learners.losses import Loss
 from lntrust.learners.modules import Dropout
 
 WEIGHT, BIAS = "2.weight", "2.bias"  # the parameters of modules.linear
@@ -23,26 +23,8 @@ def is_head(module: nn.Module) -> bool:
         return False
     flatten, dropout, last = module
     named = isinstance(dropout, Dropout | nn.Identity)
-    return isinstance(flatten, nn.Flatten) and named and type(last) is nn.Linear and last.bias is not None
-
-
-class _Heads(torch.autograd.Function):
-    """logits = x·Wᵀ + b, for k heads at once."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Float[Tensor, "k B D"],
-        weight: Float[Tensor, "k C D"],
-        bias: Float[Tensor, "k C"],
-    ) -> Float[Tensor, "k B C"]:
-        ctx.save_for_backward(x)
-        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
-
-    @staticmethod
-    def backward(ctx: Any, g: Float[Tensor, "k B C"]) -> tuple[None, Tensor, Tensor]:
-        (x,) = ctx.saved_tensors
-        return None, torch.bmm(g.transpose(1, 2), x), g.sum(1)
+    plain = isinstance(flatten, nn.Flatten) and named and type(last) is nn.Linear and last.bias is not None
+    return plain and all(p.requires_grad for p in module.parameters())
 
 
 def logits(
@@ -52,12 +34,30 @@ def logits(
     x = x.flatten(2)
     if mask is not None:
         x.mul_(mask)
-    out: Tensor = _Heads.apply(x, state[WEIGHT], state[BIAS])  # type: ignore[no-untyped-call]
-    return out
+    return torch.baddbmm(state[BIAS][:, None], x, state[WEIGHT].transpose(1, 2))
 
 
-def shared_logits(state: dict[str, Tensor], x: Float[Tensor, "U *s"]) -> Float[Tensor, "k U C"]:
+def gradients(
+    state: dict[str, Tensor],
+    x: Float[Tensor, "k B *s"],
+    mask: Tensor | None,
+    loss: Loss,
+    targets: tuple[Tensor | None, ...],
+) -> tuple[dict[str, Tensor], Float[Tensor, "k"]]:
+    """∇ of the loss and the losses. `x` is overwritten, as in `logits`.
+
+    With z = x·Wᵀ + b and G = ∂loss/∂z: ∂loss/∂W = Gᵀx, ∂loss/∂b = ΣG.
+    """
+    with torch.no_grad():
+        z = logits(state, x, mask)
+    z.requires_grad_()
+    losses = loss(z, *targets)
+    (g,) = torch.autograd.grad(losses.sum(), z)
+    return {WEIGHT: torch.bmm(g.transpose(1, 2), x.flatten(2)), BIAS: g.sum(1)}, losses.detach()
+
+
+def shared_logits(state: dict[str, Tensor], x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:
     """Every head on the same inputs: one wide product."""
     weight, bias = state[WEIGHT], state[BIAS]
     wide = torch.addmm(bias.flatten(), x.flatten(1), weight.flatten(0, 1).T)
-    return wide.view(len(x), *bias.shape).transpose(0, 1)
+    return wide.view(len(x), *bias.shape)

@@ -14,9 +14,10 @@ from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
 from lntrust.learners.losses import Loss, cross_entropy
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Backend, Stack
+from lntrust.learners.stack import Backend, Layout, Stack
 from lntrust.learners.views import Views
-from lntrust.randomness import fold, stream_key
+from lntrust.randomness import Seeds, fold
+from lntrust.replay import Replay
 from lntrust.settings import LearnerSettings, TrainingSettings
 from lntrust.world.ragged import Ragged
 
@@ -30,30 +31,54 @@ class PseudoLabels:
     weight: Float[Tensor, "total"]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Which questions to put to whom, each different one once: made once, answered as often as wanted."""
+
+    parts: list[tuple[Layout, Int[Tensor, "p"]]]  # of each stack: its questions, and the rows they fill
+    rows: int
+    inverse: Int[Tensor, "P"]  # the row that answers each question
+
+
+@dataclass(frozen=True)
+class Public:
+    """Examples that all nodes of a world are asked about, and how they look to each stack."""
+
+    examples: Int[Tensor, "worlds U"]
+    inputs: list[list[Float[Tensor, "U *s"]]]  # by stack and world
+    first: Int[Tensor, "n"]  # where each node's answers begin in the table of all of them
+
+
 class Population:
-    """All learners of a run. Node i is entry i of every tensor with a node axis."""
+    """All learners of a run. Node i is entry i of every tensor with a node axis.
+
+    Nodes may be of several worlds (seeds) that stand side by side; `labels` then holds the worlds' labels one
+    after another.
+    """
 
     def __init__(
         self,
         learners: Sequence[LearnerSettings],
         kinds: Int[np.ndarray, "n"],
         views: Views,
-        labels: Int[Tensor, "N"],
+        labels: Int[Tensor, "worlds*N"],
         classes: int,
         training: TrainingSettings,
-        seed: int,
+        seed: int | Seeds,
         backend: Backend,
         common_start: bool = False,
     ) -> None:
         self.n = len(kinds)
+        self.seeds = Seeds.of(seed, self.n)
         self.classes = classes
         self._views, self.labels = views, labels
         self.device, self.dtype = views.device, views.dtype
         self.backend: Backend = backend
-        self._seed = seed
         self.training = training
-        self._known_labels = labels.cpu().numpy()
-        self._dropout_key = stream_key(seed, "dropout", self.device)
+        self._known_labels = labels.cpu().numpy().reshape(len(self.seeds), -1)
+        self._dropout_keys = self.seeds.keys("dropout", self.device)
+        self._of_purpose: dict[str, Int[Tensor, "n"]] = {}  # dropout keys
+        self._fold = Replay(fold)
         self._steps: dict[str, Int[Tensor, "n"]] = {}
         self.calls: dict[str, int] = {}  # steps of each purpose, whoever took part
         self.last_loss: dict[str, Float[Tensor, "n"]] = {}
@@ -66,9 +91,9 @@ class Population:
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = build(learner, tuple(view.shape[1:]), classes)
             if isinstance(example, nn.Module):
-                self.stacks.append(Stack(learner, nodes, view, classes, seed, backend, common_start))
+                self.stacks.append(Stack(learner, nodes, view, classes, self.seeds, backend, common_start))
             else:
-                self.stacks.append(Estimators(learner, nodes, view, classes, seed))
+                self.stacks.append(Estimators(learner, nodes, view, classes, self.seeds))
 
     @property
     def torch_stacks(self) -> list[Stack]:
@@ -83,11 +108,24 @@ class Population:
         return out
 
     def sibling(
-        self, learners: Sequence[LearnerSettings], kinds: Int[np.ndarray, "n"], training: TrainingSettings
+        self,
+        learners: Sequence[LearnerSettings],
+        kinds: Int[np.ndarray, "n"],
+        training: TrainingSettings,
+        world: int | None = None,
     ) -> "Population":
-        """Another population that sees the same examples, initialised as its own nodes would be."""
-        parts = (self._views, self.labels, self.classes, training, self._seed, self.backend)
-        return Population(learners, kinds, *parts)
+        """Another population that sees the same examples, initialised as its own nodes would be.
+
+        In all worlds, or in one of them.
+        """
+        labels, seeds = self.labels, Seeds(self.seeds.seeds, len(kinds) // len(self.seeds))
+        if world is not None:
+            labels, seeds = labels.view(len(self.seeds), -1)[world], Seeds((seeds.seeds[world],), len(kinds))
+        return Population(learners, kinds, self._views, labels, self.classes, training, seeds, self.backend)
+
+    def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
+        """What nodes know their worlds' examples to be; −1 for what nobody may know."""
+        return self.labels[node // self.seeds.n * (len(self.labels) // len(self.seeds)) + examples]
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -140,7 +178,8 @@ class Population:
         key = self._mask_keys(purpose)
         losses = torch.full((self.n,), torch.nan, device=self.device, dtype=self.dtype)
         for stack in self.torch_stacks:
-            nodes = stack.nodes
+            # All nodes are in order: no copies where one stack holds them all.
+            nodes = slice(None) if len(stack.nodes) == self.n else stack.nodes
             part = tuple(target[nodes] for target in targets)
             turn = None if active is None else active[nodes]
             beside = None if inputs is None else inputs.get(stack.learner.name)
@@ -175,10 +214,11 @@ class Population:
 
     def _mask_keys(self, purpose: str) -> Int[Tensor, "n"]:
         """The dropout keys of every node's next step of this purpose."""
-        fresh = torch.zeros(self.n, dtype=torch.int64, device=self.device)
-        taken = self._steps.setdefault(purpose, fresh)
-        node = torch.arange(self.n, device=self.device)
-        return fold(fold(fold(self._dropout_key, node), zlib.crc32(purpose.encode())), taken)
+        if purpose not in self._of_purpose:
+            self._of_purpose[purpose] = fold(self._dropout_keys, zlib.crc32(purpose.encode()))
+        if purpose not in self._steps:
+            self._steps[purpose] = torch.zeros(self.n, dtype=torch.int64, device=self.device)
+        return self._fold(self._of_purpose[purpose], self._steps[purpose])
 
     def head_inputs(
         self, purpose: str, examples: Int[Tensor, "n B"]
@@ -196,7 +236,7 @@ class Population:
                 continue
             for k, i in enumerate(stack.nodes.tolist()):
                 ids = labelled[i]
-                rows = (ids, self._known_labels[ids], np.ones(len(ids)))
+                rows = (ids, self._known_labels[i // self.seeds.n, ids], np.ones(len(ids)))
                 if pseudo is not None:
                     part = slice(pseudo.examples.offsets[i], pseudo.examples.offsets[i + 1])
                     soft = pseudo.targets[part].cpu().numpy().astype(np.float64)
@@ -207,27 +247,76 @@ class Population:
 
     # -- answering --------------------------------------------------------------------------------
 
-    def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
-        """Every node's class probabilities on the same examples."""
-        out = torch.empty(self.n, len(examples), self.classes, device=self.device, dtype=self.dtype)
+    def predict_all(self, examples: Int[Tensor, "U"] | Int[Tensor, "worlds U"]) -> Float[Tensor, "n U C"]:
+        """Every node's class probabilities on the same examples, or on those of its world."""
+        each = examples.expand(len(self.seeds), -1) if examples.ndim == 1 else examples
+        if len(self.stacks) == 1:
+            return self.stacks[0].predict_all(each)
+        out = torch.empty(self.n, each.shape[1], self.classes, device=self.device, dtype=self.dtype)
         for stack in self.stacks:
-            out[stack.nodes] = stack.predict_all(examples)
+            out[stack.nodes] = stack.predict_all(each)
+        return out
+
+    def bring(self, examples: Int[Tensor, "worlds U"]) -> Public:
+        """Bring examples that all nodes of a world are asked about again and again to where they are used."""
+        inputs = [[stack.view[ids] for ids in examples] for stack in self.torch_stacks]
+        order = torch.cat([stack.nodes for stack in self.torch_stacks]) if self.torch_stacks else None
+        if order is None or len(order) < self.n:
+            return Public(examples, [], torch.empty(0))  # estimators are asked by predict_all
+        # Tables are world after world, example after example, and stack after stack.
+        n, size = self.seeds.n, examples.shape[1]
+        in_world = [order[order // n == s] for s in range(len(self.seeds))]
+        place = torch.empty(self.n, dtype=torch.int64, device=self.device)
+        for nodes in in_world:
+            place[nodes] = torch.arange(n, device=self.device)
+        first = self.seeds.world(self.device) * size * n + place
+        return Public(examples, inputs, first)
+
+    @torch.no_grad()
+    def predict_public(
+        self, public: Public, node: Int[Tensor, "P"], place: Int[Tensor, "P"]
+    ) -> Float[Tensor, "P C"]:
+        """Class probabilities of nodes on public.examples[·, place], all models on all examples at once."""
+        if not public.inputs:
+            return self.predict_all(public.examples)[node, place]
+        parts = [stack.logits_all(x) for stack, x in zip(self.torch_stacks, public.inputs, strict=True)]
+        worlds = [torch.cat(some, 1) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)]
+        table = torch.stack(worlds) if len(worlds) > 1 else worlds[0]
+        row = public.first[node] + place * self.seeds.n
+        return table.view(-1, self.classes).index_select(0, row).softmax(-1)
+
+    def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
+        """Every node's class probabilities on examples of its own."""
+        out = torch.empty(*examples.shape, self.classes, device=self.device, dtype=self.dtype)
+        for stack in self.stacks:
+            out[stack.nodes] = stack.predict_own(examples[stack.nodes])
         return out
 
     def predict(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
         """Class probabilities for (node, example) pairs, each different pair computed once."""
-        total = int(examples.max()) + 1 if len(examples) else 1
+        return self.answer(self.plan(nodes, examples))
+
+    def plan(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Plan:
+        """What `answer` needs to know about (node, example) pairs; worth keeping if they come again."""
+        total = self._known_labels.shape[1]
         pairs, inverse = torch.unique(nodes * total + examples, return_inverse=True)
         node, example = pairs // total, pairs % total
-        out = torch.empty(len(pairs), self.classes, device=self.device, dtype=self.dtype)
         place = torch.full((self.n,), -1, dtype=torch.int64, device=self.device)
+        parts = []
         for stack in self.stacks:
             place.fill_(-1)
             place[stack.nodes] = torch.arange(len(stack.nodes), device=self.device)
             member = place[node]
-            mine = member >= 0
-            out[mine] = stack.predict(member[mine], example[mine])
-        return out[inverse]
+            mine = torch.nonzero(member >= 0).flatten()
+            parts.append((stack.layout(member[mine], example[mine]), mine))
+        return Plan(parts, len(pairs), inverse)
+
+    def answer(self, plan: Plan) -> Float[Tensor, "P C"]:
+        """Class probabilities for the pairs of a plan."""
+        out = torch.empty(plan.rows, self.classes, device=self.device, dtype=self.dtype)
+        for stack, (layout, row) in zip(self.stacks, plan.parts, strict=True):
+            out[row] = stack.predict(layout)
+        return out[plan.inverse]
 
     # -- sharing ----------------------------------------------------------------------------------
 

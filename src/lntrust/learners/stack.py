@@ -4,6 +4,9 @@ The `batched` backend runs the architecture once under `torch.vmap`, for all k n
 backend runs it k times. Both take the same inputs and the same masks.
 """
 
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -15,7 +18,8 @@ from lntrust.errors import LNTrustError
 from lntrust.learners import heads
 from lntrust.learners.losses import Loss
 from lntrust.learners.modules import Dropout, build, with_named_dropout
-from lntrust.randomness import dropout_mask, fold, small_seed
+from lntrust.randomness import Seeds, dropout_mask, fold
+from lntrust.replay import Replay
 from lntrust.settings import LearnerSettings, TrainingSettings
 
 Backend = Literal["batched", "loop"]
@@ -24,10 +28,22 @@ Backend = Literal["batched", "loop"]
 _ANSWERED_AT_ONCE = 16_000_000
 # Questions to one model are dealt into blocks of this many examples; the last one is padded.
 _BLOCK = 128
+# Heads learn in pieces of about so many input numbers: what a CPU's cache holds, and what a GPU's does.
+_LEARNT_AT_ONCE = {"cpu": 1_300_000, "cuda": 16_000_000}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Questions to the members of a stack, put in order once, to be asked as often as wanted."""
+
+    examples: Int[Tensor, "blocks size"] | Int[Tensor, "P"]
+    counts: list[int]  # looped: how many questions each member gets
+    of_block: Int[Tensor, "blocks"] | None = None  # whose questions a block holds
+    slot: Int[Tensor, "P"] | None = None  # where the answer to each question stands
 
 
 class Stack:
-    """k nodes with the same torch architecture and the same view."""
+    """k nodes with the same torch architecture and the same view, of one world or of several."""
 
     def __init__(
         self,
@@ -35,7 +51,7 @@ class Stack:
         nodes: Int[Tensor, "k"],
         view: Float[Tensor, "N *s"],
         classes: int,
-        seed: int,
+        seeds: Seeds,
         backend: Backend,
         common_start: bool = False,
     ) -> None:
@@ -43,8 +59,13 @@ class Stack:
         self.nodes = nodes
         self.view = view
         self.classes = classes
-        keys = [int(nodes[0])] * len(nodes) if common_start else nodes.tolist()
-        modules = [self._fresh(seed, key) for key in keys]
+        numbers = nodes.tolist()
+        worlds = [number // seeds.n for number in numbers]
+        # Nodes are sorted, so those of one world stand together.
+        first = [bisect_left(worlds, s) for s in range(len(seeds) + 1)]
+        self._of_world = [slice(a, b) for a, b in pairwise(first)]
+        origins = [numbers[first[s]] for s in worlds] if common_start else numbers
+        modules = [self._fresh(seeds, origin) for origin in origins]
         self.params = self._gather([_parameters(module, trained=True) for module in modules])
         self.buffers = self._gather(
             [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]
@@ -57,13 +78,14 @@ class Stack:
         self._last = linear[-1] if linear and not self.is_head else None
         self.looped_because = self._trial()
         self.looped = backend == "loop" or self.looped_because is not None
+        self._replayed_step = Replay(self._step)
 
     # -- building ---------------------------------------------------------------------------------
 
-    def _fresh(self, seed: int, key: int) -> nn.Module:
+    def _fresh(self, seeds: Seeds, node: int) -> nn.Module:
         """The module of one node, initialised from its own key, always on the CPU."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(small_seed(seed, "initial weights", key))
+            torch.manual_seed(seeds.small_seed("initial weights", node))
             module = build(self.learner, tuple(self.view.shape[1:]), self.classes)
         assert isinstance(module, nn.Module)
         return module
@@ -188,9 +210,27 @@ class Stack:
 
         `inputs` are appended to the examples. With `embed`, the loss is also given the representations.
         """
-        k = len(self.nodes)
-        losses = torch.zeros(k, device=self.view.device, dtype=self.view.dtype)
-        for which in self._pieces():
+        step = self._replayed_step if self.is_head and not self.looped else self._step
+        return step(
+            examples, key, active, inputs, *targets,
+            loss=loss, lr=training.lr, momentum=training.momentum, l2=l2, embed=embed,
+        )  # fmt: skip
+
+    def _step(
+        self,
+        examples: Int[Tensor, "k B"],
+        key: Int[Tensor, "k"],
+        active: Bool[Tensor, "k"] | None,
+        inputs: Float[Tensor, "k A *s"] | None,
+        *targets: Tensor,
+        loss: Loss,
+        lr: float,
+        momentum: float,
+        l2: float,
+        embed: bool,
+    ) -> Float[Tensor, "k"]:
+        losses = torch.zeros(len(self.nodes), device=self.view.device, dtype=self.view.dtype)
+        for which in self._pieces(examples.shape[1] + (0 if inputs is None else inputs.shape[1])):
             turn = None if active is None else active[which]
             if self.looped and turn is not None and not bool(turn.any()):
                 continue
@@ -201,13 +241,18 @@ class Stack:
                 which, x, loss, tuple(t[which] for t in targets), key[which], embed
             )
             for name, gradient in gradients.items():
-                self._update(name, which, gradient, training, l2, turn)
+                self._update(name, which, gradient, lr, momentum, l2, turn)
         return losses
 
-    def _pieces(self) -> list[slice]:
-        """The nodes that run together: all of them, or one after another."""
-        k = len(self.nodes)
-        return [slice(i, i + 1) for i in range(k)] if self.looped else [slice(0, k)]
+    def _pieces(self, rows: int) -> list[slice]:
+        """The nodes that run together: one after another, as many as are quick together, or all of them."""
+        k = size = len(self.nodes)
+        if self.looped:
+            size = 1
+        elif self.is_head:
+            numbers = max(1, rows * self.view[0].numel())
+            size = max(1, _LEARNT_AT_ONCE[self.view.device.type] // numbers)
+        return [slice(i, min(i + size, k)) for i in range(0, k, size)]
 
     def _inputs(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B *s"]:
         flat = self.view.index_select(0, examples.flatten())
@@ -223,6 +268,10 @@ class Stack:
         embed: bool,
     ) -> tuple[dict[str, Tensor], Float[Tensor, "k"]]:
         """∇ of the loss for every parameter it depends on, and the losses."""
+        if self.is_head and not self.looped:
+            mask = self._masks(key, x.shape[1]).get(heads.MASK)
+            beside = (None,) if embed else ()
+            return heads.gradients(self._slice(which), x, mask, loss, (*targets, *beside))
         params = {name: p[which].detach().requires_grad_() for name, p in self.params.items()}
         buffers = {name: b[which] for name, b in self.buffers.items()}
         logits, embedding = self._forward({**params, **buffers}, self._masks(key, x.shape[1]), x, embed)
@@ -238,51 +287,91 @@ class Stack:
         name: str,
         which: slice,
         gradient: Tensor,
-        training: TrainingSettings,
+        lr: float,
+        momentum: float,
         l2: float,
         active: Bool[Tensor, "k"] | None,
     ) -> None:
         """v ← μv + g + l2·θ;  θ ← θ − lr·v."""
-        p = self.params[name][which]
+        p, v = self.params[name][which], self.momentum[name][which]
         if l2:
             gradient = gradient.add(p, alpha=l2)
-        v = self.momentum[name][which]
-        new_v = torch.add(gradient, v, alpha=training.momentum)
+        new = torch.add(gradient, v, alpha=momentum)
         if active is not None:
-            new_v = torch.where(active.view(-1, *[1] * (p.ndim - 1)), new_v, v)
-            gradient = torch.where(active.view(-1, *[1] * (p.ndim - 1)), new_v, torch.zeros_like(v))
+            turn = active.view(-1, *[1] * (p.ndim - 1))
+            new = torch.where(turn, new, v)
+            p.sub_(torch.where(turn, new, 0.0), alpha=lr)
         else:
-            gradient = new_v
-        v.copy_(new_v)
-        p.add_(gradient, alpha=-training.lr)
+            p.sub_(new, alpha=lr)
+        v.copy_(new)
 
     # -- answering --------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def predict_all(self, examples: Int[Tensor, "U"]) -> Float[Tensor, "k U C"]:
-        """p_j(x) of every node of the stack on the same examples."""
-        if self.looped:  # each gets inputs of its own: a module may work in place
-            each = [self._one(self._of(i), self.view[examples], False) for i in range(len(self.nodes))]
-            return torch.stack(each).softmax(-1)
-        x = self.view[examples]
-        if self.is_head:
-            return heads.shared_logits(self._slice(slice(None)), x).softmax(-1)
-        call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), in_dims=(0, None))
-        size = max(1, _ANSWERED_AT_ONCE // (len(self.nodes) * max(1, self.view[0].numel())))
-        logits = [call(self._slice(slice(None)), piece) for piece in torch.split(x, size)]
-        return torch.cat(logits, dim=1).softmax(-1)
+    def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
+        """p_j(x) of every node of the stack on its own world's examples."""
+        parts = [
+            self._logits_on(who, self.view[ids]).softmax(-1).transpose(0, 1)
+            for who, ids in zip(self._of_world, examples, strict=True)
+            if who.start < who.stop
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
-    def predict(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
-        """p_j(x) for single (member of the stack, example) pairs, sorted by member."""
-        if not len(member):
-            return torch.empty(0, self.classes, device=self.view.device, dtype=self.view.dtype)
+    def logits_all(self, x: list[Float[Tensor, "U *s"]]) -> list[Float[Tensor, "U k C"]]:
+        """What every node of the stack says about inputs that all nodes of its world share."""
+        return [self._logits_on(who, inputs) for who, inputs in zip(self._of_world, x, strict=True)]
+
+    def _logits_on(self, who: slice, x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:
+        """Logits of some nodes of the stack on the same inputs."""
+        if self.looped:  # each gets inputs of its own: a module may work in place
+            numbers = range(who.start, who.stop)
+            return torch.stack([self._one(self._of(i), x.clone(), False) for i in numbers], 1)
+        state = self._slice(who)
+        if self.is_head:
+            return heads.shared_logits(state, x)
+        call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), (0, None), 1)
+        size = max(1, _ANSWERED_AT_ONCE // ((who.stop - who.start) * max(1, self.view[0].numel())))
+        return torch.cat([call(state, piece) for piece in torch.split(x, size)])
+
+    @torch.no_grad()
+    def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
+        """p_i(x) of every node of the stack on examples of its own."""
+        logits = []
+        for which in self._pieces(examples.shape[1]):
+            x, state = self._inputs(examples[which]), self._slice(which)
+            if self.looped:
+                logits.append(self._one(_first(state), x[0], train=False)[None])
+            else:
+                logits.append(self._stacked(state, {}, x, train=False))
+        return torch.cat(logits).softmax(-1)
+
+    def layout(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Layout:
+        """Every model's questions in blocks of one size, so that lists of any lengths stack.
+
+        For (member of the stack, example) pairs, sorted by member.
+        """
         counts = torch.bincount(member, minlength=len(self.nodes))
+        if self.looped:
+            return Layout(examples, counts.tolist())
+        blocks = (counts + _BLOCK - 1) // _BLOCK
+        of_block = torch.repeat_interleave(torch.arange(len(counts), device=member.device), blocks)
+        rank = torch.arange(len(member), device=member.device) - (counts.cumsum(0) - counts)[member]
+        slot = (blocks.cumsum(0) - blocks)[member] * _BLOCK + rank
+        padded = torch.zeros(len(of_block) * _BLOCK, dtype=torch.int64, device=member.device)
+        padded[slot] = examples
+        return Layout(padded.view(-1, _BLOCK), [], of_block, slot)
+
+    @torch.no_grad()
+    def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
+        """p_j(x) for the pairs of a layout."""
+        if not len(layout.examples):
+            return torch.empty(0, self.classes, device=self.view.device, dtype=self.view.dtype)
         if not self.looped:
-            return self._predict_in_blocks(member, examples, counts).softmax(-1)
+            return self._predict_in_blocks(layout).softmax(-1)
         logits = [
             self._one(self._of(i), self.view[piece], train=False)
-            for i, piece in enumerate(torch.split(examples, counts.tolist()))
+            for i, piece in enumerate(torch.split(layout.examples, layout.counts))
             if len(piece)
         ]
         return torch.cat(logits).softmax(-1)
@@ -302,7 +391,7 @@ class Stack:
             of_row = torch.split(row.argsort(stable=True), torch.bincount(row, minlength=len(x)).tolist())
             for r, speakers in enumerate(of_row):
                 if len(speakers):
-                    out[speakers] = heads.shared_logits(self._slice(member[speakers]), x[r])
+                    out[speakers] = heads.shared_logits(self._slice(member[speakers]), x[r]).transpose(0, 1)
             return out
         per_piece = max(1, _ANSWERED_AT_ONCE // max(1, x[:1].numel()))
         pieces = zip(torch.split(member, per_piece), torch.split(row, per_piece), strict=True)
@@ -312,30 +401,21 @@ class Stack:
     def noisy_logits(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B C"]:
         """What the nodes would say in training, dropout on. Changes nothing, no buffer either."""
         pieces = []
-        for which in self._pieces():
+        for which in self._pieces(examples.shape[1]):
             state = self._slice(which) | {name: b[which].clone() for name, b in self.buffers.items()}
             masks = self._masks(key[which], examples.shape[1])
             pieces.append(self._forward(state, masks, self._inputs(examples[which]), embed=False)[0])
         return torch.cat(pieces)
 
-    def _predict_in_blocks(
-        self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"], counts: Int[Tensor, "k"]
-    ) -> Float[Tensor, "P C"]:
-        """Every model's questions in blocks of one size, so that lists of any lengths stack."""
-        blocks = (counts + _BLOCK - 1) // _BLOCK
-        of_block = torch.repeat_interleave(torch.arange(len(counts), device=member.device), blocks)
-        rank = torch.arange(len(member), device=member.device) - (counts.cumsum(0) - counts)[member]
-        slot = (blocks.cumsum(0) - blocks)[member] * _BLOCK + rank
-        padded = torch.zeros(len(of_block) * _BLOCK, dtype=torch.int64, device=member.device)
-        padded[slot] = examples
-        per_piece = max(1, _ANSWERED_AT_ONCE // (_BLOCK * max(1, self.view[0].numel())))
-        which = torch.split(of_block, per_piece)
-        ids = torch.split(padded.view(-1, _BLOCK), per_piece)
-        logits = [
-            self._stacked(self._slice(w), {}, self.view[i], train=False)
-            for w, i in zip(which, ids, strict=True)
-        ]
-        return torch.cat(logits).flatten(0, 1)[slot]
+    def _predict_in_blocks(self, layout: Layout) -> Float[Tensor, "P C"]:
+        assert layout.of_block is not None
+        numbers = _BLOCK * max(1, self.view[0].numel())
+        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else _ANSWERED_AT_ONCE
+        per_piece = max(1, at_once // numbers)
+        blocks = torch.split(layout.of_block, per_piece), torch.split(layout.examples, per_piece)
+        pieces = zip(*blocks, strict=True)
+        logits = [self._stacked(self._slice(w), {}, self._inputs(i), train=False) for w, i in pieces]
+        return torch.cat(logits).flatten(0, 1)[layout.slot]
 
     # -- sharing ----------------------------------------------------------------------------------
 

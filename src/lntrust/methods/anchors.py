@@ -11,6 +11,7 @@ They start as noise with the mean and the spread of the node's inputs, so no exa
 import hashlib
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.learners.stack import Stack
-from lntrust.randomness import fold, generator, stream_key, uniform
+from lntrust.randomness import Seeds, fold, generator, stream_key, uniform
 from lntrust.segments import segment_mean
 from lntrust.world import Ragged
 
@@ -40,15 +41,15 @@ class Recipe:
 
 
 def condense(
-    stack: Stack, labelled: Ragged, labels: Int[Tensor, "N"], recipe: Recipe, seed: int
+    stack: Stack, labelled: Ragged, labels: Int[Tensor, "worlds*N"], recipe: Recipe, seed: int | Seeds
 ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
     """Anchors of every node of a stack, and for which classes it has any: those it has examples of."""
-    key = _fingerprint(stack, labelled, labels, recipe, seed)
+    seeds = Seeds.of(seed, len(labelled))
+    key = _fingerprint(stack, labelled, labels, recipe, seeds)
     if key not in _MADE:
-        if stack.looped:
-            parts = [_condense(stack, [i], labelled, labels, recipe, seed) for i in stack.nodes.tolist()]
-        else:
-            parts = [_condense(stack, stack.nodes.tolist(), labelled, labels, recipe, seed)]
+        nodes = stack.nodes.tolist()
+        together = [[i] for i in nodes] if stack.looped else _by_world(nodes, seeds)
+        parts = [_condense(stack, some, labelled, labels, recipe, seeds) for some in together]
         while len(_MADE) >= _KEPT:
             del _MADE[next(iter(_MADE))]
         made = torch.cat([anchors for anchors, _ in parts]), torch.cat([has for _, has in parts])
@@ -57,29 +58,44 @@ def condense(
     return anchors.to(stack.view.device, copy=True), has.to(stack.view.device, copy=True)
 
 
+def _by_world(nodes: list[int], seeds: Seeds) -> list[list[int]]:
+    """The nodes of each world, which share their random embeddings."""
+    return [list(some) for _, some in groupby(nodes, lambda i: i // seeds.n)]
+
+
 def _fingerprint(
-    stack: Stack, labelled: Ragged, labels: Int[Tensor, "N"], recipe: Recipe, seed: int
+    stack: Stack, labelled: Ragged, labels: Int[Tensor, "worlds*N"], recipe: Recipe, seeds: Seeds
 ) -> tuple[object, ...]:
     """All that anchors are a function of, in few words."""
     lists = hashlib.sha256(labelled.values.tobytes() + labelled.offsets.tobytes())
     lists.update(labels.cpu().numpy().tobytes())
     view = stack.view
     inputs = (tuple(view.shape), view.dtype, str(view.device), float(view[:: max(1, len(view) // 64)].sum()))
-    return lists.hexdigest(), tuple(stack.nodes.tolist()), inputs, stack.looped, recipe, seed
+    return lists.hexdigest(), tuple(stack.nodes.tolist()), inputs, stack.looped, recipe, seeds
 
 
 def _condense(
-    stack: Stack, nodes: list[int], labelled: Ragged, labels: Int[Tensor, "N"], recipe: Recipe, seed: int
+    stack: Stack,
+    nodes: list[int],
+    labelled: Ragged,
+    labels: Int[Tensor, "worlds*N"],
+    recipe: Recipe,
+    seeds: Seeds,
 ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
-    C, known, view = stack.classes, labels.cpu().numpy(), stack.view.flatten(1)
+    """Of some nodes of one world."""
+    world = nodes[0] // seeds.n
+    seed = seeds.seeds[world]
+    known = labels.cpu().numpy().reshape(len(seeds), -1)[world]
+    C, view = stack.classes, stack.view.flatten(1)
     lists, noise = [], []
     root = stream_key(seed, "anchors", view.device)
     for i in nodes:
-        own = generator(seed, "anchors", i).permutation(labelled[i])
+        number = i % seeds.n
+        own = generator(seed, "anchors", number).permutation(labelled[i])
         lists += [own[known[own] == c][: recipe.examples] for c in range(C)]
         x = view[torch.from_numpy(labelled[i]).to(view.device)]
         spread = x.std(0, unbiased=False)
-        drawn = normal(fold(fold(root, 0), i), C * recipe.per_class * x.shape[1]).to(x.dtype)
+        drawn = normal(fold(fold(root, 0), number), C * recipe.per_class * x.shape[1]).to(x.dtype)
         noise.append(x.mean(0) + spread * drawn.view(C, recipe.per_class, -1))
     real = Ragged.of(lists)
     has = torch.from_numpy(real.lengths > 0).to(view.device)

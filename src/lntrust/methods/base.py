@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -9,16 +10,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.learners import Labelled, Population
-from lntrust.learners.population import PseudoLabels
-from lntrust.network import Network
-from lntrust.randomness import choose, fold, stream_key
+from lntrust.learners.population import Plan, PseudoLabels
+from lntrust.network import Network, Questions
+from lntrust.randomness import choose, fold
+from lntrust.replay import Replay
 from lntrust.settings import MethodSettings, Settings
+from lntrust.trust.neighbourhood import Neighbourhood
 from lntrust.world import World
 
 # What examples are drawn for. A new purpose goes to the end, so that it moves no other's draws.
 Purpose = Literal["sample", "distil", "teacher", "mutual"]
 # What a method carries from round to round: named tensors, so that a checkpoint can hold them.
 State = dict[str, Tensor]
+ALL = slice(None)
 
 
 def below(prefix: str, state: State) -> State:
@@ -40,13 +44,50 @@ class Site:
 
         A function of purpose and counters (the round, the step), from the stream of queries.
         """
+        numbers = torch.tensor([get_args(Purpose).index(purpose), *counters], device=self.population.device)
+        return self._draw(numbers, count=count)
+
+    @cached_property
+    def _draw(self) -> Replay:
         shard, device = self.world.partition.shard, self.population.device
         size = int(shard.lengths.min())
         ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
-        key = fold(stream_key(self.world.seed, "queries", device), torch.arange(len(shard), device=device))
-        for counter in (get_args(Purpose).index(purpose), *counters):
-            key = fold(key, counter)
-        return ids.gather(1, choose(key, size, min(count, size)))
+        keys = self.world.seeds.keys("queries", device)
+
+        def draw(numbers: Int[Tensor, "counters"], count: int) -> Int[Tensor, "n count"]:
+            key = keys
+            for number in numbers:
+                key = fold(key, number)
+            return ids.gather(1, choose(key, size, min(count, size)))
+
+        return Replay(draw)
+
+    # What does not change from round to round is brought to the device once.
+
+    @cached_property
+    def around(self) -> Neighbourhood:
+        """N̄(i) of every node."""
+        return Neighbourhood.of(self.network.edges, self.population.n)
+
+    @cached_property
+    def class_distribution(self) -> Float[Tensor, "n C"]:
+        """w_i, of everybody's train and validation labels."""
+        w = torch.from_numpy(self.world.class_distribution)
+        return w.to(self.population.device, self.population.dtype)
+
+    @cached_property
+    def _own_validation(self) -> Plan:
+        owner = torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
+        return self.population.plan(owner, self.validation.ids)
+
+    def own_validation(self) -> Float[Tensor, "T C"]:
+        """What every node says about its own validation set."""
+        return self.population.answer(self._own_validation)
+
+    @cached_property
+    def validation(self) -> Questions:
+        """Everybody's validation set, as a question to all neighbours."""
+        return Questions.ragged(self.world.partition.validation, "validation", self.population.device)
 
 
 Answer = Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]]
@@ -143,10 +184,13 @@ class Method:
         """Who answers. Must not change anything: it is also called, uncharged, at evaluated rounds."""
         return Deployment.alone(site.population)
 
-    def report(self, site: Site, state: State) -> dict[str, Any]:
-        """What the method has to say about itself, as JSON; stands in the summary under `method_report`."""
+    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
+        """What the method has to say about these nodes, as JSON; stands in the summary as `method_report`.
+
+        `nodes` are all nodes, or those of one of several worlds; they are numbered from its start.
+        """
         return {}
 
-    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
-        """Larger records, as columns by name; each is written to the run folder as NAME.parquet."""
+    def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
+        """Larger records of these nodes, as columns by name; each is written to the folder as a .parquet."""
         return {}

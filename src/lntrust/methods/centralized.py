@@ -9,16 +9,17 @@ Trained by the study's SGD with larger batches until `patience` epochs in a row 
 loss by `tolerance` (relative), or `epochs` are over.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
 from lntrust.learners import Labelled, Population
-from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.base import Deployment, Method, Site, State, below
 from lntrust.settings import MethodSettings
 from lntrust.world import Ragged
 
@@ -34,53 +35,61 @@ class Centralized(Method):
     about = "one model per kind of learner on everybody's training data (a reference, not a bound)"
     settings_class = CentralizedSettings
     settings: CentralizedSettings
-    _trained: Population | None = None  # kept between evaluations; a resumed run loads it again
+    _trained: list[Population] | None = None  # one a world, kept between evaluations; resumed runs load them
 
     def start(self, site: Site) -> State:
-        central, everything = self._central(site)
-        central.refit(everything)
-        if central.torch_stacks:
-            self._train(central, everything, site)
-        self._trained = central
-        return {f"central/{name}": tensor for name, tensor in central.state().items()}
+        state: State = {}
+        self._trained = []
+        for world, (central, everything) in enumerate(self._central(site)):
+            central.refit(everything)
+            if central.torch_stacks:
+                self._train(central, everything)
+            self._trained.append(central)
+            state |= {f"central/{world}/{name}": tensor for name, tensor in central.state().items()}
+        return state
 
     def round(self, site: Site, state: State, t: int) -> State:
         return state  # the central model is done; the nodes' own models stay where Stage 1 left them
 
     def deploy(self, site: Site, state: State) -> Deployment:
         if self._trained is None:
-            self._trained, _ = self._central(site)
-            self._trained.load({n.removeprefix("central/"): t for n, t in state.items()})
-        central = self._trained
-        kind_of = torch.from_numpy(site.world.kinds).to(central.device)
+            self._trained = [central for central, _ in self._central(site)]
+            for number, central in enumerate(self._trained):
+                central.load(below(f"central/{number}/", state))
+        trained, population = self._trained, site.population
+        kinds = torch.from_numpy(site.world.kinds).to(population.device).view(len(trained), -1)
 
-        def answer(examples: Int[Tensor, "U"]) -> Float[Tensor, "n U C"]:
-            return central.predict_all(examples)[kind_of]
+        def answer(examples: Tensor) -> Float[Tensor, "n U C"]:
+            each = examples.expand(len(trained), -1)
+            parts = zip(trained, each, kinds, strict=True)
+            return torch.cat([central.predict_all(ids)[kind] for central, ids, kind in parts])
 
         plain = replace(Deployment.alone(site.population), answer=answer)
         p, w = site.world.partition, site.world.class_distribution
         size = (p.train.lengths + p.validation.lengths)[:, None]
         smoothed = (w * size + 1) / (size + w.shape[1])
-        prior = torch.from_numpy(smoothed).to(central.device, central.dtype)
+        prior = torch.from_numpy(smoothed).to(population.device, population.dtype)
         return replace(plain, variants={"label_prior": replace(plain, prior=prior)})
 
-    def _central(self, site: Site) -> tuple[Population, Ragged]:
-        """A population with one node per kind of learner, and all data for each of them."""
-        world = site.world
+    def _central(self, site: Site) -> Iterator[tuple[Population, Ragged]]:
+        """Of each world, a population with one node per kind of learner, and all data for each of them."""
+        world, lists = site.world, site.labelled.lists
         training = site.population.training.model_copy(
             update={"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
         )
         learners = world.study.population.learners
-        central = site.population.sibling(learners, np.arange(len(learners)), training)
-        union = site.labelled.lists.values
-        return central, Ragged.of([union] * len(learners))
+        for number in range(len(world.worlds)):
+            nodes = world.nodes_of(number)
+            union = lists.values[lists.offsets[nodes.start] : lists.offsets[nodes.stop]]
+            central = site.population.sibling(learners, np.arange(len(learners)), training, number)
+            yield central, Ragged.of([union] * len(learners))
 
-    def _train(self, central: Population, everything: Ragged, site: Site) -> None:
+    def _train(self, central: Population, everything: Ragged) -> None:
         labelled = Labelled(
             everything,
             central.labels,
             central.training,
-            site.world.seed,
+            central.seeds,
             stage=3,
             device=central.device,
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lntrust.learners.population import PseudoLabels
-from lntrust.methods.base import Deployment, Method, Site, State, below
+from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 
 _PREFIX = "deploy/"
 
@@ -64,15 +64,16 @@ class Crossed(Method):
             return alone
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
 
-    def report(self, site: Site, state: State) -> dict[str, Any]:
+    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
         self.inner.certify = self.certify
-        out = self.inner.report(site, _without(state))
+        which = () if nodes == ALL else (nodes,)
+        out = self.inner.report(site, _without(state), *which)
         if self.answerer is not None and below(_PREFIX, state):
-            out = {**out, "deployment": self.answerer.report(site, below(_PREFIX, state))}
+            out = {**out, "deployment": self.answerer.report(site, below(_PREFIX, state), *which)}
         return out
 
-    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
-        return self.inner.tables(site, _without(state))
+    def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
+        return self.inner.tables(site, _without(state), *(() if nodes == ALL else (nodes,)))
 
 
 def _without(state: State) -> State:

@@ -36,7 +36,7 @@ from lntrust.learners.stack import Stack
 from lntrust.methods.anchors import Recipe, condense
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.sharing import Circle, circles, estimators_alone
-from lntrust.randomness import fold, stream_key
+from lntrust.randomness import fold
 from lntrust.segments import sum_by
 from lntrust.settings import MethodSettings, Range
 
@@ -78,7 +78,7 @@ class DeSA(Method):
         state: State = {}
         for circle in circles(site):
             anchors, mine = condense(
-                circle.stack, site.labelled.lists, population.labels, recipe, site.world.seed
+                circle.stack, site.labelled.lists, population.labels, recipe, site.world.seeds
             )
             shared, known = self._average(site, circle, anchors, mine)
             state[f"anchors/{circle.stack.learner.name}"] = shared
@@ -177,9 +177,10 @@ class DeSA(Method):
 
     def _draw(self, site: Site, has: Bool[Tensor, "n CA"], t: int, k: int) -> Int[Tensor, "n U"]:
         """Anchors for one step: of those the node has; others fill up where these are too few."""
-        n, total = has.shape
-        node = torch.arange(n, device=has.device)
-        key = fold(fold(fold(fold(stream_key(site.world.seed, "anchors", has.device), 2), node), t), k)
+        (n, total), seeds = has.shape, site.world.seeds
+        number = torch.arange(n, device=has.device) % seeds.n
+        roots = fold(seeds.roots("anchors", has.device), 2).repeat_interleave(seeds.n)
+        key = fold(fold(fold(roots, number), t), k)
         words = fold(key[:, None], torch.arange(total, device=has.device))
         order = words.masked_fill(~has, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
         return order[:, : min(self.settings.batch, total)]

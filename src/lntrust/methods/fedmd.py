@@ -25,7 +25,7 @@ from lntrust.methods.base import Method, Site, State
 from lntrust.methods.dml import neighbours_mean
 from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
-from lntrust.randomness import choose, fold, stream_key
+from lntrust.randomness import choose, fold
 from lntrust.settings import MethodSettings, Range
 
 _FLOOR = 1e-7
@@ -45,29 +45,37 @@ class FedMD(Method):
     settings: FedMDSettings
 
     def remarks(self, site: Site) -> list[str]:
-        empty = [] if len(site.world.partition.pool) else ["no public examples: nodes train alone"]
+        empty = [] if _public(site) else ["no public examples: nodes train alone"]
         return empty + estimators_alone(site)
 
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)
-        count = min(self.settings.budget, len(site.world.partition.pool))
+        count = min(self.settings.budget, _public(site))
         if count and len(site.network.edges) and self.settings.strength:
             self._digest(site, t, count)
         return state
 
     def _digest(self, site: Site, t: int, count: int) -> None:
         population, edges = site.population, site.network.edges
-        pool = torch.from_numpy(site.world.partition.pool).to(population.device)
-        key = fold(stream_key(site.world.seed, "queries", population.device), t)
-        ids = pool[choose(key[None], len(pool), count)].expand(population.n, -1)  # the same for everybody
+        key = fold(site.world.seeds.roots("queries", population.device), t)
+        pools = [torch.from_numpy(world.partition.pool).to(population.device) for world in site.world.worlds]
+        drawn = torch.stack(
+            [pool[choose(k[None], len(pool), count)[0]] for k, pool in zip(key, pools, strict=True)]
+        )
+        ids = drawn.repeat_interleave(site.world.seeds.n, 0)  # the same for everybody in a world
         asks = torch.nonzero(population.takes_steps[edges[:, 0]]).flatten()
         replies = site.network.ask(Questions.of(ids, "pool"), "digest", asks)
         asker, said = edges[replies.edge, 0], centred_logits(replies.regular())
         others, answered = neighbours_mean(asker, said, replies.sound, ids.shape)
         d = torch.bincount(asker[replies.sound], minlength=population.n).to(said.dtype)[:, None, None]
-        own = centred_logits(population.predict_all(ids[0]))
+        own = centred_logits(population.predict_all(drawn))
         strength = torch.full_like(d[:, 0, 0], self.settings.strength)
         population.descend("digest", ids, distance, ((d * others + own) / (d + 1), strength), active=answered)
+
+
+def _public(site: Site) -> int:
+    """How many examples are public, in the world that has the fewest."""
+    return min(len(world.partition.pool) for world in site.world.worlds)
 
 
 def centred_logits(probabilities: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:

@@ -33,9 +33,8 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
-from lntrust.methods.base import Deployment, Method, Site, State
+from lntrust.methods.base import ALL, Deployment, Method, Site, State
 from lntrust.methods.probing import probe
-from lntrust.randomness import small_seed
 from lntrust.settings import MethodSettings, Range
 
 _AT_ONCE = 4_000_000  # numbers in the determinants computed together
@@ -91,11 +90,14 @@ class FedPAE(Method):
             return Deployment.alone(site.population)
         return Deployment(state["members"], state["weights"], held=state["held"])
 
-    def report(self, site: Site, state: State) -> dict[str, object]:
+    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, object]:
         if "members" not in state:
             return {}
-        size = torch.bincount(state["members"][:, 0], minlength=site.population.n)
-        return {"mean_size": float(size.double().mean()), "members": state["members"].tolist()}
+        first, last, _ = nodes.indices(site.population.n)
+        node = state["members"][:, 0]
+        rows = state["members"][(node >= first) & (node < last)] - first
+        size = torch.bincount(rows[:, 0], minlength=last - first)
+        return {"mean_size": float(size.double().mean()), "members": rows.tolist()}
 
     def _receive(self, site: Site) -> Bool[Tensor, "E"]:
         """Every torch learner sends its parameters to all its neighbours; over which edges an asker holds."""
@@ -122,7 +124,7 @@ class FedPAE(Method):
             subsets = all_subsets(d, largest)
             subsets = subsets[pareto_front(judge(subsets))]
         else:
-            seed = small_seed(site.world.seed, "selection", node)
+            seed = site.world.seeds.small_seed("selection", node)
             subsets = evolve(judge, d, largest, self.settings.population, self.settings.generations, seed)
         chosen = best_vote(p, labels, subsets)
         return torch.from_numpy(np.flatnonzero(chosen)).to(p.device)

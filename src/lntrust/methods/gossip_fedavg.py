@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lntrust.methods.base import Site, State
 from lntrust.methods.sharing import Circle, Sharing, circles
-from lntrust.randomness import fold, stream_key, uniform
+from lntrust.randomness import fold, uniform
 from lntrust.settings import MethodSettings, Range
 
 
@@ -79,8 +79,7 @@ class GossipFedAvg(Sharing):
     def _one_each(self, site: Site, circle: Circle, t: int) -> Int[Tensor, "senders"]:
         """One of its edges for every node that has any, evenly drawn."""
         degree, device = circle.degree, circle.degree.device
-        key = fold(stream_key(site.world.seed, "gossip", device), torch.arange(len(degree), device=device))
-        draw = uniform(fold(key, t), 1)[:, 0]
+        draw = uniform(fold(site.world.seeds.keys("gossip", device), t), 1)[:, 0]
         pick = (draw * degree).long()
         first = degree.cumsum(0) - degree  # edges are sorted by sender
         return (first + pick)[degree > 0]

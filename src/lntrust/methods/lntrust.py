@@ -23,9 +23,9 @@ from torch import Tensor
 
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods import trust_report
-from lntrust.methods.base import Deployment, Method, Site, State, below
+from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 from lntrust.methods.certificate import Certificate
-from lntrust.methods.probing import columns, heard, probe
+from lntrust.methods.probing import heard, probe
 from lntrust.network import Questions, Replies
 from lntrust.segments import segment_sum
 from lntrust.settings import MethodSettings, Range
@@ -80,6 +80,7 @@ class LNTrust(Method):
     settings_class = LNTrustSettings
     settings: LNTrustSettings
     _certificate: Certificate | None = None
+    _weighting: Weighting | None = None  # remembers nothing of a run: that is in the state
 
     # -- the two-stage protocol -------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class LNTrust(Method):
         return self._refresh(site, state, rounds + 1)
 
     def deploy(self, site: Site, state: State) -> Deployment:
-        around = Neighbourhood.of(site.network.edges, site.population.n)
+        around = site.around
         votes = state["closed votes"]
         alone = ~state["answers together"]
         use = around.mask & (votes if votes.ndim == 2 else votes.sum(-1)).gt(0)
@@ -126,7 +127,9 @@ class LNTrust(Method):
     def _refresh(self, site: Site, state: State, t: int) -> State:
         """Probe the neighbours, fit the weighting, set weights and gates."""
         evidence = self._probe(site, t)
-        weighting = make_weighting(self.settings.weighting, site.world.seed)
+        if self._weighting is None:
+            self._weighting = make_weighting(self.settings.weighting, site.world.seeds)
+        weighting = self._weighting
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
@@ -209,11 +212,12 @@ class LNTrust(Method):
         if self._has_pool(site):
             w_hat, sampled = self._class_distributions(site, got.around, t)
             mask = mask & sampled
-        w = torch.from_numpy(world.class_distribution).to(population.device, population.dtype)
+        w = site.class_distribution
         degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
         rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
-        phi = features.relational_features(rho, w_hat, w, degrees[got.around.member], population.n, mask)
-        of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0)
+        nodes = world.seeds.n  # of the node's own world
+        phi = features.relational_features(rho, w_hat, w, degrees[got.around.member], nodes, mask)
+        of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0, output_size=len(got.labels))
         return Evidence(mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w)
 
     def _class_distributions(
@@ -226,29 +230,27 @@ class LNTrust(Method):
         out = torch.zeros(
             *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
         )
-        node = torch.arange(population.n, device=population.device).repeat_interleave(ids.shape[1])
-        own = population.predict(node, ids.flatten()).view(*ids.shape, -1)
-        out[:, 0] = features.class_distribution(own[:, None])[:, 0]
-        asker, column = site.network.edges[replies.edge, 0], columns(around, len(site.network.edges))
-        out[asker, column[replies.edge]] = features.class_distribution(replies.regular())
+        out[:, 0] = features.class_distribution(population.predict_own(ids)[:, None])[:, 0]
+        asker = site.network.edges[replies.edge, 0]
+        out[asker, around.column[replies.edge]] = features.class_distribution(replies.regular())
         return out, heard(around, replies)
 
     # -- distillation -----------------------------------------------------------------------------
 
     def _distil(self, site: Site, state: State, t: int) -> State:
         """One gated step towards the neighbours' trust-weighted predictions."""
-        population, s = site.population, self.settings
-        around = Neighbourhood.of(site.network.edges, population.n)
+        population, s, around = site.population, self.settings, site.around
         ids = site.unlabelled("distil", s.budget, t)
-        asked = around.open if s.top_k is None else top_k(state["open"], s.top_k)
-        edges = around.edge[asked].sort().values
+        asked, edges = around.open, None
+        if s.top_k is not None:
+            asked = top_k(state["open"], s.top_k)
+            edges = around.edge[asked].sort().values
         replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
-        p_bar, answered = self._targets(around, state, replies, asked, ids.shape)
+        p_bar, answered = self._targets(site, state, replies, asked, ids.shape)
         tau = distillation.threshold(population.classes, s.confidence_floor, s.confidence_margin)
-        kept = distillation.confident(p_bar, tau) & answered[:, None]
-        predicted = p_bar.argmax(-1)
-        w = torch.from_numpy(site.world.class_distribution).to(population.device, population.dtype)
-        omega = distillation.importance_weights(s.importance, w, predicted, kept)
+        confidence, predicted = p_bar.max(-1)
+        kept = (confidence > tau) & answered[:, None]
+        omega = distillation.importance_weights(s.importance, site.class_distribution, predicted, kept)
         scale = state["lambda"] / kept.sum(-1).clamp(min=1)
         active = kept.any(-1)
         before = self._certificate.before_distilling(ids, kept, omega) if self._certificate else {}
@@ -267,23 +269,22 @@ class LNTrust(Method):
 
     def _targets(
         self,
-        around: Neighbourhood,
+        site: Site,
         state: State,
         replies: Replies,
         asked: Bool[Tensor, "n D"],
         shape: torch.Size,
     ) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
         """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
-        (n, B), C = shape, replies.probabilities.shape[-1]
+        (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
         votes = state["open votes"]
         present = asked & heard(around, replies)
         votes = renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
-        node, column = torch.nonzero(asked, as_tuple=True)  # the order of the edges, since both are sorted
-        vote = votes[node, column]
+        asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
+        vote = votes[asker, around.column[replies.edge]]
         vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
         said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
-        offsets = torch.zeros(n + 1, dtype=torch.int64, device=votes.device)
-        offsets[1:] = torch.bincount(node, minlength=n).cumsum(0)
+        offsets = torch.searchsorted(asker, torch.arange(n + 1, device=asker.device))
         p_bar = segment_sum(said.flatten(1), offsets).view(n, B, C)
         total = p_bar.sum(-1, keepdim=True)
         answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
@@ -326,19 +327,21 @@ class LNTrust(Method):
     def _remembered(self, old: State, new: State, t: int) -> State:
         """Trust and gate over time, a row per refresh."""
         rows = {
-            "log/round": torch.tensor([t]),
-            "log/closed": new["closed"][None].cpu(),
-            "log/lambda": new["lambda"][None].cpu(),
-            "log/together": new["answers together"][None].cpu(),
+            "log/round": torch.tensor([t], device=new["closed"].device),
+            "log/closed": new["closed"][None],
+            "log/lambda": new["lambda"][None],
+            "log/together": new["answers together"][None],
         }
-        return {k: torch.cat([old[k].cpu(), row]) if k in old else row for k, row in rows.items()}
+        return {k: torch.cat([old[k], row]) if k in old else row for k, row in rows.items()}
 
     # -- what it has to say -----------------------------------------------------------------------
 
-    def report(self, site: Site, state: State) -> dict[str, Any]:
-        out: dict[str, Any] = {"weighting": self.settings.weighting, **trust_report.overview(site, state)}
+    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "weighting": self.settings.weighting, **trust_report.overview(site, state, nodes)
+        }  # fmt: skip
         if self.settings.weighting == "trust":
-            out |= trust_report.importance(site, state)
+            out |= trust_report.importance(site, state, nodes)
         if self.certify:
             certificate = self._certificate or Certificate(site, below("certificate/", state))
             evidence = trust_report.kept_evidence(state)
@@ -347,8 +350,8 @@ class LNTrust(Method):
             )
         return out
 
-    def tables(self, site: Site, state: State) -> dict[str, dict[str, Any]]:
-        return trust_report.tables(site, state)
+    def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
+        return trust_report.tables(site, state, nodes)
 
 
 def _joined(parts: tuple[State, ...]) -> State:

@@ -21,11 +21,15 @@ class Ledger:
         self.edges = edges
         self._books: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = {}  # payload, framing, messages
 
-    def book(self, edge: Int[ndarray, "q"], phase: Phase, kind: Kind, sizes: list[Size]) -> None:
-        """Message k, of sizes[k], passed over edge[k]."""
+    def book(self, edge: Int[ndarray, "q"], phase: Phase, kind: Kind, size: Size) -> None:
+        """A message of this size passed over each of these edges."""
         book = self._books.setdefault((phase, kind), np.zeros((len(self.edges), 3), dtype=np.int64))
-        entries = np.array([(s.payload, s.framing, 1) for s in sizes], dtype=np.int64).reshape(-1, 3)
-        np.add.at(book, edge, entries)
+        times = np.bincount(edge, minlength=len(self.edges))
+        book += times[:, None] * np.array([size.payload, size.framing, 1])
+
+    def total(self, edges: slice = slice(None)) -> int:
+        """All bytes so far, framing included, over some of the edges."""
+        return sum(int(book[edges, :2].sum()) for _, _, book in self)
 
     def __iter__(self) -> Iterator[tuple[Phase, Kind, Int[ndarray, "E 3"]]]:
         return ((phase, kind, book) for (phase, kind), book in sorted(self._books.items()))
@@ -38,16 +42,19 @@ class Ledger:
                 out += book[:, 0]
         return out
 
-    def summary(self) -> dict[str, Any]:
-        """Totals by kind and by phase. `total` includes framing."""
-        kinds: dict[str, int] = {kind: int(self.payload(kind).sum()) for kind in KINDS}
-        framing = sum(int(book[:, 1].sum()) for _, _, book in self)
+    def summary(self, edges: slice = slice(None)) -> dict[str, Any]:
+        """Totals by kind and by phase, over some of the edges or all. `total` includes framing."""
+        kinds: dict[str, int] = {kind: int(self.payload(kind)[edges].sum()) for kind in KINDS}
+        framing = sum(int(book[edges, 1].sum()) for _, _, book in self)
         phases: dict[str, dict[str, int]] = {}
         for phase, kind, book in self:
+            payload, frames, messages = book[edges].sum(0).tolist()
+            if not messages:
+                continue
             entry = phases.setdefault(phase, dict.fromkeys((*KINDS, "framing", "messages"), 0))
-            entry[kind] += int(book[:, 0].sum())
-            entry["framing"] += int(book[:, 1].sum())
-            entry["messages"] += int(book[:, 2].sum())
+            entry[kind] += payload
+            entry["framing"] += frames
+            entry["messages"] += messages
         return {
             "total": sum(kinds.values()) + framing,
             **kinds,

@@ -6,7 +6,7 @@ codec's, for the messages that live nodes exchange.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.learners import Population
+from lntrust.learners.population import Plan, Public
 from lntrust.network.codec import Size, Spec, size
 from lntrust.network.ledger import Ledger
 from lntrust.segments import sum_by
@@ -30,7 +31,7 @@ Sent = Literal["parameters", "anchors", "reply"]
 # A graph with more than one in so many of all edges is averaged over as a full matrix.
 _FULL = 32
 # Above this share of all (model, example) pairs, one wide product is cheaper than the asked pairs.
-_WIDE = 0.25
+_WIDE = 0.1
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,40 @@ class Questions:
     ids: Int[Tensor, "T"]
     offsets: Int[Tensor, "n+1"]
     source: Source
+    counts: Int[ndarray, "n"]  # how many each node asks about
+    # How questions that are asked again, of all neighbours, are laid out: found once.
+    route: list["_Route"] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def of(cls, ids: Int[Tensor, "n B"], source: Source) -> "Questions":
         """The same number of examples from every node."""
         n, B = ids.shape
-        return cls(ids.flatten(), torch.arange(n + 1, device=ids.device) * B, source)
+        return cls(ids.flatten(), torch.arange(n + 1, device=ids.device) * B, source, np.full(n, B))
 
     @classmethod
     def ragged(cls, lists: Ragged, source: Source, device: torch.device) -> "Questions":
         values, offsets = torch.from_numpy(lists.values), torch.from_numpy(lists.offsets)
-        return cls(values.to(device), offsets.to(device), source)
+        return cls(values.to(device), offsets.to(device), source, lists.lengths)
+
+    @property
+    def each(self) -> int | None:
+        """How many every node asks about, if all ask about equally many."""
+        alike = len(self.counts) > 0 and bool((self.counts == self.counts[0]).all())
+        return int(self.counts[0]) if alike else None
+
+
+@dataclass
+class _Route:
+    """Whom to ask what, edge after edge."""
+
+    edge: Int[Tensor, "q"]
+    asker: Int[Tensor, "q"]
+    answerer: Int[Tensor, "q"]
+    counts: Int[ndarray, "q"]
+    offsets: Int[Tensor, "q+1"]
+    of_edge: Int[Tensor, "P"]
+    question: Int[Tensor, "P"]
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -82,29 +106,34 @@ class Network:
         self._back = (
             np.lexsort((world.edges[:, 0], world.edges[:, 1])) if len(world.edges) else np.zeros(0, int)
         )
+        self._pool, self._place = self._pools()
+        self._public: Public | None = None  # the pool as the learners see it, once somebody has asked
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
         # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
         # [m, C]. None stands for no answer at all. A node always hears itself rightly.
         self.misbehaviour: dict[int, Callable[[Tensor], Tensor | None]] = {}
-        self.faulty = np.zeros(len(world.edges), dtype=np.int64)  # replies refused, by edge of the query
+        self._faulty = torch.zeros(len(world.edges), dtype=torch.int64, device=population.device)
+
+    @property
+    def faulty(self) -> Int[ndarray, "E"]:
+        """Replies refused so far, by edge of the query."""
+        return self._faulty.cpu().numpy()
 
     # -- asking and sending -----------------------------------------------------------------------------
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Each asker's questions to its neighbours (all, or those of `edges`); their predictions."""
-        edge = torch.arange(len(self.edges), device=self.edges.device) if edges is None else edges
-        asker, answerer = self.edges[edge].unbind(1)
-        counts = (questions.offsets[1:] - questions.offsets[:-1])[asker]
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        of_edge = torch.repeat_interleave(torch.arange(len(edge), device=edge.device), counts)
-        inside = torch.arange(len(of_edge), device=edge.device) - offsets[of_edge]
-        question = questions.offsets[asker][of_edge] + inside
-        probabilities = self._answers(answerer[of_edge], questions.ids[question])
-        sound = self._check(probabilities, edge, offsets, of_edge)
+        if edges is None and questions.route:
+            route = questions.route[0]
+        else:
+            route = self._routed(questions, edges)
+            questions.route.extend([route] if edges is None else [])
+        probabilities, sound = self._checked(self._answers(questions, route), route)
         if self._charging:
-            self._charge(edge.cpu().numpy(), counts.cpu().numpy(), questions.source, phase)
-        return Replies(edge, offsets, probabilities, question, sound)
+            edge = np.arange(len(self.edges)) if edges is None else edges.cpu().numpy()
+            self._charge(edge, route.counts, questions.source, phase)
+        return Replies(route.edge, route.offsets, probabilities, route.question, sound)
 
     def send(
         self,
@@ -151,7 +180,7 @@ class Network:
     def _book(self, edges: Tensor, tensors: Mapping[str, Tensor], kind: Sent, phase: str) -> None:
         if self._charging and len(edges):
             spec = {name: (tuple(t.shape[1:]), _dtype(t)) for name, t in tensors.items()}
-            self.ledger.book(edges.cpu().numpy(), phase, kind, [size(spec)] * len(edges))
+            self.ledger.book(edges.cpu().numpy(), phase, kind, size(spec))
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -164,38 +193,78 @@ class Network:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _answers(self, node: Int[Tensor, "P"], example: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
-        population = self._population
-        distinct, place = torch.unique(example, return_inverse=True)
-        if len(example) < _WIDE * population.n * len(distinct):
-            return population.predict(node, example)
-        return population.predict_all(distinct)[node, place]
+    def _pools(self) -> tuple[Int[Tensor, "worlds U"], Int[Tensor, "worlds N"]]:
+        """The pool of every world, padded to one length, and where each example stands in it; −1: nowhere."""
+        worlds, device = self._world.worlds, self._population.device
+        pools = [np.union1d(w.partition.pool, w.partition.shard.values).astype(np.int64) for w in worlds]
+        size, N = max(map(len, pools)), len(worlds[0].labels)
+        ids, place = np.zeros((len(pools), size), np.int64), np.full((len(pools), N), -1)
+        for s, pool in enumerate(pools):
+            ids[s, : len(pool)] = pool
+            place[s, pool] = np.arange(len(pool))
+        return torch.from_numpy(ids).to(device), torch.from_numpy(place).to(device)
 
-    def _check(
-        self,
-        probabilities: Float[Tensor, "P C"],
-        edge: Int[Tensor, "q"],
-        offsets: Int[Tensor, "q+1"],
-        of_edge: Int[Tensor, "P"],
-    ) -> Bool[Tensor, "q"]:
-        """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities."""
-        sound = torch.ones(len(edge), dtype=torch.bool, device=edge.device)
+    def _routed(self, questions: Questions, edges: Int[Tensor, "q"] | None) -> _Route:
+        """The rows of each edge's questions. Nothing waits for a GPU where all nodes ask equally much."""
+        device, B = self.edges.device, questions.each
+        edge = torch.arange(len(self.edges), device=device) if edges is None else edges
+        asker, answerer = self.edges[edge].unbind(1)
+        q = torch.arange(len(edge), device=device)
+        if B is not None:
+            inside = torch.arange(B, device=device)
+            parts = (torch.arange(len(edge) + 1, device=device) * B, q[:, None].expand(-1, B).reshape(-1))
+            question = (asker[:, None] * B + inside).flatten()
+            return _Route(edge, asker, answerer, np.full(len(edge), B), *parts, question)
+        counts = (questions.offsets[1:] - questions.offsets[:-1])[asker]
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        of_edge = torch.repeat_interleave(q, counts)
+        inside = torch.arange(len(of_edge), device=device) - offsets[of_edge]
+        question = questions.offsets[asker][of_edge] + inside
+        return _Route(edge, asker, answerer, counts.cpu().numpy(), offsets, of_edge, question)
+
+    def _answers(self, questions: Questions, route: _Route) -> Float[Tensor, "P C"]:
+        """What the answerers say. Each (model, example) is computed once, however many ask."""
+        population, asked = self._population, len(route.question)
+        if questions.source in ("pool", "shard") and asked >= _WIDE * population.n * self._pool.shape[1] > 0:
+            world = population.seeds.world(questions.ids.device)
+            owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(questions.ids))
+            place = self._place[owner, questions.ids]
+            if not place.is_cuda and bool((place < 0).any()):
+                raise LNTrustError(f"a question of source {questions.source!r} is not about the pool")
+            self._public = self._public or population.bring(self._pool)
+            nodes, places = route.answerer[route.of_edge], place[route.question]
+            return population.predict_public(self._public, nodes, places)
+        if route.plan is None:
+            nodes, examples = route.answerer[route.of_edge], questions.ids[route.question]
+            if len(population.seeds) == 1:
+                distinct, place = torch.unique(examples, return_inverse=True)
+                if asked >= _WIDE * population.n * len(distinct):
+                    return population.predict_all(distinct)[nodes, place]
+            route.plan = population.plan(nodes, examples)
+        return population.answer(route.plan)
+
+    def _checked(
+        self, probabilities: Float[Tensor, "P C"], route: _Route
+    ) -> tuple[Float[Tensor, "P C"], Bool[Tensor, "q"]]:
+        """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities: 0."""
+        silent = []
         for node, twist in self.misbehaviour.items():
-            for k in torch.nonzero(self.edges[edge, 1] == node).flatten().tolist():
-                rows = slice(int(offsets[k]), int(offsets[k + 1]))
+            for k in torch.nonzero(route.answerer == node).flatten().tolist():
+                rows = slice(int(route.offsets[k]), int(route.offsets[k + 1]))
                 answer = twist(probabilities[rows].clone())
                 if answer is None or answer.shape != probabilities[rows].shape:
-                    sound[k] = False
+                    silent.append(k)
                 else:
                     probabilities[rows] = answer
-        bad_rows = ~probability_rows(probabilities)
-        if bool(bad_rows.any()):
-            sound[of_edge[bad_rows]] = False
-        if not bool(sound.all()):
-            if self._charging:  # what an evaluation overhears is nobody's loss
-                self.faulty[edge[~sound].cpu().numpy()] += 1
-            probabilities[~sound[of_edge]] = 0.0
-        return sound
+        wrong = (~probability_rows(probabilities)).long()
+        sound = torch.zeros_like(route.edge).index_add_(0, route.of_edge, wrong) == 0
+        sound[silent] = False
+        if self._charging:  # what an evaluation overhears is nobody's loss
+            self._faulty.index_add_(0, route.edge, (~sound).long())
+        # Where all are sound nothing has to be done; but to know that, one would wait for a GPU.
+        if probabilities.is_cuda or not bool(sound.all()):
+            probabilities = torch.where(sound[route.of_edge][:, None], probabilities, 0.0)
+        return probabilities, sound
 
     def heard(self, own: Float[Tensor, "n U C"]) -> Float[Tensor, "n U C"]:
         """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
@@ -213,9 +282,10 @@ class Network:
         edge, counts = edge[counts > 0], counts[counts > 0]
         if self._world.study.network.query == "handle" and source in ("shard", "validation"):
             self._deposit(edge, source, phase)
-        different = {int(m): (self._query(int(m), source), self._reply(int(m))) for m in np.unique(counts)}
-        self.ledger.book(edge, phase, "query", [different[m][0] for m in counts.tolist()])
-        self.ledger.book(self._back[edge], phase, "reply", [different[m][1] for m in counts.tolist()])
+        for m in np.unique(counts).tolist():
+            some = edge[counts == m]
+            self.ledger.book(some, phase, "query", self._query(m, source))
+            self.ledger.book(self._back[some], phase, "reply", self._reply(m))
 
     def _query(self, examples: int, source: Source) -> Size:
         how = self._world.study.network.query
@@ -236,7 +306,7 @@ class Network:
                     "handle": ((1,), "int64"),
                     "inputs": self._inputs(int(lengths[self._world.edges[e, 0]])),
                 }
-                self.ledger.book(np.array([e]), phase, "query", [size(spec)])
+                self.ledger.book(np.array([e]), phase, "query", size(spec))
 
     def _inputs(self, examples: int) -> Spec:
         return (examples, *self._world.input_shape), self._world.input_dtype
@@ -252,7 +322,7 @@ class Network:
 
     def state(self) -> dict[str, Tensor]:
         out = {f"ledger/{name}": t for name, t in self.ledger.state().items()}
-        out["faulty"] = torch.from_numpy(self.faulty.copy())
+        out["faulty"] = self._faulty
         for source in ("shard", "validation"):
             held = sorted(e for e, s in self._deposited if s == source)
             out[f"deposited/{source}"] = torch.tensor(held, dtype=torch.int64)
@@ -261,7 +331,7 @@ class Network:
     def load(self, state: dict[str, Tensor]) -> None:
         prefix = "ledger/"
         self.ledger.load({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
-        self.faulty = state["faulty"].numpy().copy()
+        self._faulty.copy_(state["faulty"])
         self._deposited = {
             (e, source) for source in ("shard", "validation") for e in state[f"deposited/{source}"].tolist()
         }
@@ -269,8 +339,8 @@ class Network:
 
 def probability_rows(answers: Float[Tensor, "*s C"]) -> Bool[Tensor, "*s"]:
     """Which rows are finite, not negative, and sum to one (within 1e-3: a reply may be rounded)."""
-    fine = torch.isfinite(answers).all(-1) & (answers >= 0).all(-1)
-    return fine & ((answers.sum(-1) - 1.0).abs() < 1e-3)
+    # NaN fails both comparisons, and infinity the second.
+    return (answers.amin(-1) >= 0) & ((answers.sum(-1) - 1.0).abs() < 1e-3)
 
 
 def _dtype(tensor: Tensor) -> str:

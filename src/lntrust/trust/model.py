@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lntrust.randomness import small_seed
+from lntrust.randomness import Seeds
 from lntrust.trust.ensemble import validation_loss
 from lntrust.trust.features import FEATURES
 from lntrust.trust.weights import trust_weights
@@ -15,12 +15,13 @@ HIDDEN = 32
 TrustModel = dict[str, Tensor]  # ψ: weight and bias of three layers, each with a leading node axis
 
 
-def fresh_model(seed: int, nodes: range, dtype: torch.dtype, device: torch.device) -> TrustModel:
+def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: torch.device) -> TrustModel:
     """6 → 32 → 32 → 1 with PyTorch's default initialisation, from each node's own key."""
+    seeds = Seeds.of(seed, nodes.stop)
     out: dict[str, list[Tensor]] = {}
     for node in nodes:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(small_seed(seed, "initial weights", node, 1))
+            torch.manual_seed(seeds.small_seed("initial weights", node, 1))
             sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
             layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         for index, layer in enumerate(layers):

@@ -14,6 +14,8 @@ class Neighbourhood:
     member: Int[Tensor, "n D"]  # node numbers; padding repeats the node itself
     edge: Int[Tensor, "n D"]  # row of the edge (i → member), −1 for self and padding
     mask: Bool[Tensor, "n D"]  # false for padding
+    column: Int[Tensor, "E"]  # the column of each edge's answerer in its asker's row
+    offsets: Int[Tensor, "n+1"]  # node i's edges are offsets[i] to offsets[i+1]
 
     @classmethod
     def of(cls, edges: Int[Tensor, "E 2"], n: int) -> "Neighbourhood":
@@ -30,7 +32,8 @@ class Neighbourhood:
         edge[asker, column] = torch.arange(len(asker), device=device)
         mask = edge >= 0
         mask[:, 0] = True
-        return cls(member, edge, mask)
+        offsets = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+        return cls(member, edge, mask, column, offsets)
 
     @property
     def open(self) -> Bool[Tensor, "n D"]:

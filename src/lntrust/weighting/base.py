@@ -6,6 +6,7 @@ All of them see the same probes, and drive the same gates, distillation and depl
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lntrust.randomness import Seeds
 from lntrust.trust.evidence import Evidence
 
 # What a weighting remembers: tensors with a leading node axis, so that a node's part is a slice.
@@ -17,7 +18,7 @@ class Weighting:
 
     about = ""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | Seeds = 0) -> None:
         self.seed = seed
 
     def start(self, evidence: Evidence, nodes: range) -> Memory:

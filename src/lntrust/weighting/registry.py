@@ -1,5 +1,6 @@
 """Weightings by name."""
 
+from lntrust.randomness import Seeds
 from lntrust.weighting.base import Weighting
 from lntrust.weighting.baselines import BestSingle, FedFomo, Uniform
 from lntrust.weighting.linucb import LinUCB
@@ -19,6 +20,6 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
 }
 
 
-def make_weighting(name: str, seed: int) -> Weighting:
+def make_weighting(name: str, seed: int | Seeds) -> Weighting:
     """The weighting of this name; its draws come from the run's seed."""
     return WEIGHTINGS[name](seed)

@@ -2,6 +2,6 @@
 
 from lntrust.world.datasets import Dataset, load_dataset
 from lntrust.world.ragged import Ragged
-from lntrust.world.scenario import World, build_world
+from lntrust.world.scenario import World, build_world, side_by_side
 
-__all__ = ["Dataset", "Ragged", "World", "build_world", "load_dataset"]
+__all__ = ["Dataset", "Ragged", "World", "build_world", "load_dataset", "side_by_side"]

@@ -22,6 +22,11 @@ class Ragged:
         values = np.concatenate([start, *(np.asarray(a, dtype=np.int64) for a in lists)])
         return cls(values, np.cumsum([0, *lengths], dtype=np.int64))
 
+    @classmethod
+    def chained(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """The nodes of the first, then those of the second, and so on."""
+        return cls.of([ids for part in parts for ids in part])
+
     def __getitem__(self, i: int) -> Int[ndarray, "_"]:
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 

@@ -1,6 +1,7 @@
 """The world: graph, data and kinds of learners of one study and seed, put together."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import networkx as nx
 import numpy as np
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from lntrust.errors import LNTrustError
+from lntrust.randomness import Seeds
 from lntrust.settings import PopulationSettings, Study
 from lntrust.world.datasets import Dataset
 from lntrust.world.graphs import directed_edges, make_graph
@@ -46,10 +48,32 @@ class World:
     labels: Int[ndarray, "N"]  # −1 for every example that nobody may train or validate on
     class_distribution: Float[ndarray, "n C"]  # w_i, of train + validation labels
     sealed: SealedLabels = field(repr=False)
+    # Worlds of one study that stand side by side in this one, seed after seed; none: it is one world. Then
+    # `labels` holds theirs one after another, and `seed`, `graph` and `sealed` are the first one's.
+    beside: tuple["World", ...] = ()
 
     @property
     def n(self) -> int:
         return len(self.kinds)
+
+    @property
+    def worlds(self) -> tuple["World", ...]:
+        """The single worlds in it: itself, or those that stand side by side."""
+        return self.beside or (self,)
+
+    @property
+    def seeds(self) -> Seeds:
+        return Seeds(tuple(world.seed for world in self.worlds), self.worlds[0].n)
+
+    def nodes_of(self, world: int) -> slice:
+        """The nodes of one of the single worlds."""
+        n = self.seeds.n
+        return slice(world * n, (world + 1) * n)
+
+    def edges_of(self, world: int) -> slice:
+        """The edges inside one of the single worlds."""
+        ends = np.cumsum([0, *(len(one.edges) for one in self.worlds)])
+        return slice(int(ends[world]), int(ends[world + 1]))
 
     @property
     def degrees(self) -> Int[ndarray, "n"]:
@@ -111,6 +135,36 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         labels=labels,
         class_distribution=class_distribution(labels, (partition.train, partition.validation), C),
         sealed=SealedLabels(dataset.labels),
+    )
+
+
+def side_by_side(worlds: Sequence[World]) -> World:
+    """Several seeds of one study as one world: nodes numbered through, and no edge between them."""
+    if len(worlds) == 1:
+        return worlds[0]
+    first, n = worlds[0], worlds[0].n
+    parts = [world.partition for world in worlds]
+    shards = {int(size) for p in parts for size in p.shard.lengths}
+    if len(shards) > 1:
+        raise LNTrustError(
+            f"study {first.study.name}: unlabelled shards of {min(shards)} to {max(shards)} examples cannot "
+            "be stacked; run these seeds one by one"
+        )
+    joined: dict[str, object] = {}
+    for f in fields(Partition):
+        values = [getattr(p, f.name) for p in parts]
+        if isinstance(values[0], Ragged):
+            joined[f.name] = Ragged.chained(values)
+        else:
+            joined[f.name] = None if values[0] is None else np.concatenate(values)
+    return replace(
+        first,
+        edges=np.concatenate([world.edges + s * n for s, world in enumerate(worlds)]),
+        kinds=np.concatenate([world.kinds for world in worlds]),
+        partition=Partition(**joined),  # type: ignore[arg-type]
+        labels=np.concatenate([world.labels for world in worlds]),
+        class_distribution=np.concatenate([world.class_distribution for world in worlds]),
+        beside=tuple(worlds),
     )
 
 

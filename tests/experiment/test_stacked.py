@@ -1,0 +1,155 @@
+"""Several seeds in one stack of tensors: every seed's result is that of a run by itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lntrust import LNTrustError, Study, load_study
+from lntrust.experiment.files import read_tensors
+from lntrust.experiment.run import Run, Runs
+from lntrust.learners.views import Views
+from lntrust.methods import list_methods
+from lntrust.world import build_world, load_dataset, side_by_side
+
+SMALL = [
+    "graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", "training.stage2_rounds=4",
+    "training.refresh=2", "evaluation.every=2", "evaluation.checkpoint_every=2", "training.precision=float64",
+    "methods.lntrust.warmup=1", "methods.lntrust.budget=40", "methods.lntrust.sample=50",
+    "methods.desa.condense_steps=20", "methods.centralized.epochs=3", "methods.fedmd.budget=50",
+]  # fmt: skip
+SEEDS = (3, 0, 7)
+
+
+@pytest.fixture(scope="module")
+def views() -> Views:
+    return Views(load_dataset("digits"), torch.device("cpu"), torch.float64)
+
+
+def study(*overrides: str) -> Study:
+    return load_study("digits", [*SMALL, *overrides])
+
+
+def assert_same(a: Any, b: Any, where: str = "") -> None:
+    """Equal, numbers up to rounding, which 200 steps of Adam make a little of."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a.keys() - {"seconds", "stacked"}:
+            assert_same(a[key], b[key], f"{where}/{key}")
+    elif isinstance(a, list):
+        assert len(a) == len(b), where
+        for k, pair in enumerate(zip(a, b, strict=True)):
+            assert_same(*pair, f"{where}/{k}")
+    elif isinstance(a, float) and isinstance(b, float):
+        assert a == pytest.approx(b, rel=1e-4, abs=1e-6), where
+    else:
+        assert a == b, where
+
+
+@pytest.mark.parametrize("method", sorted(list_methods()))
+def test_every_method_gives_what_it_gives_alone(method: str, views: Views) -> None:
+    together = Runs(study(), method, SEEDS, views)()
+    for seed, summary in zip(SEEDS, together, strict=True):
+        assert summary["seed"] == seed
+        assert summary["stacked"] == len(SEEDS)
+        assert_same(summary, Run(study(), method, seed, views)())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "training.schedule=random_node",
+        "network.query=handle",
+        "partition.validation=fresh",
+        "deploy=trust",
+        "methods.lntrust.top_k=2",
+        "methods.lntrust.weighting=weighted_majority",
+    ],
+)
+def test_so_does_every_way_to_set_a_study(change: str, views: Views) -> None:
+    method = "d_psgd" if change == "deploy=trust" else "lntrust"
+    together = Runs(study(change), method, SEEDS, views)()
+    for seed, summary in zip(SEEDS, together, strict=True):
+        assert_same(summary, Run(study(change), method, seed, views)())
+
+
+def test_seeds_do_not_notice_each_other(views: Views) -> None:
+    """Bit for bit the same answers, whoever stands beside."""
+    a, b = (Runs(study(), "lntrust", seeds, views) for seeds in ((0, 3), (3, 9)))
+    a(), b()
+    for name, predicted in a._evaluations[1][6].items():
+        assert np.array_equal(predicted, b._evaluations[0][6][name])
+
+
+def test_each_seed_has_a_folder_as_if_it_had_run_alone(views: Views, tmp_path: Path) -> None:
+    Runs(study(), "lntrust", SEEDS, views, folder=tmp_path / "together")()
+    for seed in SEEDS:
+        one = Run(study(), "lntrust", seed, views, folder=tmp_path / "alone")
+        one()
+        assert one.folder is not None
+        beside = tmp_path / "together" / one.slug
+        names = {p.name for p in one.folder.iterdir()} - {"checkpoint.safetensors"}
+        assert {p.name for p in beside.iterdir()} == names
+        for file in (one.folder / "evaluations").iterdir():
+            alone, together = (
+                read_tensors(folder / "evaluations" / file.name)[0] for folder in (one.folder, beside)
+            )
+            assert all(torch.equal(alone[name], together[name]) for name in alone)
+    assert not list((tmp_path / "together").rglob("stack-*")), "what only a stop would need is gone"
+
+
+def test_a_stack_goes_on_where_it_stopped(views: Views, tmp_path: Path) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def stop(done: int, *_: object) -> None:
+        if done == 5:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        Runs(study(), "lntrust", SEEDS, views, folder=tmp_path)(progress=stop)
+    assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
+    went_on = Runs(study(), "lntrust", SEEDS, views, folder=tmp_path)
+    seen: list[int] = []
+    got = went_on(resume=True, progress=lambda done, *_: seen.append(done))
+    assert seen[0] == 4, "from the checkpoint of round 4"
+    for mine, theirs in zip(got, Runs(study(), "lntrust", SEEDS, views)(), strict=True):
+        assert_same(mine, theirs)
+
+
+def test_finished_runs_are_read_again_alone_or_together(views: Views, tmp_path: Path) -> None:
+    together = Runs(study(), "uniform", SEEDS, views, folder=tmp_path)()
+    alone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)(resume=True)
+    assert alone == together[1]
+    assert Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True) == together
+
+
+def test_a_guard_may_object_before_anything_is_written(views: Views, tmp_path: Path) -> None:
+    def never() -> None:
+        raise LNTrustError("not yours any more")
+
+    with pytest.raises(LNTrustError, match="not yours"):
+        Runs(study(), "independent", SEEDS, views, folder=tmp_path, guard=never)()
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_no_certificate_for_a_stack(views: Views) -> None:
+    with pytest.raises(LNTrustError, match="one by one"):
+        Runs(study(), "lntrust", SEEDS, views, certify=True)
+
+
+def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(views: Views) -> None:
+    worlds = [build_world(study(), views.dataset, seed) for seed in SEEDS]
+    both = side_by_side(worlds)
+    n, N = worlds[0].n, len(views.dataset.labels)
+    assert both.n == 3 * n
+    assert (both.edges[:, 0] // n == both.edges[:, 1] // n).all()
+    for s, world in enumerate(worlds):
+        assert (both.edges[both.edges_of(s)] - s * n == world.edges).all()
+        assert (both.labels[s * N : (s + 1) * N] == world.labels).all(), (
+            "what one seed may know another may not"
+        )
+        assert (both.class_distribution[both.nodes_of(s)] == world.class_distribution).all()
+    assert side_by_side(worlds[:1]) is worlds[0]

@@ -1,4 +1,4 @@
-"""The command line: `lntrust run`, `tune`, `studies`, `methods`, `data`, `graph`."""
+"""The command line: `lntrust run`, `sweep`, `tune`, `studies`, `methods`, `data`, `graph`."""
 
 import json
 import os
@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from lntrust.cli_bench import bench
 from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli_sweep import sweep
 from lntrust.cli_tune import tune
 from lntrust.errors import LNTrustError
 from lntrust.study import describe, list_studies, load_study
@@ -137,7 +139,9 @@ def run_command(
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
 
 
+app.command()(sweep)
 app.command()(tune)
+app.add_typer(bench, name="bench")
 
 
 @app.command()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from lntrust.errors import LNTrustError
 from lntrust.settings import Settings, Study
 
-__all__ = ["Study", "describe", "list_studies", "load_study"]
+__all__ = ["Study", "describe", "list_studies", "load_study", "value_of"]
 
 
 def list_studies() -> dict[str, Path]:
@@ -78,14 +78,11 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set(table: dict[str, Any], override: str) -> None:
-    """Carry out `path.to.field=value`; the value is TOML, or a bare word."""
+    """Carry out `path.to.field=value`."""
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise LNTrustError(f"--set {override}: must look like path.to.field=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = None if text == "none" else text
+    value = value_of(text)
     *parents, last = path.strip().split(".")
     place: Any = table
     for part in parents:
@@ -99,6 +96,18 @@ def _set(table: dict[str, Any], override: str) -> None:
         place[_index(place, last, override)] = value
     else:
         place[last] = value
+
+
+def value_of(text: str) -> Any:
+    """What a value on the command line means: TOML, or a bare word.
+
+    >>> value_of("0.5"), value_of("ring"), value_of("none")
+    (0.5, 'ring', None)
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text
 
 
 def _index(entries: list[Any], part: str, override: str) -> int:

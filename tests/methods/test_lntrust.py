@@ -94,8 +94,10 @@ class TestBackends:
         assert set(batched.state) == set(loop.state)
         for name, tensor in batched.state.items():
             # The last bias shifts all scores alike: α has no gradient there, so it only collects rounding.
+            # Of the rest of ψ Adam makes more of rounding than of anything else; not so of α.
             if name != "memory/bias 2":
-                torch.testing.assert_close(tensor, loop.state[name], rtol=0, atol=1e-8, msg=name)
+                atol = 1e-7 if name.startswith("memory/") else 1e-8
+                torch.testing.assert_close(tensor, loop.state[name], rtol=0, atol=atol, msg=name)
         for name, tensor in batched.population.state().items():
             torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
         assert batched.network.ledger.summary() == loop.network.ledger.summary()

@@ -6,8 +6,6 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 step counts, the method's state and the ledger are all there is.
 """
 
-import hashlib
-import json
 import platform
 import shutil
 import time
@@ -32,6 +30,7 @@ from lntrust.experiment.files import (
     write_tensors,
     write_whole,
 )
+from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
 from lntrust.experiment.metrics import Predictions, summarise
 from lntrust.learners import Labelled, Population
 from lntrust.learners.stack import Backend, Stack
@@ -92,7 +91,8 @@ class Runs:
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
         self._tested = tested if len(self.seeds) > 1 else tested[0]
-        self.folders = [] if folder is None else [folder / self.slug_of(seed) for seed in self.seeds]
+        self._base = folder
+        self.folders = [] if folder is None else [folder / slug(of) for of in self._identities]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.done = 0
         self.seconds = 0.0
@@ -111,33 +111,22 @@ class Runs:
     # -- identity ---------------------------------------------------------------------------------
 
     def identity_of(self, seed: int) -> dict[str, Any]:
-        """Everything that decides the result."""
-        study = self.study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
-        settings = self.method.settings.model_dump(mode="json")
-        return {
-            "study": study, "method": self.method_name, "settings": settings, "seed": seed,
-            "device": self.device.type, "backend": self.backend, **self.method.more_identity(),
-            **({"certify": True} if self.method.certify else {}),
-        }  # fmt: skip
-
-    def fingerprint_of(self, seed: int) -> str:
-        return hashlib.sha256(json.dumps(self.identity_of(seed), sort_keys=True).encode()).hexdigest()[:10]
-
-    def slug_of(self, seed: int) -> Path:
-        name = self.method_name.replace(":", "-")
-        return Path(self.study.name) / name / f"seed-{seed}-{self.fingerprint_of(seed)}"
+        """Everything that decides a seed's result."""
+        return identity(self.study, self.method_name, self.method, seed, self.device.type, self.backend)
 
     @property
-    def _together(self) -> str:
-        """The fingerprint of all seeds at once; one seed's is its own."""
-        each = [self.fingerprint_of(seed) for seed in self.seeds]
-        return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()[:10]
+    def _identities(self) -> list[dict[str, Any]]:
+        return [self.identity_of(seed) for seed in self.seeds]
 
     @property
     def _checkpoint(self) -> Path:
-        first = self.folders[0]
-        folder = first if len(self.seeds) == 1 else first.parent / f"stack-{self._together}"
-        return folder / "checkpoint.safetensors"
+        assert self._base is not None
+        return self._base / checkpoint(self._identities)
+
+    @property
+    def _together(self) -> str:
+        """The fingerprint of all seeds at once."""
+        return "-".join(fingerprint(of) for of in self._identities)
 
     # -- the course of a run ----------------------------------------------------------------------
 
@@ -153,8 +142,8 @@ class Runs:
                 self._load()
             else:
                 self._clear()
-            for seed, folder in zip(self.seeds, self.folders, strict=True):
-                write_json(folder / "run.json", {**self.identity_of(seed), "versions": versions()})
+            for of, folder in zip(self._identities, self.folders, strict=True):
+                write_json(folder / "run.json", {**of, "versions": versions()})
         progress(self.done, self.rounds, None)
         self._clock = time.perf_counter()
         if self.done == self.study.training.stage1_rounds == 0:
@@ -280,7 +269,6 @@ class Runs:
 
     def _finish(self) -> list[dict[str, Any]]:
         """Score all stored predictions; the only place where test labels are read."""
-        self._guard()
         summaries = [self._summary(s) for s in range(len(self.seeds))]
         if self.folders and len(self.seeds) > 1:
             shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
@@ -307,6 +295,7 @@ class Runs:
             "stacked": many,
         }  # fmt: skip
         if self.folders:
+            self._guard()
             history = [(None if loss is None else float(loss[s]), total[s]) for loss, total in self._history]
             write_rounds(self.folders[s], history, rows)
             for name, columns in self.method.tables(self.site, self.state, *nodes).items():
@@ -400,11 +389,11 @@ class Run(Runs):
 
     @property
     def fingerprint(self) -> str:
-        return self.fingerprint_of(self.seed)
+        return fingerprint(self.identity)
 
     @property
     def slug(self) -> Path:
-        return self.slug_of(self.seed)
+        return slug(self.identity)
 
     @property
     def folder(self) -> Path | None:

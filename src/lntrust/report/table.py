@@ -28,12 +28,18 @@ def _spread(values: Sequence[float | None]) -> str:
     return f"{np.mean(present):.3f} ± {np.std(present):.3f}"
 
 
+def _settings(setting: dict[str, Any]) -> list[str]:
+    """What tells a setting from the others, a line each: `skew=20`. How it is deployed is told already."""
+    return [f"  {path.rpartition('.')[2]}={value}" for path, value in setting.items() if path != "deploy"]
+
+
 def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row per method, and → how it is deployed where the study says so."""
+    """One row per method, and → how it is deployed where the study says so; in a sweep, one per setting."""
     by_method: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for summary in summaries:
         deploy = summary["deploy"]
-        by_method[summary["method"] + (f" → {deploy}" if deploy else "")].append(summary)
+        name = summary["method"] + (f" → {deploy}" if deploy else "")
+        by_method["\n".join([name, *_settings(summary.get("setting", {}))])].append(summary)
     first = summaries[0]
     seeds = sorted({s["seed"] for s in summaries})
     table = Table(
@@ -44,7 +50,9 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
         caption_justify="left",
     )
     # In a narrow terminal numbers wrap before names of usual length do, and nothing is cut off.
-    table.add_column("method", overflow="fold", no_wrap=max(map(len, by_method)) <= 16)
+    table.add_column(
+        "method", overflow="fold", no_wrap=max(map(len, "\n".join(by_method).splitlines())) <= 16
+    )
     for name in ("Test", "Self", "pooled", "harmed", "bytes", "per\nanswer", "time\n(s)"):
         table.add_column(name, justify="right", overflow="fold")
     for method, runs in by_method.items():

@@ -1,0 +1,231 @@
+"""`lntrust sweep`: methods × seeds × settings, on this machine or on many."""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, err, interruptible, out
+from lntrust.errors import LNTrustError
+from lntrust.study import value_of
+
+if TYPE_CHECKING:
+    from lntrust.experiment.sweep import Answer, Summary, Task
+
+
+def sweep(
+    study: StudyName,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(help="Methods, with commas between. Default: those the study compares."),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(help="Seeds and ranges of them: 0,1,2 or 0-9. Default: the study's."),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="path.to.field=value,…",
+            help="Values of a field to try, written as for --set. Several grids: every combination.",
+        ),
+    ] = None,
+    set_: Sets = None,
+    on: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Processes of this machine, or a Ray cluster (needs lntrust\\[ray])."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: an existing cluster, HOST:PORT or auto. Default: one is started on this machine."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="local: tasks at a time. Default: 1 on a CPU, since one run uses all cores. More pay where "
+            "a run uses one core only, as it does below a million input numbers a step (nodes × batch × "
+            "features), and where memory holds the data as often. On GPUs: one for each.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="CPU threads of a task. Default: local, cores over workers; ray, 1."),
+    ] = None,
+    device: Device = "auto",
+    data: DataDir = None,
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Where run folders go; with ray, a folder all machines share."
+        ),
+    ] = Path("runs"),
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object per run on standard output, and nothing else there."),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run a study with many methods, seeds and settings, then show a table.
+
+    On a CPU each method, seed and setting is a task. On a GPU a task is one
+    method and setting, all seeds in one stack, and has the GPU to itself.
+
+    A sweep can be stopped (Ctrl-C) and continued: give the same command
+    again. Finished runs are kept, begun ones go on from their checkpoint.
+    When a worker is lost, its task runs again, up to three times in all. A
+    task that fails does not stop the others; the failures are listed at the
+    end, and the exit code is 2.
+    """
+    from lntrust.experiment.sweep import Work, datasets_of, plan
+
+    if folder.is_file():
+        raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
+    if address and on != "ray":
+        raise LNTrustError(f"--address {address}: is for --on ray")
+    if workers and on != "local":
+        raise LNTrustError(f"--workers {workers}: is for --on local; Ray uses all the room there is")
+    names = [name for text in methods or [] for name in text.split(",")]
+    numbers = [seed for text in seeds or [] for seed in _seeds(text)]
+    asked = (study, set_ or [], grid or [], names, numbers)
+    datasets = datasets_of(plan(*asked, "cpu"), data)  # what is wrong is said before a cluster is started
+    work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=threads or 1)
+    with interruptible("the same command"), ExitStack() as stack:
+        if on == "ray":
+            from lntrust.experiment import ray_cluster
+
+            stack.enter_context(ray_cluster.connected(address))
+            tasks = plan(*asked, ray_cluster.device_of_cluster(device))
+            board = stack.enter_context(_Board(tasks, work.folder, as_json))
+            answers = ray_cluster.carried_out_on_ray(board.todo, work, datasets)
+        else:
+            from lntrust.experiment import local_pool
+            from lntrust.learners.views import pick_device
+
+            tasks = plan(*asked, pick_device(device).type)
+            count, cores = local_pool.room(tasks[0].device, workers)
+            board = stack.enter_context(_Board(tasks, work.folder, as_json))
+            work = work.model_copy(update={"threads": threads or cores})
+            answers = local_pool.carried_out_here(board.todo, work, count, board.part)
+        stack.enter_context(closing(answers))
+        for task, answer in answers:
+            board.ended(task, answer)
+    _report(board, folder, as_json)
+
+
+def _report(board: "_Board", folder: Path, as_json: bool) -> None:
+    """The table, where the folders are, and what failed."""
+    from lntrust.report.table import results_table
+
+    summaries = [line for task in board.tasks for line in board.lines.get(str(task), [])]
+    if summaries and not as_json:
+        out.print(results_table(summaries))
+        out.print(f"Run folders: {folder / summaries[0]['study']}", highlight=False)
+    if board.failed:
+        failed = [task for task in map(str, board.tasks) if task in board.failed]
+        reasons = "\n".join(f"  {task}: {board.failed[task]}" for task in failed)
+        raise LNTrustError(f"{len(board.failed)} of {len(board.tasks)} tasks failed:\n{reasons}")
+
+
+def _seeds(text: str) -> list[int]:
+    """`0,1,4-6` → 0, 1, 4, 5, 6."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise LNTrustError(f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+class _Board:
+    """How far a sweep is: a bar on a terminal, elsewhere a line for each task that ends."""
+
+    def __init__(self, tasks: Sequence["Task"], folder: Path, as_json: bool) -> None:
+        self.tasks, self.as_json, self._folder = tasks, as_json, folder
+        self.lines: dict[str, list[Summary]] = {}
+        self.failed: dict[str, str] = {}
+        self.todo: list[Task] = []
+        self._said: set[str] = set()
+        self._parts: dict[str, float] = {}  # what is done of tasks under way
+        self._done = 0
+        self._began = time.monotonic()
+        columns = (BarColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=err, disable=not err.is_terminal)
+        for task in tasks:
+            summaries = task.finished(folder)
+            if summaries is None:
+                self.todo.append(task)
+            else:
+                self._keep(task, summaries)
+        self._shown = self._bar.add_task("", total=len(self.todo))
+
+    def __enter__(self) -> "_Board":
+        kept = len(self.tasks) - len(self.todo)
+        if kept:
+            err.print(f"{kept} of {len(self.tasks)} tasks were done before, and are kept", highlight=False)
+        self._bar.start()
+        self._show()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def part(self, task: "Task", share: float) -> None:
+        self._parts[str(task)] = share
+        self._show()
+
+    def ended(self, task: "Task", answer: "Answer") -> None:
+        self._parts.pop(str(task), None)
+        self._done += 1
+        for text in answer.notices:
+            if text not in self._said:
+                self._said.add(text)
+                err.print(f"note: {escape(text)}", highlight=False, soft_wrap=True)
+        if answer.error is None:
+            self._keep(task, answer.summaries)
+            scores = [summary["test"] for summary in answer.summaries if summary["test"] is not None]
+            told = f"test {sum(scores) / len(scores):.3f}" if scores else "done"
+        else:
+            self.failed[str(task)] = answer.error
+            told = f"failed: {answer.error}"
+        if answer.error is not None or not err.is_terminal:
+            err.print(escape(f"{task}: {told}; {self._pace()}"), highlight=False, soft_wrap=True)
+        self._show()
+
+    def _keep(self, task: "Task", summaries: "list[Summary]") -> None:
+        setting = {path: value_of(text) for path, text in task.setting.items()}
+        pairs = zip(summaries, task.folders, strict=True)
+        lines = [
+            {**summary, "setting": setting, "folder": str(self._folder / below)} for summary, below in pairs
+        ]
+        self.lines[str(task)] = lines
+        if self.as_json:
+            for line in lines:
+                print(json.dumps(line, allow_nan=False), flush=True)
+
+    def _show(self) -> None:
+        self._bar.update(self._shown, completed=self._so_far(), description=self._pace())
+
+    def _so_far(self) -> float:
+        return self._done + sum(list(self._parts.values()))  # a copy: workers report from other threads
+
+    def _pace(self) -> str:
+        """Tasks, throughput, time left."""
+        done = self._so_far()
+        text = f"{self._done}/{len(self.todo)} tasks"
+        if not done:
+            return text
+        seconds = (time.monotonic() - self._began) / done
+        left = timedelta(seconds=round(seconds * (len(self.todo) - done)))
+        return f"{text}, {60 / seconds:.3g} a minute, {left} left"

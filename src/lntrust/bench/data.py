@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from lntrust.errors import LNTrustError
-from lntrust.learners.views import Views, fit_threads, load_views, pick_device
+from lntrust.learners.views import Views, load_views, pick_device
 from lntrust.settings import Study
+from lntrust.threads import fit_threads
 from lntrust.world.datasets import Coded, Dataset, data_directory, missing_files
 
 ROWS, FEATURES = 60_000, 1280  # of CIFAR through either backbone

@@ -21,10 +21,11 @@ from lntrust.experiment.attempts import claim
 from lntrust.experiment.files import read_json
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
 from lntrust.experiment.run import Progress, Runs
-from lntrust.learners.views import Views, fit_threads, pick_device
+from lntrust.learners.views import Views, pick_device
 from lntrust.methods import find_method
 from lntrust.settings import Study
 from lntrust.study import load_study
+from lntrust.threads import fit_threads
 from lntrust.world import Dataset, load_dataset
 
 Setting = dict[str, str]  # path of a field → its value, as the command line has it

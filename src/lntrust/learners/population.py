@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
-from lntrust.learners.losses import Loss, cross_entropy
+from lntrust.learners.losses import Loss, cross_entropy, softmax
 from lntrust.learners.modules import build
 from lntrust.learners.stack import Backend, Layout, Stack
 from lntrust.learners.views import Views
@@ -283,7 +283,7 @@ class Population:
         worlds = [torch.cat(some, 1) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)]
         table = torch.stack(worlds) if len(worlds) > 1 else worlds[0]
         row = public.first[node] + place * self.seeds.n
-        return table.view(-1, self.classes).index_select(0, row).softmax(-1)
+        return softmax(table.view(-1, self.classes).index_select(0, row))
 
     def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """Every node's class probabilities on examples of its own."""

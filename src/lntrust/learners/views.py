@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.settings import Study
+from lntrust.threads import fit_threads
 from lntrust.world.datasets import Coded, Dataset, load_dataset
 
 _DECODED_AT_ONCE = 4096
@@ -65,9 +66,3 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def fit_threads(numbers: int) -> None:
-    """One thread for steps on few input numbers: two lose more time agreeing than they save."""
-    if numbers < 1_000_000:
-        torch.set_num_threads(1)

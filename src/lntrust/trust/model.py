@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lntrust.randomness import Seeds
 from lntrust.replay import Replay
+from lntrust.threads import threads_for
 from lntrust.trust.ensemble import validation_loss
 from lntrust.trust.features import FEATURES
 from lntrust.trust.weights import trust_weights
@@ -24,7 +25,8 @@ def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: tor
     out: dict[str, list[Tensor]] = {}
     for node in nodes:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.small_seed("initial weights", node, 1))
+            # Not torch.manual_seed: that also tells every kind of accelerator, a millisecond each time.
+            torch.default_generator.manual_seed(seeds.small_seed("initial weights", node, 1))
             sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
             layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
         for index, layer in enumerate(layers):
@@ -67,9 +69,10 @@ class Fit:
         """The lowest-loss ψ on the way of so many steps from this one, and its loss."""
         memory = self._fresh(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
         evidence = (phi, mask, p_true, offsets)
-        for done in range(0, steps, _AT_ONCE):
-            self._steps(*evidence, count=min(_AT_ONCE, steps - done), lr=lr)
-        self._steps(*evidence, count=0, lr=lr)
+        with threads_for(p_true.numel()):
+            for done in range(0, steps, _AT_ONCE):
+                self._steps(*evidence, count=min(_AT_ONCE, steps - done), lr=lr)
+            self._steps(*evidence, count=0, lr=lr)
         best = memory["best"].clone()
         return _unflat(best), memory["lowest"].clone()
 

@@ -128,8 +128,8 @@ def dropout_mask(
 ) -> Float[Tensor, "k *shape"]:
     """Inverted-dropout masks, one per key: 0 with probability p, else 1/(1−p). `shape` is [B, …].
 
-    p = ½ takes one bit per unit. The bits come out of a table with a row for each byte, ten times
-    faster on a CPU than shifting them out one by one.
+    p = ½ takes one bit per unit. On a CPU the bits come out of a table with a row for each byte, ten times
+    faster than shifting them out one by one.
     """
     rows, units = shape[0], int(np.prod(shape[1:]))
     row_keys = fold(key[:, None], torch.arange(rows, device=key.device))
@@ -137,8 +137,12 @@ def dropout_mask(
         kept = uniform(row_keys, units) >= p
         return (kept.to(dtype) / ((1.0 - p) or 1.0)).reshape(-1, *shape)  # p = 1 keeps nothing
     words = fold(row_keys[..., None], torch.arange(-(-units // 64), device=key.device))
-    octets = words.view(torch.uint8).flatten().int()
-    mask = torch.index_select(_byte_table(key.device, dtype, 2.0), 0, octets)
+    octets = words.view(torch.uint8)
+    if key.is_cuda:  # where shifting is cheap, and looking up is not
+        powers = 2 ** torch.arange(8, dtype=torch.uint8, device=key.device)
+        mask = torch.where((octets[..., None] & powers) != 0, 2.0, 0.0).to(dtype)
+    else:
+        mask = torch.index_select(_byte_table(key.device, dtype, 2.0), 0, octets.flatten().int())
     return mask.view(len(key), rows, -1)[..., :units].reshape(-1, *shape)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _MOST = 16  # records of one function; a caller with ever new shapes or settings is served as it is
-_POOL: list[Any] = []  # one pool of memory for all records, since only one runs at a time
+_POOL: list[Any] = []  # one pool of memory for all records, since only one runs at a time; and who keeps it
 
 
 class Replay:
@@ -46,11 +46,9 @@ class _Record:
     """One CUDA graph, its inputs and its output."""
 
     def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...]) -> None:
-        if not _POOL:
-            _POOL.append(torch.cuda.graph_pool_handle())
         self._inputs = [None if t is None else t.clone() for t in inputs]
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=_POOL[0]):
+        with torch.cuda.graph(self._graph, pool=_pool()):
             self._output = function(*self._inputs)
 
     def __call__(self, inputs: tuple[Tensor | None, ...]) -> Tensor:
@@ -59,3 +57,13 @@ class _Record:
                 own.copy_(given)
         self._graph.replay()
         return self._output.clone()  # the next record to run may use its memory
+
+
+def _pool() -> Any:
+    """The pool that all records share. A record of nothing keeps it when all others are gone."""
+    if not _POOL:
+        handle, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(keeper, pool=handle):
+            torch.zeros(1, device="cuda")
+        _POOL.extend([handle, keeper])
+    return _POOL[0]

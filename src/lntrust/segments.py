@@ -13,9 +13,14 @@ def segment_sum(values: Float[Tensor, "T *s"], offsets: Int[Tensor, "n+1"]) -> F
     return out
 
 
-def spread(values: Float[Tensor, "n *s"], offsets: Int[Tensor, "n+1"]) -> Float[Tensor, "T *s"]:
-    """Each node's row, once for each of its T_i rows. The gradient is `segment_sum`."""
-    out: Tensor = _Spread.apply(values, offsets)  # type: ignore[no-untyped-call]
+def spread(
+    values: Float[Tensor, "n *s"], offsets: Int[Tensor, "n+1"], total: int | None = None
+) -> Float[Tensor, "T *s"]:
+    """Each node's row, once for each of its T_i rows. The gradient is `segment_sum`.
+
+    `total` is T, for callers who know it: else a GPU has to be waited for.
+    """
+    out: Tensor = _Spread.apply(values, offsets, total)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -37,27 +42,28 @@ def _sum(values: Tensor, offsets: Tensor) -> Tensor:
     return torch.segment_reduce(values.contiguous(), "sum", offsets=offsets, axis=0, unsafe=True, initial=0)
 
 
-def _repeat(values: Tensor, offsets: Tensor) -> Tensor:
-    return torch.repeat_interleave(values, offsets[1:] - offsets[:-1], dim=0)
+def _repeat(values: Tensor, offsets: Tensor, total: int | None) -> Tensor:
+    return torch.repeat_interleave(values, offsets[1:] - offsets[:-1], dim=0, output_size=total)
 
 
 class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(offsets)
+        ctx.total = len(values)
         return _sum(values, offsets)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return _repeat(g, ctx.saved_tensors[0]), None
+        return _repeat(g, ctx.saved_tensors[0], ctx.total), None
 
 
 class _Spread(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, offsets: Tensor, total: int | None) -> Tensor:
         ctx.save_for_backward(offsets)
-        return _repeat(values, offsets)
+        return _repeat(values, offsets, total)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return _sum(g, ctx.saved_tensors[0]), None
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        return _sum(g, ctx.saved_tensors[0]), None, None

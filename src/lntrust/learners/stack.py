@@ -28,8 +28,9 @@ Backend = Literal["batched", "loop"]
 _ANSWERED_AT_ONCE = 16_000_000
 # Questions to one model are dealt into blocks of this many examples; the last one is padded.
 _BLOCK = 128
-# Heads learn in pieces of about so many input numbers: what a CPU's cache holds, and what a GPU's does.
-_LEARNT_AT_ONCE = {"cpu": 2_600_000, "cuda": 16_000_000}
+# Heads learn in pieces of about so many input numbers: on a CPU those of a node or two, which stay in its
+# cache; on a GPU as many as keep it busy.
+_LEARNT_AT_ONCE = {"cpu": 2_600_000, "cuda": 64_000_000}
 
 
 @dataclass(frozen=True)

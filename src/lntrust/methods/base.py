@@ -44,8 +44,10 @@ class Site:
 
         A function of purpose and counters (the round, the step), from the stream of queries.
         """
-        numbers = torch.tensor([get_args(Purpose).index(purpose), *counters], device=self.population.device)
-        return self._draw(numbers, count=count)
+        # Filled on the device: a number that is copied there makes everybody wait.
+        device, of_purpose = self.population.device, get_args(Purpose).index(purpose)
+        numbers = [torch.full((), c, dtype=torch.int64, device=device) for c in (of_purpose, *counters)]
+        return self._draw(*numbers, count=count)
 
     @cached_property
     def _draw(self) -> Replay:
@@ -54,7 +56,7 @@ class Site:
         ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
         keys = self.world.seeds.keys("queries", device)
 
-        def draw(numbers: Int[Tensor, "counters"], count: int) -> Int[Tensor, "n count"]:
+        def draw(*numbers: Int[Tensor, ""], count: int) -> Int[Tensor, "n count"]:
             key = keys
             for number in numbers:
                 key = fold(key, number)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lntrust.methods.base import ALL, Site, State
+from lntrust.methods.base import ALL, Site, State, below
 from lntrust.randomness import fold
 from lntrust.trust import model
 from lntrust.trust.evidence import Evidence
@@ -37,11 +37,13 @@ def overview(site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
 
 def importance(site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
     """Permutation importance: the rise of the validation loss, averaged over nodes, 10 repetitions."""
-    phi, mask = state["evidence/phi"], state["evidence/mask"]
-    psi = {name.removeprefix("memory/"): t for name, t in state.items() if name.startswith("memory/")}
-    rises = model.permutation_importance(
-        psi, phi, mask, state["evidence/p_true"], state["evidence/offsets"], _orders(site, mask)
-    )[:, nodes]
+    phi, mask = state["evidence/phi"][nodes], state["evidence/mask"][nodes]
+    psi = {name: t[nodes] for name, t in below("memory/", state).items()}
+    first, last, _ = nodes.indices(site.population.n)
+    offsets = state["evidence/offsets"][first : last + 1]
+    p_true = state["evidence/p_true"][int(offsets[0]) : int(offsets[-1])]
+    orders = _orders(site, state["evidence/mask"])[:, nodes]
+    rises = model.permutation_importance(psi, phi, mask, p_true, offsets - offsets[0], orders)
     by_repetition = rises.mean(1)
     return {
         "importance": dict(zip(FEATURES, by_repetition.mean(0).tolist(), strict=True)),

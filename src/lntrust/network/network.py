@@ -258,7 +258,8 @@ class Network:
                     probabilities[rows] = answer
         wrong = (~probability_rows(probabilities)).long()
         sound = torch.zeros_like(route.edge).index_add_(0, route.of_edge, wrong) == 0
-        sound[silent] = False
+        if silent:
+            sound[silent] = False
         if self._charging:  # what an evaluation overhears is nobody's loss
             self._faulty.index_add_(0, route.edge, (~sound).long())
         # Where all are sound nothing has to be done; but to know that, one would wait for a GPU.

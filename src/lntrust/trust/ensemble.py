@@ -15,7 +15,7 @@ def mixed(
     offsets: Int[Tensor, "n+1"],
 ) -> Float[Tensor, "T C"]:
     """q_i(x) ∝ Σ_{j∈N̄(i)} α_ij p_j(x), for every node's own validation examples; rows sum to 1 or are 0."""
-    spread_votes = spread(votes if votes.ndim == 3 else votes[..., None], offsets)
+    spread_votes = spread(votes if votes.ndim == 3 else votes[..., None], offsets, len(probabilities))
     q = (probabilities * spread_votes).sum(1)
     return q / q.sum(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
 
@@ -33,7 +33,7 @@ def validation_loss(
     clip: float = CLIP,
 ) -> Float[Tensor, "n"]:
     """R̂_i = mean over V_i of −log max(Σ_j α_ij p_j^y(x), clip)."""
-    q = (p_true * spread(alpha, offsets)).sum(-1)
+    q = (p_true * spread(alpha, offsets, len(p_true))).sum(-1)
     return segment_mean(-q.clamp(min=clip).log(), offsets)
 
 

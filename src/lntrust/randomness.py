@@ -39,14 +39,14 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical right shift: torch's own is arithmetic on signed integers."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def mix(x: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
     """SplitMix64's finaliser: a bijection on words; every bit out depends on every bit in."""
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+    x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX_1)
+    x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX_2)
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def fold(key: Int[Tensor, "*s"], counter: Tensor | int) -> Int[Tensor, "*s"]:

@@ -1,10 +1,15 @@
 """As many threads as work is worth: on little of it, two lose more time agreeing than they save."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
 
 import torch
 
+T = TypeVar("T")
 FEW = 1_000_000  # numbers that one thread works through sooner than two
 
 
@@ -24,3 +29,32 @@ def threads_for(numbers: int) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:
+    """Work on pieces that do not touch each other, each in one thread, as many at a time as torch may use.
+
+    Two threads inside one small product lose a third of their time to agreeing; two that have a product each
+    lose nothing. What comes out does not depend on it.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(pieces) < 2:
+        for piece in pieces:
+            work(piece)
+        return
+
+    def alone(piece: T) -> None:
+        torch.set_num_threads(1)  # of this thread of Python's
+        work(piece)
+
+    try:
+        for _ in _pool(threads, os.getpid()).map(alone, pieces):
+            pass
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads that stay: of this process, since a fork takes none along."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="lntrust")

@@ -13,6 +13,7 @@ from lntrust.learners.views import Views
 from lntrust.network import Message, Network, Questions, encode
 from lntrust.network import network as door
 from lntrust.network.codec import Kind
+from lntrust.network.questions import Source
 from lntrust.study import load_study
 from lntrust.world import Ragged, World, load_dataset
 
@@ -46,13 +47,13 @@ def fresh(run: Run) -> Network:
     return Network(run.world, run.population)
 
 
-def questions(world: World, B: int, source: door.Source) -> Questions:
+def questions(world: World, B: int, source: Source) -> Questions:
     """B different examples per node, of the shard or the validation set."""
     lists = world.partition.validation if source == "validation" else world.partition.shard
     return Questions.of(torch.from_numpy(np.stack([ids[:B] for ids in lists])), source)
 
 
-def uneven(world: World, source: door.Source = "shard") -> tuple[Questions, Ragged]:
+def uneven(world: World, source: Source = "shard") -> tuple[Questions, Ragged]:
     """Node i asks about i mod 3 · 2 examples: some about none."""
     lists = Ragged.of([ids[: (i % 3) * 2] for i, ids in enumerate(world.partition.shard)])
     return Questions.ragged(lists, source, torch.device("cpu")), lists
@@ -166,7 +167,7 @@ def test_the_reply_of_one_asked_edge_is_booked_the_other_way() -> None:
 
 
 @pytest.mark.parametrize("source", ["validation", "batch", "deployment"])
-def test_ids_are_for_public_examples_only(source: door.Source) -> None:
+def test_ids_are_for_public_examples_only(source: Source) -> None:
     run = make("network.query=ids")
     network = fresh(run)
     E = len(run.world.edges)
@@ -181,7 +182,7 @@ def test_ids_are_for_public_examples_only(source: door.Source) -> None:
 
 
 @pytest.mark.parametrize("source", ["shard", "validation"])
-def test_a_handle_pays_for_the_set_once_per_edge(source: door.Source) -> None:
+def test_a_handle_pays_for_the_set_once_per_edge(source: Source) -> None:
     run = make("network.query=handle")
     network, E = fresh(run), len(run.world.edges)
     asked = questions(run.world, 5, source)

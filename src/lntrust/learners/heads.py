@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lntrust.learners.losses import Loss
+from lntrust.learners.losses import Loss, losses_and_slope
 from lntrust.learners.modules import Dropout
 
 WEIGHT, BIAS = "2.weight", "2.bias"  # the parameters of modules.linear
@@ -52,10 +52,8 @@ def gradients(
     """
     with torch.no_grad():
         z = logits(state, x, mask)
-    z.requires_grad_()
-    losses = loss(z, *targets)
-    (g,) = torch.autograd.grad(losses.sum(), z)
-    return {WEIGHT: torch.bmm(g.transpose(1, 2), x.flatten(2)), BIAS: g.sum(1)}, losses.detach()
+    losses, g = losses_and_slope(loss, z, targets)
+    return {WEIGHT: torch.bmm(g.transpose(1, 2), x.flatten(2)), BIAS: g.sum(1)}, losses
 
 
 def shared_logits(state: dict[str, Tensor], x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:

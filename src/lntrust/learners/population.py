@@ -259,7 +259,7 @@ class Population:
 
     def bring(self, examples: Int[Tensor, "worlds U"]) -> Public:
         """Bring examples that all nodes of a world are asked about again and again to where they are used."""
-        inputs = [[stack.view[ids] for ids in examples] for stack in self.torch_stacks]
+        inputs = [[stack.view.index_select(0, ids) for ids in examples] for stack in self.torch_stacks]
         order = torch.cat([stack.nodes for stack in self.torch_stacks]) if self.torch_stacks else None
         if order is None or len(order) < self.n:
             return Public(examples, [], torch.empty(0))  # estimators are asked by predict_all
@@ -274,8 +274,8 @@ class Population:
 
     @torch.no_grad()
     def predict_public(
-        self, public: Public, node: Int[Tensor, "P"], place: Int[Tensor, "P"]
-    ) -> Float[Tensor, "P C"]:
+        self, public: Public, node: Int[Tensor, "*#s"], place: Int[Tensor, "*s"]
+    ) -> Float[Tensor, "*s C"]:
         """Class probabilities of nodes on public.examples[·, place], all models on all examples at once."""
         if not public.inputs:
             return self.predict_all(public.examples)[node, place]
@@ -283,7 +283,8 @@ class Population:
         worlds = [torch.cat(some, 1) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)]
         table = torch.stack(worlds) if len(worlds) > 1 else worlds[0]
         row = public.first[node] + place * self.seeds.n
-        return softmax(table.view(-1, self.classes).index_select(0, row))
+        asked = table.view(-1, self.classes).index_select(0, row.flatten())
+        return softmax(asked).view(*row.shape, self.classes)
 
     def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """Every node's class probabilities on examples of its own."""

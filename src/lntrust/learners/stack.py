@@ -21,6 +21,7 @@ from lntrust.learners.modules import Dropout, build, with_named_dropout
 from lntrust.randomness import Seeds, dropout_mask, fold
 from lntrust.replay import Replay
 from lntrust.settings import LearnerSettings, TrainingSettings
+from lntrust.threads import side_by_side
 
 Backend = Literal["batched", "loop"]
 
@@ -192,7 +193,7 @@ class Stack:
 
     def head_inputs(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B D"]:
         """The inputs of a linear head under the dropout masks of these keys."""
-        x = self.view[examples].flatten(2)
+        x = self._inputs(examples).flatten(2)
         mask = self._masks(key, examples.shape[1]).get(heads.MASK)
         return x if mask is None else x * mask
 
@@ -232,10 +233,11 @@ class Stack:
         embed: bool,
     ) -> Float[Tensor, "k"]:
         losses = torch.zeros(len(self.nodes), device=self.view.device, dtype=self.view.dtype)
-        for which in self._pieces(examples.shape[1] + (0 if inputs is None else inputs.shape[1])):
+
+        def learn(which: slice) -> None:
             turn = None if active is None else active[which]
             if self.looped and turn is not None and not bool(turn.any()):
-                continue
+                return
             x = self._inputs(examples[which])
             if inputs is not None:
                 x = torch.cat([x, inputs[which]], 1)
@@ -244,6 +246,13 @@ class Stack:
             )
             for name, gradient in gradients.items():
                 self._update(name, which, gradient, lr, momentum, l2, turn)
+
+        pieces = self._pieces(examples.shape[1] + (0 if inputs is None else inputs.shape[1]))
+        if self.is_head and not self.looped and not self.view.is_cuda:
+            side_by_side(learn, pieces)
+        else:
+            for which in pieces:
+                learn(which)
         return losses
 
     def _pieces(self, rows: int) -> list[slice]:
@@ -313,7 +322,7 @@ class Stack:
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every node of the stack on its own world's examples."""
         parts = [
-            softmax(self._logits_on(who, self.view[ids])).transpose(0, 1)
+            softmax(self._logits_on(who, self.view.index_select(0, ids))).transpose(0, 1)
             for who, ids in zip(self._of_world, examples, strict=True)
             if who.start < who.stop
         ]

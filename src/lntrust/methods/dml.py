@@ -27,7 +27,7 @@ from lntrust.learners.losses import cross_entropy
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
-from lntrust.network.network import Source
+from lntrust.network.questions import Source
 from lntrust.segments import sum_by
 from lntrust.settings import MethodSettings, Range
 

@@ -2,7 +2,8 @@
 
 from lntrust.network.codec import Message, Size, decode, encode, size
 from lntrust.network.ledger import Ledger
-from lntrust.network.network import Network, Questions, Replies
+from lntrust.network.network import Network
+from lntrust.network.questions import Questions, Replies
 
 __all__ = [
     "Ledger",

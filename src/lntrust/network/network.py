@@ -6,7 +6,6 @@ codec's, for the messages that live nodes exchange.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,80 +16,18 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.learners import Population
-from lntrust.learners.population import Plan, Public
+from lntrust.learners.population import Public
 from lntrust.network.codec import Size, Spec, size
 from lntrust.network.ledger import Ledger
+from lntrust.network.questions import Questions, Replies, Route, Source
 from lntrust.segments import sum_by
-from lntrust.world import Ragged, World
+from lntrust.world import World
 
-# Where the examples of a question come from decides how a query may name them. What everybody is known to
-# have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the
-# pool too; the others are private and travel as inputs.
-Source = Literal["pool", "shard", "validation", "batch", "deployment"]
 Sent = Literal["parameters", "anchors", "reply"]
 # A graph with more than one in so many of all edges is averaged over as a full matrix.
 _FULL = 32
 # Above this share of all (model, example) pairs, one wide product is cheaper than the asked pairs.
 _WIDE = 0.1
-
-
-@dataclass(frozen=True)
-class Questions:
-    """What each node asks about: node i asks `ids[offsets[i]:offsets[i+1]]` of every neighbour."""
-
-    ids: Int[Tensor, "T"]
-    offsets: Int[Tensor, "n+1"]
-    source: Source
-    counts: Int[ndarray, "n"]  # how many each node asks about
-    # How questions that are asked again, of all neighbours, are laid out: found once.
-    route: list["_Route"] = field(default_factory=list, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, ids: Int[Tensor, "n B"], source: Source) -> "Questions":
-        """The same number of examples from every node."""
-        n, B = ids.shape
-        return cls(ids.flatten(), torch.arange(n + 1, device=ids.device) * B, source, np.full(n, B))
-
-    @classmethod
-    def ragged(cls, lists: Ragged, source: Source, device: torch.device) -> "Questions":
-        values, offsets = torch.from_numpy(lists.values), torch.from_numpy(lists.offsets)
-        return cls(values.to(device), offsets.to(device), source, lists.lengths)
-
-    @property
-    def each(self) -> int | None:
-        """How many every node asks about, if all ask about equally many."""
-        alike = len(self.counts) > 0 and bool((self.counts == self.counts[0]).all())
-        return int(self.counts[0]) if alike else None
-
-
-@dataclass
-class _Route:
-    """Whom to ask what, edge after edge."""
-
-    edge: Int[Tensor, "q"]
-    asker: Int[Tensor, "q"]
-    answerer: Int[Tensor, "q"]
-    counts: Int[ndarray, "q"]
-    offsets: Int[Tensor, "q+1"]
-    of_edge: Int[Tensor, "P"]
-    question: Int[Tensor, "P"]
-    plan: Plan | None = None
-
-
-@dataclass(frozen=True)
-class Replies:
-    """Soft predictions, edge after edge: reply k to edge[k] is rows offsets[k]:offsets[k+1]."""
-
-    edge: Int[Tensor, "q"]  # rows of the world's edges
-    offsets: Int[Tensor, "q+1"]
-    probabilities: Float[Tensor, "P C"]  # p_j(x), row by row
-    question: Int[Tensor, "P"]  # the row of Questions.ids that each answers
-    sound: Bool[Tensor, "q"]  # whether each reply is made of probability vectors; if not, it is all 0
-
-    def regular(self) -> Float[Tensor, "q B C"]:
-        """As one tensor, where every node asked about equally many examples."""
-        B = len(self.question) // max(1, len(self.edge))
-        return self.probabilities.view(len(self.edge), B, self.probabilities.shape[-1])
 
 
 class Network:
@@ -127,13 +64,13 @@ class Network:
         if edges is None and questions.route:
             route = questions.route[0]
         else:
-            route = self._routed(questions, edges)
+            route = Route(questions, self.edges, edges)
             questions.route.extend([route] if edges is None else [])
         probabilities, sound = self._checked(self._answers(questions, route), route)
         if self._charging:
             edge = np.arange(len(self.edges)) if edges is None else edges.cpu().numpy()
             self._charge(edge, route.counts, questions.source, phase)
-        return Replies(route.edge, route.offsets, probabilities, route.question, sound)
+        return Replies(route, probabilities, sound)
 
     def send(
         self,
@@ -204,47 +141,38 @@ class Network:
             place[s, pool] = np.arange(len(pool))
         return torch.from_numpy(ids).to(device), torch.from_numpy(place).to(device)
 
-    def _routed(self, questions: Questions, edges: Int[Tensor, "q"] | None) -> _Route:
-        """The rows of each edge's questions. Nothing waits for a GPU where all nodes ask equally much."""
-        device, B = self.edges.device, questions.each
-        edge = torch.arange(len(self.edges), device=device) if edges is None else edges
-        asker, answerer = self.edges[edge].unbind(1)
-        q = torch.arange(len(edge), device=device)
-        if B is not None:
-            inside = torch.arange(B, device=device)
-            parts = (torch.arange(len(edge) + 1, device=device) * B, q[:, None].expand(-1, B).reshape(-1))
-            question = (asker[:, None] * B + inside).flatten()
-            return _Route(edge, asker, answerer, np.full(len(edge), B), *parts, question)
-        counts = (questions.offsets[1:] - questions.offsets[:-1])[asker]
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        of_edge = torch.repeat_interleave(q, counts)
-        inside = torch.arange(len(of_edge), device=device) - offsets[of_edge]
-        question = questions.offsets[asker][of_edge] + inside
-        return _Route(edge, asker, answerer, counts.cpu().numpy(), offsets, of_edge, question)
-
-    def _answers(self, questions: Questions, route: _Route) -> Float[Tensor, "P C"]:
+    def _answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
         """What the answerers say. Each (model, example) is computed once, however many ask."""
-        population, asked = self._population, len(route.question)
-        if questions.source in ("pool", "shard") and asked >= _WIDE * population.n * self._pool.shape[1] > 0:
-            world = population.seeds.world(questions.ids.device)
-            owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(questions.ids))
-            place = self._place[owner, questions.ids]
-            if not place.is_cuda and bool((place < 0).any()):
-                raise LNTrustError(f"a question of source {questions.source!r} is not about the pool")
-            self._public = self._public or population.bring(self._pool)
-            nodes, places = route.answerer[route.of_edge], place[route.question]
-            return population.predict_public(self._public, nodes, places)
+        population, size = self._population, self._pool.shape[1]
+        if questions.source in ("pool", "shard") and route.rows >= _WIDE * population.n * size > 0:
+            return self._from_all(questions, route)
         if route.plan is None:
             nodes, examples = route.answerer[route.of_edge], questions.ids[route.question]
             if len(population.seeds) == 1:
                 distinct, place = torch.unique(examples, return_inverse=True)
-                if asked >= _WIDE * population.n * len(distinct):
+                if route.rows >= _WIDE * population.n * len(distinct):
                     return population.predict_all(distinct)[nodes, place]
             route.plan = population.plan(nodes, examples)
         return population.answer(route.plan)
 
+    def _from_all(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
+        """The asked ones of all models' answers on the whole pool."""
+        population, ids = self._population, questions.ids
+        world = population.seeds.world(ids.device)
+        if route.each is not None:
+            place = self._place[world[:, None], ids.view(population.n, route.each)]
+            places, nodes = place[route.asker], route.answerer[:, None]
+        else:
+            owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(ids))
+            place = self._place[owner, ids]
+            places, nodes = place[route.question], route.answerer[route.of_edge]
+        if not place.is_cuda and bool((place < 0).any()):
+            raise LNTrustError(f"a question of source {questions.source!r} is not about the pool")
+        self._public = self._public or population.bring(self._pool)
+        return population.predict_public(self._public, nodes, places).flatten(0, -2)
+
     def _checked(
-        self, probabilities: Float[Tensor, "P C"], route: _Route
+        self, probabilities: Float[Tensor, "P C"], route: Route
     ) -> tuple[Float[Tensor, "P C"], Bool[Tensor, "q"]]:
         """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities: 0."""
         silent = []
@@ -256,8 +184,7 @@ class Network:
                     silent.append(k)
                 else:
                     probabilities[rows] = answer
-        wrong = (~probability_rows(probabilities)).long()
-        sound = torch.zeros_like(route.edge).index_add_(0, route.of_edge, wrong) == 0
+        sound = route.all_of(probability_rows(probabilities))
         if silent:
             sound[silent] = False
         if self._charging:  # what an evaluation overhears is nobody's loss

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lntrust.learners.losses import exp_and_sum, weighted_slope, with_slope
+
 Importance = Literal["mean_one", "paper", "off"]
 
 
@@ -36,6 +38,13 @@ def importance_weights(
     return torch.where(mean[:, None] > 0, omega / mean.clamp(min=torch.finfo(w.dtype).tiny)[:, None], 0.0)
 
 
+def _hard_slope(
+    logits: Tensor, predicted: Tensor, omega: Tensor, scale: Tensor
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n B C"]]:
+    return weighted_slope(logits, predicted, omega * scale[:, None])
+
+
+@with_slope(_hard_slope)
 def hard_loss(
     logits: Float[Tensor, "n B C"],
     predicted: Int[Tensor, "n B"],
@@ -47,6 +56,18 @@ def hard_loss(
     return scale * (omega * (logits.logsumexp(-1) - chosen)).sum(-1)
 
 
+def _soft_slope(
+    logits: Tensor, p_bar: Tensor, omega: Tensor, scale: Tensor
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n B C"]]:
+    """ω·scale·(p − p̄), since p̄ sums to one wherever ω is not 0."""
+    p, log_total = exp_and_sum(logits)
+    weight = (omega * scale[:, None])[..., None]
+    log_target = p_bar.clamp(min=torch.finfo(p_bar.dtype).tiny).log()
+    divergence = (p_bar * (log_target - logits + log_total)).sum(-1, keepdim=True)
+    return (divergence * weight).sum((-1, -2)), p.sub_(p_bar).mul_(weight)
+
+
+@with_slope(_soft_slope)
 def soft_loss(
     logits: Float[Tensor, "n B C"],
     p_bar: Float[Tensor, "n B C"],

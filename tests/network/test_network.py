@@ -10,8 +10,7 @@ import torch
 from lntrust.errors import LNTrustError
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
-from lntrust.network import Message, Network, Questions, encode
-from lntrust.network import network as door
+from lntrust.network import Message, Network, Questions, encode, table
 from lntrust.network.codec import Kind
 from lntrust.network.questions import Source
 from lntrust.study import load_study
@@ -74,7 +73,7 @@ def total(network: Network) -> int:
 def test_replies_are_the_answerers_predictions_edge_by_edge(
     mixed: Run, wide: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "_WIDE", wide)
+    monkeypatch.setattr(table, "WIDE", wide)
     asked = questions(mixed.world, 6, "shard")
     replies = fresh(mixed).ask(asked, "probe")
     everything = mixed.population.predict_all(torch.arange(1797))
@@ -90,7 +89,7 @@ def test_replies_are_the_answerers_predictions_edge_by_edge(
 def test_uneven_questions_are_answered_each_in_its_place(
     mixed: Run, wide: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "_WIDE", wide)
+    monkeypatch.setattr(table, "WIDE", wide)
     asked, lists = uneven(mixed.world)
     edges = torch.tensor([9, 2, 5, 0, 12, 7])  # some of the edges, in any order
     replies = fresh(mixed).ask(asked, "probe", edges)

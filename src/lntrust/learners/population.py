@@ -273,17 +273,22 @@ class Population:
         return Public(examples, inputs, first)
 
     @torch.no_grad()
-    def predict_public(
-        self, public: Public, node: Int[Tensor, "*#s"], place: Int[Tensor, "*s"]
-    ) -> Float[Tensor, "*s C"]:
-        """Class probabilities of nodes on public.examples[·, place], all models on all examples at once."""
+    def public_logits(self, public: Public) -> Tensor:
+        """What all nodes say about all public examples of their world; `predict_public` reads it."""
         if not public.inputs:
-            return self.predict_all(public.examples)[node, place]
+            return self.predict_all(public.examples)
         parts = [stack.logits_all(x) for stack, x in zip(self.torch_stacks, public.inputs, strict=True)]
         worlds = [torch.cat(some, 1) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)]
-        table = torch.stack(worlds) if len(worlds) > 1 else worlds[0]
+        return torch.stack(worlds) if len(worlds) > 1 else worlds[0]
+
+    def predict_public(
+        self, public: Public, logits: Tensor, node: Int[Tensor, "*#s"], place: Int[Tensor, "*s"]
+    ) -> Float[Tensor, "*s C"]:
+        """Class probabilities of nodes on public.examples[·, place], out of all logits."""
+        if not public.inputs:
+            return logits[node, place]  # probabilities already: estimators have no logits
         row = public.first[node] + place * self.seeds.n
-        asked = table.view(-1, self.classes).index_select(0, row.flatten())
+        asked = logits.view(-1, self.classes).index_select(0, row.flatten())
         return softmax(asked).view(*row.shape, self.classes)
 
     def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:

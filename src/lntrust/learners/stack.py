@@ -263,6 +263,8 @@ class Stack:
         elif self.is_head:
             numbers = max(1, rows * self.view[0].numel())
             size = max(1, _LEARNT_AT_ONCE[self.view.device.type] // numbers)
+            if not self.view.is_cuda:  # something for every thread, and not the last piece for one alone
+                size = min(size, max(1, -(-k // (2 * torch.get_num_threads()))))
         return [slice(i, min(i + size, k)) for i in range(0, k, size)]
 
     def _inputs(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B *s"]:

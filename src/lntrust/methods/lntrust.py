@@ -14,10 +14,10 @@ Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. 
 distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -73,6 +73,16 @@ class LNTrustSettings(MethodSettings):
     sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
 
 
+class Lesson(NamedTuple):
+    """What each node's neighbours teach in one round."""
+
+    ids: Int[Tensor, "n B"]
+    p_bar: Float[Tensor, "n B C"]  # p̄_i(x)
+    predicted: Int[Tensor, "n B"]  # ĉ(x)
+    kept: Bool[Tensor, "n B"]  # x ∈ B*_i
+    omega: Float[Tensor, "n B"]  # ω_i(x)
+
+
 class LNTrust(Method):
     about = "learn whom to trust on validation labels; distil from them, and answer with them"
     uses_validation = True
@@ -96,10 +106,14 @@ class LNTrust(Method):
             if self._certificate:
                 self._certificate.supervised(batch)
             site.population.step(batch)
-        if t % site.world.study.training.refresh == 0:
-            state = self._refresh(site, state, t)
-        if t > self.settings.warmup and self._distils(site):
-            state = self._distil(site, state, t)
+        with site.network.standing_still():
+            if t % site.world.study.training.refresh == 0:
+                state = self._refresh(site, state, t)
+            lesson = (
+                self._lesson(site, state, t) if t > self.settings.warmup and self._distils(site) else None
+            )
+        if lesson is not None:
+            state = self._distil(site, state, lesson)
         if self._certificate:
             state = state | {f"certificate/{k}": v for k, v in self._certificate.state().items()}
         return state
@@ -237,8 +251,8 @@ class LNTrust(Method):
 
     # -- distillation -----------------------------------------------------------------------------
 
-    def _distil(self, site: Site, state: State, t: int) -> State:
-        """One gated step towards the neighbours' trust-weighted predictions."""
+    def _lesson(self, site: Site, state: State, t: int) -> Lesson:
+        """Ask the neighbours about examples of the shard; what their trust-weighted predictions teach."""
         population, s, around = site.population, self.settings, site.around
         ids = site.unlabelled("distil", s.budget, t)
         asked, edges = around.open, None
@@ -251,6 +265,12 @@ class LNTrust(Method):
         confidence, predicted = p_bar.max(-1)
         kept = (confidence > tau) & answered[:, None]
         omega = distillation.importance_weights(s.importance, site.class_distribution, predicted, kept)
+        return Lesson(ids, p_bar, predicted, kept, omega)
+
+    def _distil(self, site: Site, state: State, lesson: Lesson) -> State:
+        """One gated step towards the neighbours' trust-weighted predictions."""
+        population, s = site.population, self.settings
+        ids, p_bar, predicted, kept, omega = lesson
         scale = state["lambda"] / kept.sum(-1).clamp(min=1)
         active = kept.any(-1)
         before = self._certificate.before_distilling(ids, kept, omega) if self._certificate else {}

@@ -6,6 +6,7 @@ codec's, for the messages that live nodes exchange.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -16,18 +17,16 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.learners import Population
-from lntrust.learners.population import Public
 from lntrust.network.codec import Size, Spec, size
 from lntrust.network.ledger import Ledger
 from lntrust.network.questions import Questions, Replies, Route, Source
+from lntrust.network.table import Table
 from lntrust.segments import sum_by
 from lntrust.world import World
 
 Sent = Literal["parameters", "anchors", "reply"]
 # A graph with more than one in so many of all edges is averaged over as a full matrix.
 _FULL = 32
-# Above this share of all (model, example) pairs, one wide product is cheaper than the asked pairs.
-_WIDE = 0.1
 
 
 class Network:
@@ -43,8 +42,9 @@ class Network:
         self._back = (
             np.lexsort((world.edges[:, 0], world.edges[:, 1])) if len(world.edges) else np.zeros(0, int)
         )
-        self._pool, self._place = self._pools()
-        self._public: Public | None = None  # the pool as the learners see it, once somebody has asked
+        parts = [w.partition for w in world.worlds]
+        pools = [np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts]
+        self._pool = Table(population, pools, len(world.worlds[0].labels))
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
         # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
@@ -130,46 +130,38 @@ class Network:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _pools(self) -> tuple[Int[Tensor, "worlds U"], Int[Tensor, "worlds N"]]:
-        """The pool of every world, padded to one length, and where each example stands in it; −1: nowhere."""
-        worlds, device = self._world.worlds, self._population.device
-        pools = [np.union1d(w.partition.pool, w.partition.shard.values).astype(np.int64) for w in worlds]
-        size, N = max(map(len, pools)), len(worlds[0].labels)
-        ids, place = np.zeros((len(pools), size), np.int64), np.full((len(pools), N), -1)
-        for s, pool in enumerate(pools):
-            ids[s, : len(pool)] = pool
-            place[s, pool] = np.arange(len(pool))
-        return torch.from_numpy(ids).to(device), torch.from_numpy(place).to(device)
-
     def _answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
         """What the answerers say. Each (model, example) is computed once, however many ask."""
-        population, size = self._population, self._pool.shape[1]
-        if questions.source in ("pool", "shard") and route.rows >= _WIDE * population.n * size > 0:
-            return self._from_all(questions, route)
-        if route.plan is None:
-            nodes, examples = route.answerer[route.of_edge], questions.ids[route.question]
-            if len(population.seeds) == 1:
-                distinct, place = torch.unique(examples, return_inverse=True)
-                if route.rows >= _WIDE * population.n * len(distinct):
-                    return population.predict_all(distinct)[nodes, place]
-            route.plan = population.plan(nodes, examples)
+        population = self._population
+        if questions.source in ("pool", "shard") and self._pool.pays(route):
+            return self._pool.answers(questions, route)
+        if route.table is None and route.plan is None:
+            table = self._table_of(questions)
+            if table.pays(route):
+                route.table = table
+            else:
+                nodes, examples = route.answerer[route.of_edge], questions.ids[route.question]
+                route.plan = population.plan(nodes, examples)
+        if route.table is not None:
+            return route.table.answers(questions, route)
+        assert route.plan is not None
         return population.answer(route.plan)
 
-    def _from_all(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
-        """The asked ones of all models' answers on the whole pool."""
-        population, ids = self._population, questions.ids
-        world = population.seeds.world(ids.device)
-        if route.each is not None:
-            place = self._place[world[:, None], ids.view(population.n, route.each)]
-            places, nodes = place[route.asker], route.answerer[:, None]
-        else:
-            owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(ids))
-            place = self._place[owner, ids]
-            places, nodes = place[route.question], route.answerer[route.of_edge]
-        if not place.is_cuda and bool((place < 0).any()):
-            raise LNTrustError(f"a question of source {questions.source!r} is not about the pool")
-        self._public = self._public or population.bring(self._pool)
-        return population.predict_public(self._public, nodes, places).flatten(0, -2)
+    def _table_of(self, questions: Questions) -> Table:
+        """The examples of some questions, world by world."""
+        ids = questions.ids.cpu().numpy()
+        ends = np.concatenate([[0], np.cumsum(questions.counts)])[:: self._world.seeds.n]
+        parts = [np.unique(ids[a:b]) for a, b in pairwise(ends)]
+        return Table(self._population, parts, len(self._world.worlds[0].labels))
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """While nobody learns: answers on the pool are computed once, however often it is asked about."""
+        self._pool.keep(True)
+        try:
+            yield
+        finally:
+            self._pool.keep(False)
 
     def _checked(
         self, probabilities: Float[Tensor, "P C"], route: Route

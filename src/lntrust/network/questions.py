@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from lntrust.learners.population import Plan
 from lntrust.world import Ragged
+
+if TYPE_CHECKING:
+    from lntrust.network.table import Table
 
 # Where the examples of a question come from decides how a query may name them. What everybody is known to
 # have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the
@@ -63,7 +66,9 @@ class Route:
         else:
             self.counts = questions.counts[self.asker.cpu().numpy()]
         self.rows = int(self.counts.sum())
-        self.plan: Plan | None = None  # how the answers are computed, once somebody has thought about it
+        # How the answers are computed, once somebody has thought about it.
+        self.plan: Plan | None = None
+        self.table: Table | None = None
 
     @cached_property
     def offsets(self) -> Int[Tensor, "q+1"]:

@@ -1,0 +1,61 @@
+"""All models' answers on a set of examples, for questions about much of it: one wide product."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+from lntrust.learners import Population
+from lntrust.learners.population import Public
+from lntrust.network.questions import Questions, Route
+
+# Above this share of all (model, example) pairs, computing all of them is cheaper than those that are asked.
+WIDE = 0.06
+
+
+class Table:
+    """Examples that nodes are asked about again and again: of each world a set."""
+
+    def __init__(self, population: Population, examples: Sequence[Int[ndarray, "U"]], N: int) -> None:
+        self._population = population
+        self.size = max(map(len, examples))
+        ids = np.zeros((len(examples), self.size), np.int64)
+        place = np.full((len(examples), N), -1)
+        for s, some in enumerate(examples):
+            ids[s, : len(some)] = some
+            place[s, some] = np.arange(len(some))
+        self._ids = torch.from_numpy(ids).to(population.device)
+        self._place = torch.from_numpy(place).to(population.device)
+        self._public: Public | None = None  # how the learners see them, once somebody has asked
+        self._kept: Tensor | None = None
+        self._keeps = False
+
+    def pays(self, route: Route) -> bool:
+        """Whether so much is asked that all answers are cheaper than the asked ones."""
+        return route.rows >= WIDE * self._population.n * self.size > 0
+
+    def keep(self, whether: bool) -> None:
+        """While nobody learns, the answers may be kept."""
+        self._keeps, self._kept = whether, None
+
+    def answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
+        population, ids = self._population, questions.ids
+        world = population.seeds.world(ids.device)
+        if route.each is not None:
+            place = self._place[world[:, None], ids.view(population.n, route.each)]
+            places, nodes = place[route.asker], route.answerer[:, None]
+        else:
+            owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(ids))
+            place = self._place[owner, ids]
+            places, nodes = place[route.question], route.answerer[route.of_edge]
+        if not place.is_cuda and bool((place < 0).any()):
+            raise LNTrustError(f"a question of source {questions.source!r} is about examples of another")
+        self._public = self._public or population.bring(self._ids)
+        logits = self._kept if self._kept is not None else population.public_logits(self._public)
+        if self._keeps:
+            self._kept = logits
+        return population.predict_public(self._public, logits, nodes, places).flatten(0, -2)

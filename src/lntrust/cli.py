@@ -17,6 +17,7 @@ from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, Study
 from lntrust.cli_sweep import sweep
 from lntrust.cli_tune import tune
 from lntrust.errors import LNTrustError
+from lntrust.memory import keep_memory
 from lntrust.study import describe, list_studies, load_study
 
 # Threads that wait sleep instead of spinning: a fifth slower on a machine of one's own, ten times faster on
@@ -312,6 +313,7 @@ def data_extract(
 
 def main() -> None:
     """The entry point: errors are one message and exit code 2; a traceback only with --debug."""
+    keep_memory()
     try:
         app()
     except LNTrustError as error:

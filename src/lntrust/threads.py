@@ -1,13 +1,16 @@
 """As many threads as work is worth: on little of it, two lose more time agreeing than they save."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 FEW = 1_000_000  # numbers that one thread works through sooner than two
@@ -58,3 +61,20 @@ def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     """Threads that stay: of this process, since a fork takes none along."""
     return ThreadPoolExecutor(threads, thread_name_prefix="lntrust")
+
+
+_own = threading.local()
+
+
+def scratch(name: str, like: Tensor, *shape: int) -> Tensor | None:
+    """A buffer of this thread's, the same one at every call: whoever asks again overwrites it.
+
+    None on a GPU, where fresh memory costs nothing. On a CPU it costs more than writing it.
+    """
+    if like.is_cuda:
+        return None
+    held: dict[tuple[str, torch.dtype], Tensor] = _own.__dict__.setdefault("buffers", {})
+    size, key = prod(shape), (name, like.dtype)
+    if key not in held or held[key].numel() < size:
+        held[key] = torch.empty(size, dtype=like.dtype)
+    return held[key][:size].view(shape)

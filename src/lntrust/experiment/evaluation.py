@@ -31,9 +31,11 @@ def answers(
         out.setdefault("self", []).append(_classes(main))
         for name, way in ways.items():
             same = way.answer is deployment.answer
+            if same and mixes[name] is None and way.prior is None:  # everybody by itself
+                out.setdefault(name, []).append(out["self"][-1])
+                continue
             own = main if same else (way.answer or population.predict_all)(piece)
-            heard = network.heard(own)
-            blend = blended(own, heard, mixes[name])
+            blend = blended(own, network.heard(own), mixes[name])
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]
             out.setdefault(name, []).append(_classes(blend))

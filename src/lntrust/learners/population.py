@@ -277,9 +277,14 @@ class Population:
         """What all nodes say about all public examples of their world; `predict_public` reads it."""
         if not public.inputs:
             return self.predict_all(public.examples)
-        parts = [stack.logits_all(x) for stack, x in zip(self.torch_stacks, public.inputs, strict=True)]
-        worlds = [torch.cat(some, 1) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)]
-        return torch.stack(worlds) if len(worlds) > 1 else worlds[0]
+        (worlds, size), n = public.examples.shape, self.seeds.n
+        table = torch.empty(worlds, size, n, self.classes, device=self.device, dtype=self.dtype)
+        first = 0
+        for stack, x in zip(self.torch_stacks, public.inputs, strict=True):
+            last = first + len(stack.nodes) // worlds  # every world has as many nodes of a kind
+            stack.logits_into([part[:, first:last] for part in table], x)
+            first = last
+        return table
 
     def predict_public(
         self, public: Public, logits: Tensor, node: Int[Tensor, "*#s"], place: Int[Tensor, "*s"]

@@ -21,7 +21,7 @@ from lntrust.learners.modules import Dropout, build, with_named_dropout
 from lntrust.randomness import Seeds, dropout_mask, fold
 from lntrust.replay import Replay
 from lntrust.settings import LearnerSettings, TrainingSettings
-from lntrust.threads import side_by_side
+from lntrust.threads import scratch, side_by_side
 
 Backend = Literal["batched", "loop"]
 
@@ -30,7 +30,8 @@ _ANSWERED_AT_ONCE = 16_000_000
 # Questions to one model are dealt into blocks of this many examples; the last one is padded.
 _BLOCK = 128
 # Heads learn in pieces of about so many input numbers: on a CPU those of a node or two, which stay in its
-# cache; on a GPU as many as keep it busy.
+# cache; on a GPU as many as keep it busy. Fewer are not worth a piece.
+_WORTH_A_PIECE = 400_000
 _LEARNT_AT_ONCE = {"cpu": 2_600_000, "cuda": 64_000_000}
 
 
@@ -238,7 +239,7 @@ class Stack:
             turn = None if active is None else active[which]
             if self.looped and turn is not None and not bool(turn.any()):
                 return
-            x = self._inputs(examples[which])
+            x = self._inputs(examples[which], own=self.is_head and not self.looped)
             if inputs is not None:
                 x = torch.cat([x, inputs[which]], 1)
             gradients, losses[which] = self._gradients(
@@ -264,11 +265,14 @@ class Stack:
             numbers = max(1, rows * self.view[0].numel())
             size = max(1, _LEARNT_AT_ONCE[self.view.device.type] // numbers)
             if not self.view.is_cuda:  # something for every thread, and not the last piece for one alone
-                size = min(size, max(1, -(-k // (2 * torch.get_num_threads()))))
+                fair = -(-k // (2 * torch.get_num_threads()))
+                size = min(size, max(fair, _WORTH_A_PIECE // numbers, 1))
         return [slice(i, min(i + size, k)) for i in range(0, k, size)]
 
-    def _inputs(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B *s"]:
-        flat = self.view.index_select(0, examples.flatten())
+    def _inputs(self, examples: Int[Tensor, "k B"], own: bool = False) -> Float[Tensor, "k B *s"]:
+        """How examples look. With `own` they lie in a buffer that the next call of this thread overwrites."""
+        out = scratch("inputs", self.view, examples.numel(), *self.view.shape[1:]) if own else None
+        flat = torch.index_select(self.view, 0, examples.flatten(), out=out)
         return flat.view(*examples.shape, *self.view.shape[1:])
 
     def _gradients(
@@ -282,7 +286,10 @@ class Stack:
     ) -> tuple[dict[str, Tensor], Float[Tensor, "k"]]:
         """∇ of the loss for every parameter it depends on, and the losses."""
         if self.is_head and not self.looped:
-            mask = self._masks(key, x.shape[1]).get(heads.MASK)
+            mask, rows = None, (x.shape[1], x[0, 0].numel())
+            for _, p, _ in self._dropouts:
+                out = scratch("mask", x, len(x), *rows)
+                mask = dropout_mask(fold(key, 0), rows, p, x.dtype, out)
             beside = (None,) if embed else ()
             return heads.gradients(self._slice(which), x, mask, loss, (*targets, *beside))
         params = {name: p[which].detach().requires_grad_() for name, p in self.params.items()}
@@ -324,16 +331,26 @@ class Stack:
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every node of the stack on its own world's examples."""
         parts = [
-            softmax(self._logits_on(who, self.view.index_select(0, ids))).transpose(0, 1)
+            softmax(self._logits_about(who, ids)).transpose(0, 1)
             for who, ids in zip(self._of_world, examples, strict=True)
             if who.start < who.stop
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
-    def logits_all(self, x: list[Float[Tensor, "U *s"]]) -> list[Float[Tensor, "U k C"]]:
-        """What every node of the stack says about inputs that all nodes of its world share."""
-        return [self._logits_on(who, inputs) for who, inputs in zip(self._of_world, x, strict=True)]
+    def logits_into(self, out: list[Float[Tensor, "U k C"]], x: list[Float[Tensor, "U *s"]]) -> None:
+        """Write down what every node of the stack says about inputs that all nodes of its world share."""
+        for who, table, inputs in zip(self._of_world, out, x, strict=True):
+            if self.is_head and not self.looped:
+                heads.shared_logits(self._slice(who), inputs, table)
+            else:
+                table.copy_(self._logits_on(who, inputs))
+
+    def _logits_about(self, who: slice, examples: Int[Tensor, "U"]) -> Float[Tensor, "U k C"]:
+        """Logits of some nodes of the stack on the same examples, on a CPU never on many at a time."""
+        size = heads.ROWS if self.is_head and not self.view.is_cuda else max(1, len(examples))
+        pieces = torch.split(examples, size)
+        return torch.cat([self._logits_on(who, self.view.index_select(0, ids)) for ids in pieces])
 
     def _logits_on(self, who: slice, x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:
         """Logits of some nodes of the stack on the same inputs."""

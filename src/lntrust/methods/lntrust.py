@@ -244,7 +244,7 @@ class LNTrust(Method):
         out = torch.zeros(
             *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
         )
-        out[:, 0] = features.class_distribution(population.predict_own(ids)[:, None])[:, 0]
+        out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
         asker = site.network.edges[replies.edge, 0]
         out[asker, around.column[replies.edge]] = features.class_distribution(replies.regular())
         return out, heard(around, replies)

@@ -154,6 +154,10 @@ class Network:
         parts = [np.unique(ids[a:b]) for a, b in pairwise(ends)]
         return Table(self._population, parts, len(self._world.worlds[0].labels))
 
+    def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
+        """What every node says itself about examples of its shard. Nothing travels."""
+        return self._pool.own(ids)
+
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """While nobody learns: answers on the pool are computed once, however often it is asked about."""

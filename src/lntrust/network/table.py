@@ -42,6 +42,15 @@ class Table:
         """While nobody learns, the answers may be kept."""
         self._keeps, self._kept = whether, None
 
+    def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
+        """What every node says itself about examples of the table; read off it where it has been made."""
+        population = self._population
+        if self._kept is None or self._public is None:
+            return population.predict_own(ids)
+        node = torch.arange(population.n, device=ids.device)[:, None]
+        place = self._place[population.seeds.world(ids.device)[:, None], ids]
+        return population.predict_public(self._public, self._kept, node, place)
+
     def answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
         population, ids = self._population, questions.ids
         world = population.seeds.world(ids.device)

@@ -103,7 +103,7 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
                 start = next(iter(lines.values()))[0]
                 ax.plot(x, [start * a / x[0] for a in x], ":", color="0.4", label="in proportion (slope 1)")
                 ax.set(xscale="log", yscale="log", xlabel=across, ylabel=label)
-                ax.set_xticks(x, [f"{a:,}" for a in x])
+                ax.set_xticks(x, [f"{a:,}" for a in x], rotation=25)
                 ax.minorticks_off()
                 if row == 0:
                     ax.legend(frameon=False, fontsize=8)

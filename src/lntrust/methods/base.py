@@ -38,6 +38,8 @@ class Site:
     population: Population  # the nodes' own learners: to train them, never to read another's
     network: Network  # the only way to another node
     labelled: Labelled  # the supervised batches that the schedule grants
+    # What was worked out about this site once, to be used in every round.
+    known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def unlabelled(self, purpose: Purpose, count: int, *counters: int) -> Int[Tensor, "n count"]:
         """Examples of each node's shard, without replacement; fewer where the smallest shard is smaller.

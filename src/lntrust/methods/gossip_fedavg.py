@@ -15,6 +15,7 @@ paper's do; neighbours are those of the same architecture. The average over all 
 other work calls by the same name, is `dfedavg`.
 """
 
+from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -54,32 +55,53 @@ class GossipFedAvg(Sharing):
 
     def _gossip(self, site: Site, circle: Circle, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
         """Everybody pushes, then everybody merges what has arrived."""
-        chosen = self._one_each(site, circle, t)
+        edges, receiver, turns = self._pushes(site, circle, t)
         theta = site.population.parameters(circle.stack)
-        arrived = site.network.send(
-            circle.edges[chosen], {"parameters": theta, "age": age[:, None]}, "parameters", "push"
-        )
-        receiver, their_age = circle.receiver[chosen], arrived["age"][:, 0]
-        # Edges are sorted by sender, so the k-th arrival of every receiver can be merged at once.
-        order = receiver.argsort(stable=True)
-        count = torch.bincount(receiver, minlength=len(age))
-        rank = torch.empty_like(order)
-        rank[order] = (
-            torch.arange(len(order), device=order.device) - (count.cumsum(0) - count)[receiver[order]]
-        )
-        for k in range(int(count.max()) if len(count) else 0):
-            now = torch.nonzero(rank == k).flatten()
-            node, t_r = receiver[now], their_age[now]
+        message = {"parameters": theta, "age": age[:, None]}
+        arrived = site.network.send(edges, message, "parameters", "push")
+        node_of = receiver.to(theta.device, non_blocking=True)
+        for first, last in turns:
+            now = slice(first, last)
+            node, t_r = node_of[now], arrived["age"][now, 0]
             a = (t_r.to(theta.dtype) / (age[node] + t_r).clamp(min=1))[:, None]
             theta[node] = (1 - a) * theta[node] + a * arrived["parameters"][now]
             age = age.index_put((node,), torch.maximum(age[node], t_r))
         site.population.set_parameters(circle.stack, theta)
         return age
 
+    def _pushes(
+        self, site: Site, circle: Circle, t: int
+    ) -> tuple[Int[Tensor, "q"], Int[Tensor, "q"], list[tuple[int, int]]]:
+        """Whose push goes where: all first arrivals, then all second ones, and so on; and the turns.
+
+        Decided on the CPU, so that a GPU that still trains need not be waited for.
+        """
+        edges, receivers, degree, _ = self._on_cpu(site, circle)
+        chosen = self._one_each(site, circle, t)
+        receiver = receivers[chosen]
+        # Senders are in order, so the k-th arrival of every receiver can be merged at once.
+        order = receiver.argsort(stable=True)
+        count = torch.bincount(receiver, minlength=len(degree))
+        rank = torch.arange(len(order)) - (count.cumsum(0) - count)[receiver[order]]
+        by_turn = order[rank.argsort(stable=True)]
+        ends = torch.bincount(rank).cumsum(0).tolist() if len(rank) else []
+        pushed, receiver = edges[chosen][by_turn], receiver[by_turn]
+        if site.population.device.type == "cuda":
+            pushed, receiver = pushed.pin_memory(), receiver.pin_memory()
+        return pushed, receiver, list(pairwise([0, *ends]))
+
     def _one_each(self, site: Site, circle: Circle, t: int) -> Int[Tensor, "senders"]:
         """One of its edges for every node that has any, evenly drawn."""
-        degree, device = circle.degree, circle.degree.device
-        draw = uniform(fold(site.world.seeds.keys("gossip", device), t), 1)[:, 0]
-        pick = (draw * degree).long()
+        _, _, degree, keys = self._on_cpu(site, circle)
+        draw = uniform(fold(keys, t), 1)[:, 0]
         first = degree.cumsum(0) - degree  # edges are sorted by sender
-        return (first + pick)[degree > 0]
+        return (first + (draw * degree).long())[degree > 0]
+
+    def _on_cpu(self, site: Site, circle: Circle) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Edges, receivers, degrees and everybody's key."""
+        name = f"gossip {circle.stack.learner.name}"
+        if name not in site.known:
+            parts = (circle.edges, circle.receiver, circle.degree)
+            site.known[name] = (*(part.cpu() for part in parts), site.world.seeds.keys("gossip"))
+        found: tuple[Tensor, Tensor, Tensor, Tensor] = site.known[name]
+        return found

@@ -7,7 +7,6 @@ and so does every learner without parameters. Parameters are what is trained: bu
 statistics of batch normalisation, stay at home.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -36,15 +35,21 @@ class Circle:
         return f"{self.stack.learner.name} ({nodes}, {edges})"
 
 
-def circles(site: Site) -> Iterator[Circle]:
-    """Every architecture's subgraph, also where it has no edge."""
+def circles(site: Site) -> list[Circle]:
+    """Every architecture's subgraph, also where it has no edge. Found once."""
+    if "circles" not in site.known:
+        site.known["circles"] = [_circle(site, stack) for stack in site.population.torch_stacks]
+    found: list[Circle] = site.known["circles"]
+    return found
+
+
+def _circle(site: Site, stack: Stack) -> Circle:
     n, edges = site.population.n, site.network.edges
-    for stack in site.population.torch_stacks:
-        inside = torch.zeros(n, dtype=torch.bool, device=edges.device)
-        inside[stack.nodes] = True
-        kept = torch.nonzero(inside[edges[:, 0]] & inside[edges[:, 1]]).flatten()
-        sender, receiver = edges[kept].unbind(1)
-        yield Circle(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
+    inside = torch.zeros(n, dtype=torch.bool, device=edges.device)
+    inside[stack.nodes] = True
+    kept = torch.nonzero(inside[edges[:, 0]] & inside[edges[:, 1]]).flatten()
+    sender, receiver = edges[kept].unbind(1)
+    return Circle(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
 
 
 def metropolis_hastings(circle: Circle, dtype: torch.dtype) -> tuple[Float[Tensor, "q"], Float[Tensor, "n"]]:

@@ -79,8 +79,11 @@ class Network:
         kind: Sent,
         phase: str,
     ) -> dict[str, Shaped[Tensor, "q *s"]]:
-        """Each edge's first node sends its rows of these tensors to the second, who gets a copy."""
-        sender = self.edges[edges, 0]
+        """Each edge's first node sends its rows of these tensors to the second, who gets a copy.
+
+        `edges` may lie on the CPU, where the books are kept: then no GPU is waited for.
+        """
+        sender = self.edges[edges.to(self.edges.device, non_blocking=True), 0]
         self._book(edges, tensors, kind, phase)
         return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from toy import CLASSES, EXAMPLES, LABELS, everything, labelled, learner, population, train
 
-from lntrust.learners import Population
-from lntrust.learners import stack as stack_module
+from lntrust.learners import Population, models
 
 MIXED = ["mlp", "forest", "linear", "own_models:normalised", "cnn2d"]
 
@@ -54,7 +53,7 @@ def _trained() -> Population:
 
 @pytest.mark.parametrize("kind", [*MIXED, "cnn1d"])
 @pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_nothing_asked_nothing_answered(kind: str, backend: stack_module.Backend) -> None:
+def test_nothing_asked_nothing_answered(kind: str, backend: models.Backend) -> None:
     nodes = train(population(kind, n=3, backend=backend), rounds=1)
     nothing = torch.zeros(0, dtype=torch.int64)
     assert nodes.predict_all(nothing).shape == (3, 0, CLASSES)
@@ -68,8 +67,8 @@ def test_answers_do_not_depend_on_how_they_are_cut_up(
     node = torch.randint(0, 11, (500,), generator=generator)
     example = torch.randint(0, EXAMPLES, (500,), generator=generator)
     whole = mixed.predict_all(everything()), mixed.predict(node, example)
-    monkeypatch.setattr(stack_module, "_ANSWERED_AT_ONCE", 50)
-    monkeypatch.setattr(stack_module, "_BLOCK", 3)
+    monkeypatch.setattr(models, "_ANSWERED_AT_ONCE", 50)
+    monkeypatch.setattr(models, "_BLOCK", 3)
     torch.testing.assert_close(mixed.predict_all(everything()), whole[0], rtol=0, atol=1e-12)
     torch.testing.assert_close(mixed.predict(node, example), whole[1], rtol=0, atol=1e-12)
 

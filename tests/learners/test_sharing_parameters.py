@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 from toy import CLASSES, CPU, DATASET, LABELS, everything, learner, lists, population, training
 
-from lntrust.learners import Batch, Population
-from lntrust.learners import stack as stack_module
+from lntrust.learners import Batch, Population, models
+from lntrust.learners.models import Backend
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Backend, Stack
+from lntrust.learners.stack import Stack
 from lntrust.learners.views import Views
 
 KINDS = ["linear", "mlp", "cnn1d", "cnn2d"]
@@ -266,7 +266,7 @@ def test_logits_of_equal_the_modules_on_those_inputs(
         pairs = zip(member.tolist(), row.tolist(), strict=True)
         expected = torch.stack([module_of(stack, m)(x[r]) for m, r in pairs])
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-    monkeypatch.setattr(stack_module, "_ANSWERED_AT_ONCE", 2 * x[0].numel())
+    monkeypatch.setattr(models, "_ANSWERED_AT_ONCE", 2 * x[0].numel())
     torch.testing.assert_close(stack.logits_of(member, x, row), expected, rtol=0, atol=1e-12)
 
 

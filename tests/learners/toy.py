@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from lntrust.learners import Labelled, Population
-from lntrust.learners.stack import Backend
+from lntrust.learners.models import Backend
 from lntrust.learners.views import Views
 from lntrust.settings import LearnerSettings, TrainingSettings
 from lntrust.world import Dataset, Ragged

@@ -15,7 +15,8 @@ from lntrust.bench.clock import timed_run
 from lntrust.bench.data import random_views
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import read_json, write_json
-from lntrust.experiment.run import Run, versions
+from lntrust.experiment.records import versions
+from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
 from lntrust.settings import Study
 from lntrust.study import load_study

@@ -12,7 +12,7 @@ import torch
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_json
-from lntrust.experiment.run import versions
+from lntrust.experiment.records import versions
 
 FOLDER = Path("benchmarks/results")
 

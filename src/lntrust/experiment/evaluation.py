@@ -83,3 +83,20 @@ def blended(
 def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:
     small = probabilities.shape[-1] <= 256
     return probabilities.argmax(-1).to(torch.uint8 if small else torch.int16)
+
+
+def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
+    """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
+    out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
+    for row, ids in zip(out, lists, strict=True):
+        row[: len(ids)] = ids
+    return out
+
+
+def asked_by_world(deployment: Deployment, world: World) -> list[int]:
+    """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
+    asks = deployment.members[:, 0] != deployment.members[:, 1]
+    asks = asks if deployment.held is None else asks & ~deployment.held
+    of_world = deployment.members[asks, 0] // world.seeds.n
+    counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
+    return counts

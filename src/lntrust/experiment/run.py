@@ -6,7 +6,6 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 step counts, the method's state and the ledger are all there is.
 """
 
-import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -14,15 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
-from lntrust.experiment.evaluation import answers, test_inputs
+from lntrust.experiment.evaluation import answers, asked_by_world, padded, test_inputs
 from lntrust.experiment.files import (
     read_json,
     read_tensors,
@@ -32,8 +29,10 @@ from lntrust.experiment.files import (
 )
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
 from lntrust.experiment.metrics import Predictions, summarise
+from lntrust.experiment.records import evaluation_file, versions, write_rounds
 from lntrust.learners import Labelled, Population
-from lntrust.learners.stack import Backend, Stack
+from lntrust.learners.models import Backend
+from lntrust.learners.stack import Stack
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, find_method
 from lntrust.methods.base import below
@@ -398,52 +397,6 @@ class Run(Runs):
     @property
     def folder(self) -> Path | None:
         return self.folders[0] if self.folders else None
-
-
-def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
-    """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
-    out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
-    for row, ids in zip(out, lists, strict=True):
-        row[: len(ids)] = ids
-    return out
-
-
-def evaluation_file(folder: Path, number: int) -> Path:
-    return folder / "evaluations" / f"round-{number:05d}.safetensors"
-
-
-def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
-    """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
-    scored = {row["round"]: row for row in rows}
-    names = ("test", "self", "test_pooled", "self_pooled")
-    table = []
-    for number, (loss, total) in enumerate(history, 1):
-        known = loss is not None and np.isfinite(loss)
-        row = {"round": number, "loss": loss if known else None, "bytes": total}
-        table.append(row | {name: scored.get(number, {}).get(name) for name in names})
-    types = [("round", pa.int64()), ("loss", pa.float64()), ("bytes", pa.int64())]
-    schema = pa.schema([*types, *((name, pa.float64()) for name in names)])
-    arrow = pa.Table.from_pylist(table, schema=schema)
-    write_whole(folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
-
-
-def asked_by_world(deployment: Deployment, world: World) -> list[int]:
-    """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
-    asks = deployment.members[:, 0] != deployment.members[:, 1]
-    asks = asks if deployment.held is None else asks & ~deployment.held
-    of_world = deployment.members[asks, 0] // world.seeds.n
-    counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
-    return counts
-
-
-def versions() -> dict[str, str]:
-    """What the result may depend on besides the study."""
-    from lntrust import __version__
-
-    return {
-        "lntrust": __version__, "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": np.__version__, "machine": platform.machine(),
-    }  # fmt: skip
 
 
 def run(study: Study, method: str, seed: int, views: Views, **options: Any) -> dict[str, Any]:

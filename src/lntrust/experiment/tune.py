@@ -22,8 +22,9 @@ from numpy import ndarray
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_whole
-from lntrust.experiment.run import Progress, Run, versions
-from lntrust.learners.stack import Backend
+from lntrust.experiment.records import versions
+from lntrust.experiment.run import Progress, Run
+from lntrust.learners.models import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.randomness import small_seed

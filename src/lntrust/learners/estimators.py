@@ -13,8 +13,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
+from lntrust.learners.models import Layout
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Layout
 from lntrust.randomness import Seeds
 from lntrust.settings import LearnerSettings
 

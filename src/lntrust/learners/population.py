@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
 from lntrust.learners.losses import Loss, cross_entropy, softmax
+from lntrust.learners.models import Backend, Layout
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Backend, Layout, Stack
+from lntrust.learners.stack import Stack
 from lntrust.learners.views import Views
 from lntrust.randomness import Seeds, fold
 from lntrust.replay import Replay

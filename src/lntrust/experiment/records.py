@@ -1,0 +1,41 @@
+"""What a run folder holds beside its checkpoint."""
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from lntrust.experiment.files import write_whole
+
+
+def evaluation_file(folder: Path, number: int) -> Path:
+    return folder / "evaluations" / f"round-{number:05d}.safetensors"
+
+
+def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
+    """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
+    scored = {row["round"]: row for row in rows}
+    names = ("test", "self", "test_pooled", "self_pooled")
+    table = []
+    for number, (loss, total) in enumerate(history, 1):
+        known = loss is not None and np.isfinite(loss)
+        row = {"round": number, "loss": loss if known else None, "bytes": total}
+        table.append(row | {name: scored.get(number, {}).get(name) for name in names})
+    types = [("round", pa.int64()), ("loss", pa.float64()), ("bytes", pa.int64())]
+    schema = pa.schema([*types, *((name, pa.float64()) for name in names)])
+    arrow = pa.Table.from_pylist(table, schema=schema)
+    write_whole(folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
+
+
+def versions() -> dict[str, str]:
+    """What the result may depend on besides the study."""
+    from lntrust import __version__
+
+    return {
+        "lntrust": __version__, "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": np.__version__, "machine": platform.machine(),
+    }  # fmt: skip

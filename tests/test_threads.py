@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from lntrust.threads import FEW, fit_threads, scratch, side_by_side, threads_for
+from lntrust.threads import FEW, fit_threads, scratch, side_by_side, threads_for, together
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +57,34 @@ def test_an_error_in_a_piece_is_everybodys() -> None:
     with pytest.raises(ValueError, match="piece 3"):
         side_by_side(work, range(8))
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_gathered_is_done_in_the_end(threads: int) -> None:
+    torch.set_num_threads(threads)
+    done: list[int] = []
+    with together():
+        side_by_side(done.append, range(3))
+        side_by_side(done.append, range(3, 7))
+        assert done == []
+    assert sorted(done) == list(range(7))
+    side_by_side(done.append, [7])  # and afterwards as before
+    assert done[-1] == 7
+
+
+def test_nothing_gathered_is_done_after_an_error() -> None:
+    done: list[int] = []
+
+    def broken() -> None:
+        with together():
+            side_by_side(done.append, range(3))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    assert done == []
+    side_by_side(done.append, [1])
+    assert done == [1]
 
 
 def test_scratch_is_used_again_by_its_own_thread_only() -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+_own = threading.local()  # this thread's buffers, and the work that waits
 FEW = 1_000_000  # numbers that one thread works through sooner than two
 
 
@@ -40,6 +41,9 @@ def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:
     Two threads inside one small product lose a third of their time to agreeing; two that have a product each
     lose nothing. What comes out does not depend on it.
     """
+    if getattr(_own, "waiting", None) is not None:
+        _own.waiting.extend(partial(work, piece) for piece in pieces)
+        return
     threads = torch.get_num_threads()
     if threads == 1 or len(pieces) < 2:
         for piece in pieces:
@@ -57,13 +61,22 @@ def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def together() -> Iterator[None]:
+    """What is given to `side_by_side` in here is done at the end, all of it side by side."""
+    waiting: list[Callable[[], None]] = []
+    _own.waiting = waiting
+    try:
+        yield
+    finally:
+        _own.waiting = None
+    side_by_side(lambda work: work(), waiting)
+
+
 @cache
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     """Threads that stay: of this process, since a fork takes none along."""
     return ThreadPoolExecutor(threads, thread_name_prefix="lntrust")
-
-
-_own = threading.local()
 
 
 def scratch(name: str, like: Tensor, *shape: int) -> Tensor | None:

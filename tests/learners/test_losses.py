@@ -35,7 +35,13 @@ LOSSES: dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]] = {
     "hard": (hard_loss, ("labels", "omega", "scale")),
     "soft": (soft_loss, ("p_bar", "omega", "scale")),
 }
-SIZES = (st.integers(0, 999), st.integers(1, 3), st.integers(1, 9), st.integers(2, 6), st.sampled_from([1.0, 60.0]))
+SIZES = (
+    st.integers(0, 999),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(2, 6),
+    st.sampled_from([1.0, 60.0]),
+)
 
 
 @pytest.mark.parametrize("name", LOSSES)

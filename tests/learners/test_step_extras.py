@@ -94,7 +94,8 @@ def test_inputs_go_to_the_learner_they_are_named_for(backend: Backend) -> None:
     watched, batch, more = Watched(), batch_of(nodes), more_for(nodes)
     losses = nodes.step(batch, watched, more=more, inputs={"mlp": inputs_for(named["mlp"])})
     B = batch.examples.shape[1]
-    assert [len(one) for one in watched.logits] == [B + 3] * 2 + [B + 3 + 2] * 2
+    # Who comes first is left to the threads.
+    assert sorted(len(one) for one in watched.logits) == [B + 3] * 2 + [B + 3 + 2] * 2
     assert losses.isnan().tolist() == [False, False, True] * 2
 
 

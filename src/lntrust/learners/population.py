@@ -20,6 +20,7 @@ from lntrust.learners.views import Views
 from lntrust.randomness import Seeds, fold
 from lntrust.replay import Replay
 from lntrust.settings import LearnerSettings, TrainingSettings
+from lntrust.threads import together
 from lntrust.world.ragged import Ragged
 
 
@@ -178,15 +179,21 @@ class Population:
         """
         key = self._mask_keys(purpose)
         losses = torch.full((self.n,), torch.nan, device=self.device, dtype=self.dtype)
-        for stack in self.torch_stacks:
-            # All nodes are in order: no copies where one stack holds them all.
-            nodes = slice(None) if len(stack.nodes) == self.n else stack.nodes
-            part = tuple(target[nodes] for target in targets)
-            turn = None if active is None else active[nodes]
-            beside = None if inputs is None else inputs.get(stack.learner.name)
-            losses[nodes] = stack.step(
-                examples[nodes], loss, part, key[nodes], self.training, l2, turn, beside, embed
-            )
+        # All nodes are in order: no copies where one stack holds them all.
+        whose = [slice(None) if len(stack.nodes) == self.n else stack.nodes for stack in self.torch_stacks]
+        each = []
+        with together():  # small stacks beside large ones
+            for stack, nodes in zip(self.torch_stacks, whose, strict=True):
+                part = tuple(target[nodes] for target in targets)
+                turn = None if active is None else active[nodes]
+                beside = None if inputs is None else inputs.get(stack.learner.name)
+                each.append(
+                    stack.step(
+                        examples[nodes], loss, part, key[nodes], self.training, l2, turn, beside, embed
+                    )
+                )
+        for nodes, some in zip(whose, each, strict=True):
+            losses[nodes] = some
         if active is not None:
             losses.masked_fill_(~active, torch.nan)
         self._taken(purpose, active)

@@ -35,6 +35,8 @@ class Replay:
         if key in self._records:
             return self._records[key](inputs)
         if key not in self._seen or len(self._records) >= _MOST:
+            if len(self._seen) > 4 * _MOST:  # a new loss at every call, say: do not hold on to all of them
+                self._seen.clear()
             self._seen.add(key)
             return self._function(*inputs, **settings)
         record = _Record(lambda *own: self._function(*own, **settings), inputs)

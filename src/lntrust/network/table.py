@@ -36,7 +36,7 @@ class Table:
 
     def pays(self, route: Route) -> bool:
         """Whether so much is asked that all answers are cheaper than the asked ones."""
-        return route.rows >= WIDE * self._population.n * self.size > 0
+        return self.size > 0 and route.rows >= WIDE * self._population.n * self.size
 
     def keep(self, whether: bool) -> None:
         """While nobody learns, the answers may be kept."""

@@ -72,6 +72,17 @@ def test_what_is_gathered_is_done_in_the_end(threads: int) -> None:
     assert done[-1] == 7
 
 
+def test_one_inside_another_waits_for_it() -> None:
+    done: list[int] = []
+    with together():
+        side_by_side(done.append, [1])
+        with together():
+            side_by_side(done.append, [2])
+        side_by_side(done.append, [3])
+        assert done == []
+    assert sorted(done) == [1, 2, 3]
+
+
 def test_nothing_gathered_is_done_after_an_error() -> None:
     done: list[int] = []
 

@@ -6,3 +6,7 @@ class LNTrustError(Exception):
 
     The command line prints the message alone and exits with code 2.
     """
+
+
+class CannotStackError(LNTrustError):
+    """Seeds that cannot stand side by side in one stack, but can be run one by one."""

@@ -64,6 +64,9 @@ def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:
 @contextmanager
 def together() -> Iterator[None]:
     """What is given to `side_by_side` in here is done at the end, all of it side by side."""
+    if getattr(_own, "waiting", None) is not None:  # inside another: that one does it
+        yield
+        return
     waiting: list[Callable[[], None]] = []
     _own.waiting = waiting
     try:

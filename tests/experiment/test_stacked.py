@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from lntrust import LNTrustError, Study, load_study
+from lntrust.errors import CannotStackError
 from lntrust.experiment.files import read_tensors
 from lntrust.experiment.run import Run, Runs
 from lntrust.learners.views import Views
-from lntrust.methods import list_methods
+from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side
 
 SMALL = [
@@ -73,6 +74,58 @@ def test_so_does_every_way_to_set_a_study(change: str, views: Views) -> None:
     together = Runs(study(change), method, SEEDS, views)()
     for seed, summary in zip(SEEDS, together, strict=True):
         assert_same(summary, Run(study(change), method, seed, views)())
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_worlds_whose_draws_fall_unevenly_mix_as_they_would_alone(steps: int, views: Views) -> None:
+    one_kind = 'population.learners=[{name="linear",kind="linear",view="pixels"}]'
+    often = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_node", one_kind)
+    uneven = study(*often, f"methods.d_psgd.local_steps={steps}")
+    together = Runs(uneven, "d_psgd", SEEDS, views)()
+    alone = [Run(uneven, "d_psgd", seed, views)() for seed in SEEDS]
+    assert len({summary["bytes"]["total"] for summary in alone}) > 1, "or nothing is shown"
+    for mine, theirs in zip(together, alone, strict=True):
+        assert_same(mine, theirs)
+
+
+class Taciturn(Method):
+    """A user's method, written before seeds were stacked."""
+
+    def report(self, site: Site, state: State) -> dict[str, Any]:  # type: ignore[override]
+        return {"told": True}
+
+
+def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(views: Views) -> None:
+    name = f"{__name__}:Taciturn"
+    assert Run(study(), name, 0, views)()["method_report"] == {"told": True}
+    for deploy in ([], ["deploy=uniform"]):
+        with pytest.raises(CannotStackError, match=r"Taciturn: report.*one by one"):
+            Runs(study(*deploy), name, SEEDS, views)
+
+
+def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
+    views = Views(load_dataset("uci_har"), torch.device("cpu"), torch.float32)
+    with pytest.raises(CannotStackError, match="fedmd: pools of"):
+        Runs(load_study("wearables", ["methods.fedmd.budget=2000"]), "fedmd", [0, 1], views)
+
+
+def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(views: Views, tmp_path: Path) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def stop(done: int, *_: object) -> None:
+        if done == 5:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(progress=stop)
+    gone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)
+    with pytest.raises(EnoughError):
+        gone(progress=lambda done, *_: stop(5 if done == 1 else 0))
+    with pytest.raises(LNTrustError, match=r"round-00002.safetensors is gone.*remove .*stack-") as error:
+        Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)
+    Path(str(error.value).rpartition("remove ")[2].removesuffix(" to start over")).unlink()
+    assert len(Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)) == 3
 
 
 def test_seeds_do_not_notice_each_other(views: Views) -> None:

@@ -89,6 +89,34 @@ def test_what_is_not_in_the_pool_is_no_question_about_it(runs: Runs, monkeypatch
         runs.network.ask(Questions.of(torch.from_numpy(own), "shard"), "probe")
 
 
+class InPlace(torch.nn.Module):
+    """Scales its inputs where they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x.flatten(1).sub_(0.5).mul_(2.0))  # type: ignore[no-any-return]
+
+
+def in_place(_shape: tuple[int, ...], _classes: int) -> torch.nn.Module:
+    return InPlace()
+
+
+def test_a_module_that_works_in_place_is_asked_about_the_same_inputs_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "WIDE", 0.0)
+    views = Views(load_dataset("digits"), torch.device("cpu"), torch.float64)
+    kind = f'population.learners=[{{name="own",kind="{__name__}:in_place",view="pixels"}}]'
+    small = ["graph.nodes=4", "partition.labelled=200", "training.precision=float64", kind]
+    run = Runs(load_study("digits", small), "independent", [0], views)
+    assert run.population.torch_stacks[0].looped_because is None
+    first, again = (run.network.ask(shard(run, 20), "probe").probabilities for _ in range(2))
+    assert torch.equal(first, again)
+
+
 def test_a_route_knows_whose_rows_are_whose(runs: Runs) -> None:
     asked = Questions.ragged(runs.world.partition.validation, "validation", torch.device("cpu"))
     some = torch.tensor([5, 0, 3])

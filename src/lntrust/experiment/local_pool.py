@@ -19,6 +19,7 @@ import torch
 from lntrust.errors import LNTrustError
 from lntrust.experiment.attempts import Superseded
 from lntrust.experiment.sweep import Answer, KeptViews, Task, Work, answer
+from lntrust.memory import keep_memory
 from lntrust.world import load_dataset
 
 Watch = Callable[[Task, float], None]  # how much of a task is done, from 0 to 1
@@ -156,6 +157,7 @@ def _environment(index: int) -> dict[str, str]:
 
 def main(parent: int, work: Work) -> None:
     """What a worker does: a task a line, until there are no more."""
+    keep_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # an exception: half-written files are removed
     channel = os.dup(1)
     os.dup2(2, 1)  # whatever a user's own code prints shall not be taken for an answer

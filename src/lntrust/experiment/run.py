@@ -6,6 +6,7 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 step counts, the method's state and the ledger are all there is.
 """
 
+import inspect
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
+from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.experiment.evaluation import answers, asked_by_world, padded, test_inputs
 from lntrust.experiment.files import (
     read_json,
@@ -72,7 +73,9 @@ class Runs:
         if certify and not self.method.can_certify:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
         if certify and len(self.seeds) > 1:
-            raise LNTrustError("--certify: seeds that are stacked have no certificate; run them one by one")
+            raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
+        if len(self.seeds) > 1:
+            _tells_of_nodes(self.method)
         self.method.certify = certify
         self._guard = guard  # asked before anything is written, and may object
         build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
@@ -336,6 +339,15 @@ class Runs:
             raise LNTrustError(
                 f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
             )
+        due = [
+            number for number in range(1, int(metadata.get("round", 0)) + 1) if self._evaluation_due(number)
+        ]
+        files = [evaluation_file(folder, number) for folder in self.folders for number in due]
+        for file in files:
+            if not file.is_file():  # a fresh start of one of the seeds has taken it away
+                raise LNTrustError(
+                    f"{path}: {file} is gone, which belongs to it; remove {path} to start over"
+                )
         try:
             self._restore(tensors, metadata)
         except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
@@ -370,6 +382,19 @@ class Runs:
                     file.unlink()
             except OSError as error:
                 raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
+
+
+def _tells_of_nodes(method: Method) -> None:
+    """Refuse before hours of work a method of the user's that cannot tell of one of several worlds."""
+    inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
+    for verb in (inner.report, inner.tables):
+        try:
+            inspect.signature(verb).bind(None, None, slice(0))
+        except TypeError:
+            raise CannotStackError(
+                f"method {type(inner).__name__}: {verb.__name__}(site, state) does not take the nodes it is "
+                "about, so that seeds cannot be stacked; run them one by one"
+            ) from None
 
 
 class Run(Runs):

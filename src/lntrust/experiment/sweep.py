@@ -5,6 +5,7 @@ the whole GPU. Tasks are carried out by processes of this machine (`local_pool.p
 (`ray_cluster.py`). What crosses to them and back is JSON; what remains are ordinary run folders.
 """
 
+import gc
 import itertools
 import tomllib
 from collections import defaultdict
@@ -16,7 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError, safe_open
 
-from lntrust.errors import LNTrustError
+from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.experiment.attempts import claim
 from lntrust.experiment.files import read_json
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
@@ -230,8 +231,15 @@ def carry_out(
 
     if waiting:
         seeds = [each["seed"] for each in waiting]
-        stack = Runs(task.study, task.method, seeds, views, folder=folder, notice=notice, guard=guarded)
-        stack(resume=True, progress=progress)
+        options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
+        try:
+            Runs(task.study, task.method, seeds, views, **options)(resume=True, progress=progress)
+        except CannotStackError as error:
+            if len(seeds) == 1:
+                raise
+            notice(f"{task.method}: {error}; so they are")
+            for seed in seeds:
+                Runs(task.study, task.method, [seed], views, **options)(resume=True, progress=progress)
     return [read_json(folder / slug(each) / "summary.json") for each in runs]
 
 
@@ -249,6 +257,7 @@ def answer(
 ) -> str:
     """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else."""
     notices: list[str] = []
+    gc.collect()  # what the last task held on a GPU goes now, and not when Python finds the time
     try:
         task = Task.model_validate_json(text)
         seen = views(task.study, task.device)
@@ -256,6 +265,9 @@ def answer(
         return Answer(summaries=summaries, notices=notices).model_dump_json()
     except LNTrustError as error:
         return Answer(notices=notices, error=str(error)).model_dump_json()
+    except torch.cuda.OutOfMemoryError:
+        error_text = "the GPU's memory does not hold this stack; give fewer --seeds at a time"
+        return Answer(notices=notices, error=error_text).model_dump_json()
     except Exception as error:
         return Answer(
             notices=notices, error=f"internal error: {type(error).__name__}: {error}"

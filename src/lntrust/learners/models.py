@@ -245,7 +245,8 @@ class Models:
             return heads.shared_logits(state, x)
         call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), (0, None), 1)
         size = max(1, _ANSWERED_AT_ONCE // ((who.stop - who.start) * max(1, self.view[0].numel())))
-        return torch.cat([call(state, piece) for piece in torch.split(x, size)])
+        # Copies: a module may work in place, and these inputs are asked about again.
+        return torch.cat([call(state, piece.clone()) for piece in torch.split(x, size)])
 
     @torch.no_grad()
     def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import networkx as nx
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -42,16 +42,22 @@ class DPSGD(Sharing):
     settings: DPSGDSettings
 
     def start(self, site: Site) -> State:
-        return {"steps": torch.zeros((), dtype=torch.int64)}
+        return {"steps": torch.zeros(len(site.world.worlds), dtype=torch.int64)}
 
     def round(self, site: Site, state: State, t: int) -> State:
-        steps = int(state["steps"])
+        steps: Int[Tensor, "worlds"] = state["steps"].cpu()
         for batch in site.labelled.round(t - 1):
             site.population.step(batch)
-            steps += 1
-            if steps % self.settings.local_steps == 0:
+            stepped = torch.ones_like(steps, dtype=torch.bool)
+            if batch.active is not None:  # where draws fall unevenly, a world may have had its share
+                stepped = batch.active.view(len(steps), -1).any(1).cpu()
+            steps = steps + stepped
+            due = stepped & (steps % self.settings.local_steps == 0)
+            if due.all():
                 self.mix(site, "mix")
-        return {"steps": torch.tensor(steps)}
+            elif due.any():
+                self.mix(site, "mix", due.to(site.population.device).repeat_interleave(site.world.seeds.n))
+        return {"steps": steps}
 
     def deploy(self, site: Site, state: State) -> Deployment:
         means = {c.stack.learner.name: self._average(site, c) for c in circles(site)}

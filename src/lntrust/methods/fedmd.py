@@ -21,6 +21,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from lntrust.errors import CannotStackError
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.dml import neighbours_mean
 from lntrust.methods.sharing import estimators_alone
@@ -47,6 +48,14 @@ class FedMD(Method):
     def remarks(self, site: Site) -> list[str]:
         empty = [] if _public(site) else ["no public examples: nodes train alone"]
         return empty + estimators_alone(site)
+
+    def check(self, site: Site) -> None:
+        sizes = {len(world.partition.pool) for world in site.world.worlds}
+        if len(sizes) > 1 and min(sizes) < self.settings.budget:
+            raise CannotStackError(
+                f"fedmd: pools of {min(sizes)} to {max(sizes)} examples, and a budget of "
+                f"{self.settings.budget}, cannot be stacked; run these seeds one by one"
+            )
 
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)

@@ -10,7 +10,7 @@ statistics of batch normalisation, stay at home.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.learners.estimators import Estimators
@@ -92,12 +92,18 @@ class Sharing(Method):
                 out[i] += weights[row] * arrived["parameters"][row]
         return out
 
-    def mix(self, site: Site, phase: str) -> None:
-        """θ_i ← Σ_j W_ij θ_j with Metropolis–Hastings weights, everybody at once."""
+    def mix(self, site: Site, phase: str, who: Bool[Tensor, "n"] | None = None) -> None:
+        """θ_i ← Σ_j W_ij θ_j with Metropolis–Hastings weights, everybody at once, or whole worlds `who`."""
         for circle in circles(site):
             weights, own = metropolis_hastings(circle, site.population.dtype)
             theta = site.population.parameters(circle.stack)
+            if who is not None:
+                among = who[circle.receiver]
+                parts = (circle.edges[among], circle.sender[among], circle.receiver[among])
+                circle, weights = Circle(circle.stack, *parts, circle.degree), weights[among]
             mixed = own[:, None] * theta + self.weighted_sum(site, circle, weights, phase)
+            if who is not None:
+                mixed = torch.where(who[:, None], mixed, theta)
             site.population.set_parameters(circle.stack, mixed)
 
 

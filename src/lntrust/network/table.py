@@ -49,6 +49,7 @@ class Table:
             return population.predict_own(ids)
         node = torch.arange(population.n, device=ids.device)[:, None]
         place = self._place[population.seeds.world(ids.device)[:, None], ids]
+        _assert_known(place, "shard")
         return population.predict_public(self._public, self._kept, node, place)
 
     def answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
@@ -61,10 +62,18 @@ class Table:
             owner = torch.repeat_interleave(world, questions.offsets.diff(), output_size=len(ids))
             place = self._place[owner, ids]
             places, nodes = place[route.question], route.answerer[route.of_edge]
-        if not place.is_cuda and bool((place < 0).any()):
-            raise LNTrustError(f"a question of source {questions.source!r} is about examples of another")
+        _assert_known(place, questions.source)
         self._public = self._public or population.bring(self._ids)
         logits = self._kept if self._kept is not None else population.public_logits(self._public)
         if self._keeps:
             self._kept = logits
         return population.predict_public(self._public, logits, nodes, places).flatten(0, -2)
+
+
+def _assert_known(place: Int[Tensor, "*s"], source: str) -> None:
+    """Refuse examples that are not in the table; a GPU refuses them when it gets there."""
+    known = (place >= 0).all()
+    if place.is_cuda:
+        torch._assert_async(known)
+    elif not bool(known):
+        raise LNTrustError(f"a question of source {source!r} is about examples of another")

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from lntrust.errors import LNTrustError
+from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.randomness import Seeds
 from lntrust.settings import PopulationSettings, Study
 from lntrust.world.datasets import Dataset
@@ -146,7 +146,7 @@ def side_by_side(worlds: Sequence[World]) -> World:
     parts = [world.partition for world in worlds]
     shards = {int(size) for p in parts for size in p.shard.lengths}
     if len(shards) > 1:
-        raise LNTrustError(
+        raise CannotStackError(
             f"study {first.study.name}: unlabelled shards of {min(shards)} to {max(shards)} examples cannot "
             "be stacked; run these seeds one by one"
         )

@@ -122,7 +122,7 @@ def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(views: View
     gone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)
     with pytest.raises(EnoughError):
         gone(progress=lambda done, *_: stop(5 if done == 1 else 0))
-    with pytest.raises(LNTrustError, match=r"round-00002.safetensors is gone.*remove .*stack-") as error:
+    with pytest.raises(LNTrustError, match=r"round-00002.safetensors: is gone; remove .*stack-") as error:
         Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)
     Path(str(error.value).rpartition("remove ")[2].removesuffix(" to start over")).unlink()
     assert len(Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)) == 3

@@ -339,15 +339,10 @@ class Runs:
             raise LNTrustError(
                 f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
             )
-        due = [
-            number for number in range(1, int(metadata.get("round", 0)) + 1) if self._evaluation_due(number)
-        ]
-        files = [evaluation_file(folder, number) for folder in self.folders for number in due]
-        for file in files:
+        due = [*filter(self._evaluation_due, range(1, int(metadata.get("round", 0)) + 1))]
+        for file in [evaluation_file(folder, number) for folder in self.folders for number in due]:
             if not file.is_file():  # a fresh start of one of the seeds has taken it away
-                raise LNTrustError(
-                    f"{path}: {file} is gone, which belongs to it; remove {path} to start over"
-                )
+                raise LNTrustError(f"{file}: is gone; remove {path} to start over")
         try:
             self._restore(tensors, metadata)
         except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with

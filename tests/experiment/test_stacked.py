@@ -33,6 +33,15 @@ def study(*overrides: str) -> Study:
     return load_study("digits", [*SMALL, *overrides])
 
 
+class EnoughError(Exception):
+    """What stops a run in the midst of it."""
+
+
+def stop(done: int, *_: object) -> None:
+    if done == 5:
+        raise EnoughError
+
+
 def assert_same(a: Any, b: Any, where: str = "") -> None:
     """Equal, numbers up to rounding, which 200 steps of Adam make a little of."""
     if isinstance(a, dict):
@@ -110,13 +119,6 @@ def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
 
 
 def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(views: Views, tmp_path: Path) -> None:
-    class EnoughError(Exception):
-        pass
-
-    def stop(done: int, *_: object) -> None:
-        if done == 5:
-            raise EnoughError
-
     with pytest.raises(EnoughError):
         Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(progress=stop)
     gone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)
@@ -154,13 +156,6 @@ def test_each_seed_has_a_folder_as_if_it_had_run_alone(views: Views, tmp_path: P
 
 
 def test_a_stack_goes_on_where_it_stopped(views: Views, tmp_path: Path) -> None:
-    class EnoughError(Exception):
-        pass
-
-    def stop(done: int, *_: object) -> None:
-        if done == 5:
-            raise EnoughError
-
     with pytest.raises(EnoughError):
         Runs(study(), "lntrust", SEEDS, views, folder=tmp_path)(progress=stop)
     assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1

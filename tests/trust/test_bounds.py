@@ -14,7 +14,7 @@ from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
 from lntrust.study import load_study
 from lntrust.trust import bounds, distillation, gate
-from lntrust.trust.model import fit, fresh_model, scores
+from lntrust.trust.model import Fit, fresh_model, scores
 from lntrust.trust.weights import trust_weights
 from lntrust.world import load_dataset
 
@@ -102,7 +102,7 @@ class TestDensity:
         p_true = torch.tensor([0.3, 0.2, 0.999, 0.1]).expand(50, 4)
         psi = fresh_model(0, range(1), torch.float32, torch.device("cpu"))
         mask = torch.ones(1, 4, dtype=torch.bool)
-        psi, _ = fit(psi, phi, mask, p_true, torch.tensor([0, 50]), steps=600)
+        psi, _ = Fit()(psi, phi, mask, p_true, torch.tensor([0, 50]), steps=600)
         assert float(trust_weights(scores(psi, phi), mask)[0, 2]) > 0.95
 
 

@@ -8,7 +8,7 @@ from random_evidence import evidence, generator
 
 from lntrust.trust.ensemble import validation_loss
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.model import TrustModel, fit, fresh_model, permutation_importance, scores
+from lntrust.trust.model import Fit, TrustModel, fresh_model, permutation_importance, scores
 from lntrust.trust.weights import trust_weights
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ def loss_of(psi: TrustModel, e: Evidence) -> torch.Tensor:
 
 
 def fitted(psi: TrustModel, e: Evidence, steps: int, lr: float = 0.01) -> tuple[TrustModel, torch.Tensor]:
-    return fit(psi, e.phi, e.mask, e.p_true, e.offsets, steps, lr)
+    return Fit()(psi, e.phi, e.mask, e.p_true, e.offsets, steps, lr)
 
 
 class TestFresh:
@@ -130,7 +130,7 @@ class TestFit:
         p_true[torch.arange(n * 6), best.repeat_interleave(6)] = 1.0
         assert len(labels) == len(p_true)
         mask = torch.ones(n, D, dtype=torch.bool)
-        psi, loss = fit(fresh(n), phi, mask, p_true, torch.arange(n + 1) * 6, 400, 0.01)
+        psi, loss = Fit()(fresh(n), phi, mask, p_true, torch.arange(n + 1) * 6, 400, 0.01)
         alpha = trust_weights(scores(psi, phi), mask)
         assert (alpha[torch.arange(n), best] > 0.99).all()
         assert (loss < 0.01).all()
@@ -138,7 +138,7 @@ class TestFit:
     def test_equal_features_cannot_be_told_apart(self) -> None:
         e = evidence(0, least=3)
         phi = torch.ones_like(e.phi)
-        psi, _ = fit(fresh(5), phi, e.mask, e.p_true, e.offsets, 20)
+        psi, _ = Fit()(fresh(5), phi, e.mask, e.p_true, e.offsets, 20)
         uniform = e.mask.double() / e.mask.sum(-1, keepdim=True)
         torch.testing.assert_close(trust_weights(scores(psi, phi), e.mask), uniform)
 

@@ -5,7 +5,7 @@ from random_evidence import evidence
 from rivals import alpha_of, learned
 
 from lntrust.trust.ensemble import validation_loss
-from lntrust.trust.model import fit, fresh_model, scores
+from lntrust.trust.model import Fit, fresh_model, scores
 from lntrust.trust.weights import trust_weights
 from lntrust.weighting.mlp import TrustNetwork
 
@@ -14,7 +14,7 @@ def test_two_hundred_steps_and_then_fifty() -> None:
     first, second = evidence(0), evidence(1)
     psi = fresh_model(7, range(5), torch.float64, torch.device("cpu"))
     for e, steps in ((first, 200), (second, 50)):
-        psi, _ = fit(psi, e.phi, e.mask, e.p_true, e.offsets, steps)
+        psi, _ = Fit()(psi, e.phi, e.mask, e.p_true, e.offsets, steps)
     memory = learned(TrustNetwork(7), first, second)
     assert set(memory) == set(psi)
     assert all(torch.equal(memory[name], p) for name, p in psi.items())

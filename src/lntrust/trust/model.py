@@ -137,19 +137,6 @@ def _unflat(flat: Float[Tensor, "n P"]) -> TrustModel:
     return {name: part.reshape(-1, *shape) for (name, shape), part in named}
 
 
-def fit(
-    psi: TrustModel,
-    phi: Float[Tensor, "n D 6"],
-    mask: Bool[Tensor, "n D"],
-    p_true: Float[Tensor, "T D"],
-    offsets: Int[Tensor, "n+1"],
-    steps: int,
-    lr: float = 0.01,
-) -> tuple[TrustModel, Float[Tensor, "n"]]:
-    """`Fit`, once. The input is not changed, so a warm start is just the last ψ."""
-    return Fit()(psi, phi, mask, p_true, offsets, steps, lr)
-
-
 def permutation_importance(
     psi: TrustModel,
     phi: Float[Tensor, "n D 6"],

@@ -36,7 +36,7 @@ def results(folder: Path) -> dict[str, Any]:
         "rounds": pq.read_table(run.parent / "rounds.parquet").to_pylist(),
         "metadata": metadata,
         **{f"checkpoint/{n}": (t.dtype, t.shape, t.numpy().tobytes()) for n, t in tensors.items()},
-        **{path.name: path.read_bytes() for path in (run.parent / "evaluations").iterdir()},
+        **{path.name: path.read_bytes() for path in (run.parent / "evaluations").glob("round-*")},
     }
 
 

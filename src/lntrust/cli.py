@@ -1,4 +1,4 @@
-"""The command line: `lntrust run`, `sweep`, `tune`, `studies`, `methods`, `data`, `graph`."""
+"""The command line. Commands that need more than a screen are in files of their own: `cli_….py`."""
 
 import json
 import os
@@ -13,7 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column, Table
 
 from lntrust.cli_bench import bench
+from lntrust.cli_compare import collect, compare
+from lntrust.cli_figures import figures
 from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli_page import report
+from lntrust.cli_reproduce import reproduce
 from lntrust.cli_sweep import sweep
 from lntrust.cli_tune import tune
 from lntrust.errors import LNTrustError
@@ -142,6 +146,11 @@ def run_command(
 
 app.command()(sweep)
 app.command()(tune)
+app.command()(reproduce)
+app.command()(compare)
+app.command()(report)
+app.command()(figures)
+app.command()(collect)
 app.add_typer(bench, name="bench")
 
 

@@ -234,7 +234,7 @@ def scale(
 
 
 def _machine(device: Any) -> str:
-    from lntrust.bench.results import hardware
+    from lntrust.experiment.records import hardware
 
     held = hardware(device)
     return str(held["gpu"] or f"{held['cpu']}, threads: {held['threads']}")
@@ -308,7 +308,8 @@ def ci(
     import torch
 
     from lntrust.bench import ci as theme
-    from lntrust.bench.results import hardware, write_result
+    from lntrust.bench.results import write_result
+    from lntrust.experiment.records import hardware
 
     committed = {} if update else theme.read_baseline(baseline)
     if folder is not None:

@@ -9,7 +9,7 @@ import pytest
 from lntrust import LNTrustError
 from lntrust.experiment import Run
 from lntrust.experiment.attempts import attempts
-from lntrust.experiment.run import Runs
+from lntrust.experiment.runs import Runs
 from lntrust.experiment.sweep import Answer, Task, axes, carry_out, datasets_of, plan
 from lntrust.learners.views import Views
 

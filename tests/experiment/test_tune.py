@@ -15,7 +15,7 @@ from pydantic import Field
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
-from lntrust.experiment.run import Progress
+from lntrust.experiment.runs import Progress
 from lntrust.experiment.tune import Search, halved, identity, read_log, search_space, tuning_world
 from lntrust.learners import batch
 from lntrust.learners.views import Views

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lntrust import LNTrustError, load_study
-from lntrust.experiment.run import Runs
+from lntrust.experiment.runs import Runs
 from lntrust.learners.views import Views
 from lntrust.network import Questions, table
 from lntrust.network.questions import Route

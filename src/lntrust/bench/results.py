@@ -12,27 +12,9 @@ import torch
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_json
-from lntrust.experiment.records import versions
+from lntrust.experiment.records import hardware, versions
 
 FOLDER = Path("benchmarks/results")
-
-
-def processor() -> str:
-    """The CPU's name, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def hardware(device: torch.device) -> dict[str, Any]:
-    """What the measurement ran on. `gpu` is none where it ran on the CPU."""
-    return {
-        "cpu": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-    }
 
 
 def revision() -> str | None:

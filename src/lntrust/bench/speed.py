@@ -5,7 +5,8 @@ from typing import Any
 from lntrust.bench.clock import PeakMemory, now, timed_run
 from lntrust.bench.roofline import shortened
 from lntrust.bench.rounds import timed_kinds
-from lntrust.experiment.run import Run, Runs
+from lntrust.experiment.run import Run
+from lntrust.experiment.runs import Runs
 from lntrust.learners.views import Views
 from lntrust.settings import Study
 

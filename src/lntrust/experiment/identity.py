@@ -15,6 +15,8 @@ def identity(
 ) -> dict[str, Any]:
     """Everything that decides the result of one method (called `name`) with one seed."""
     table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
+    if table["reading"] == "honest":
+        del table["reading"]  # goes without saying
     settings = method.settings.model_dump(mode="json")
     return {
         "study": table, "method": name, "settings": settings, "seed": seed,
@@ -40,3 +42,16 @@ def checkpoint(of: Sequence[dict[str, Any]]) -> Path:
         return first / "checkpoint.safetensors"
     together = hashlib.sha256("".join(map(fingerprint, of)).encode()).hexdigest()[:10]
     return first.parent / f"stack-{together}" / "checkpoint.safetensors"
+
+
+def stage1_file(of: Sequence[dict[str, Any]], method: dict[str, Any]) -> Path:
+    """Where the end of Stage 1 is kept for all runs that share it: it knows nothing of what comes after.
+
+    `method` holds what of a method decides its Stage 1.
+    """
+    study = of[0]["study"]
+    parts = {name: study[name] for name in ("data", "graph", "partition", "population")}
+    training = {k: v for k, v in study["training"].items() if k not in ("stage2_rounds", "refresh")}
+    parts |= {"training": training, "every": study["evaluation"]["every"], "method": method}
+    parts |= {"seeds": [each["seed"] for each in of], **{k: of[0][k] for k in ("device", "backend")}}
+    return Path(study["name"], "stage1", f"{fingerprint(parts)}.safetensors")

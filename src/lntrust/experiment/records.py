@@ -1,5 +1,6 @@
 """What a run folder holds beside its checkpoint."""
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,21 @@ def versions() -> dict[str, str]:
         "lntrust": __version__, "python": platform.python_version(), "torch": torch.__version__,
         "numpy": np.__version__, "machine": platform.machine(),
     }  # fmt: skip
+
+
+def processor() -> str:
+    """The CPU's name, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What a run or a measurement was made on. `gpu` is none where it ran on the CPU."""
+    return {
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+    }

@@ -21,7 +21,7 @@ from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.experiment.attempts import claim
 from lntrust.experiment.files import read_json
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
-from lntrust.experiment.run import Progress, Runs
+from lntrust.experiment.runs import Progress, Runs
 from lntrust.learners.views import Views, pick_device
 from lntrust.methods import find_method
 from lntrust.settings import Study
@@ -43,6 +43,7 @@ class Task(BaseModel):
     seeds: list[int]
     device: str
     setting: Setting
+    share_stage1: bool = False  # take Stage 1 from another task's run where it is the same, or leave it there
 
     def __str__(self) -> str:
         seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
@@ -232,6 +233,7 @@ def carry_out(
     if waiting:
         seeds = [each["seed"] for each in waiting]
         options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
+        options["share_stage1"] = task.share_stage1
         try:
             Runs(task.study, task.method, seeds, views, **options)(resume=True, progress=progress)
         except CannotStackError as error:

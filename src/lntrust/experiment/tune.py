@@ -23,7 +23,8 @@ from numpy import ndarray
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_whole
 from lntrust.experiment.records import versions
-from lntrust.experiment.run import Progress, Run
+from lntrust.experiment.run import Run
+from lntrust.experiment.runs import Progress
 from lntrust.learners.models import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method

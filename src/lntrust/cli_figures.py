@@ -1,0 +1,5 @@
+"""`lntrust figures`."""
+
+
+def figures() -> None:
+    """Being written."""

@@ -1,0 +1,5 @@
+"""`lntrust report`."""
+
+
+def report() -> None:
+    """Being written."""

@@ -1,0 +1,5 @@
+"""`lntrust reproduce`."""
+
+
+def reproduce() -> None:
+    """Being written."""

@@ -1,0 +1,153 @@
+"""Finished runs as tables, figures and pages see them: read from run folders, or from one file of many runs.
+
+A collection is a Parquet file with a row per run: `run.json`, `summary.json` and the world's description as
+JSON, and the run's own tables as lists. What is made from a collection is what the folders would have given;
+checkpoints and predictions stay behind.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.files import read_json, write_whole
+from lntrust.experiment.identity import fingerprint
+from lntrust.experiment.worlds import world_file
+
+_NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("summary", pa.string()),
+        ("world", pa.string()),
+        ("tables", pa.map_(pa.string(), pa.binary())),  # each a Parquet file of its own
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run."""
+
+    identity: dict[str, Any]  # run.json: study, method, settings, seed, device, versions, hardware
+    summary: dict[str, Any]  # summary.json
+    world_text: str = field(repr=False)
+    tables: dict[str, pa.Table] = field(repr=False)  # rounds; and of LNTrust, trust and features
+
+    @property
+    def study(self) -> str:
+        return str(self.identity["study"]["name"])
+
+    @property
+    def method(self) -> str:
+        return str(self.identity["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.identity["seed"])
+
+    @property
+    def key(self) -> str:
+        """The same for every run of the same thing, wherever it was made."""
+        return key_of(self.identity)
+
+    @property
+    def row_key(self) -> str:
+        """The same for all seeds."""
+        return row_key(self.identity)
+
+    @cached_property
+    def world(self) -> dict[str, Any]:
+        """Who is there, who knows whom, who holds what: see `worlds.describe_world`."""
+        return dict(json.loads(self.world_text))
+
+    @property
+    def rounds(self) -> pa.Table:
+        return self.tables["rounds"]
+
+
+def key_of(identity: dict[str, Any]) -> str:
+    """What a run is, without the machine it was made on."""
+    return fingerprint({name: value for name, value in identity.items() if name not in _NOT_THE_RESULT})
+
+
+def row_key(identity: dict[str, Any]) -> str:
+    """The same for all seeds of a method at one setting."""
+    return key_of({**identity, "seed": None})
+
+
+def read_runs(paths: Sequence[Path]) -> list[Record]:
+    """Every finished run in these folders (at any depth) and collections; each of them once."""
+    found: dict[tuple[str, str], Record] = {}
+    for path in paths:
+        for record in _read(path):
+            found.setdefault((record.key, record.identity["device"]), record)
+    if not found:
+        raise LNTrustError(f"{', '.join(map(str, paths))}: no finished run there")
+    return sorted(found.values(), key=lambda r: (r.study, r.method, r.key, r.seed))
+
+
+def _read(path: Path) -> list[Record]:
+    if path.suffix == ".parquet" and path.is_file():
+        return _from_collection(path)
+    if not path.is_dir():
+        raise LNTrustError(f"{path}: neither a folder with runs nor a collection of them (.parquet)")
+    return [_from_folder(summary.parent) for summary in sorted(path.rglob("summary.json"))]
+
+
+def _from_folder(folder: Path) -> Record:
+    identity = read_json(folder / "run.json")
+    described = folder.parents[2] / world_file(identity)  # DIR/study/method/seed-…
+    if not described.is_file():
+        raise LNTrustError(f"{folder}: its world is not described in {described}; run it again")
+    tables = {file.stem: _read_table(file) for file in sorted(folder.glob("*.parquet"))}
+    return Record(identity, read_json(folder / "summary.json"), described.read_text("utf-8"), tables)
+
+
+def _read_table(file: Path | io.BytesIO) -> pa.Table:
+    try:
+        return pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise LNTrustError(f"{file}: not a readable Parquet file: {error}") from None
+
+
+def _from_collection(path: Path) -> list[Record]:
+    table = _read_table(path)
+    if not set(_SCHEMA.names) <= set(table.column_names):
+        raise LNTrustError(f"{path}: a Parquet file, but no collection of runs (`lntrust collect` makes one)")
+    records = []
+    for row in table.to_pylist():
+        tables = {name: _read_table(io.BytesIO(data)) for name, data in row["tables"]}
+        records.append(Record(json.loads(row["run"]), json.loads(row["summary"]), row["world"], tables))
+    return records
+
+
+def write_collection(records: Sequence[Record], path: Path) -> None:
+    """All of these runs in one file."""
+    rows = [
+        {
+            "run": json.dumps(record.identity),
+            "summary": json.dumps(record.summary),
+            "world": record.world_text,
+            "tables": [(name, _packed(table)) for name, table in record.tables.items()],
+        }
+        for record in records
+    ]
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    # A world is shared by many runs: with a dictionary it is stored once.
+    options = {"compression": "zstd", "compression_level": 15, "dictionary_pagesize_limit": 1 << 26}
+    write_whole(path, lambda temporary: pq.write_table(table, temporary, **options))
+
+
+def _packed(table: pa.Table) -> bytes:
+    """Not compressed by itself: the file around it is, and finds more that repeats."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="none", store_schema=False)
+    return buffer.getvalue()

@@ -1,0 +1,174 @@
+"""The paper's tables and figures as TOML files: which runs they need, and what the paper says of them.
+
+A reproduction names runs, not code. Its panels are tables: a study, and rows of a method with settings on top.
+Its claims are statements of the paper about rows, which `report.claims` holds against the runs.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.collection import row_key
+from lntrust.experiment.sweep import Task
+from lntrust.settings import Settings, Study
+from lntrust.study import load_study
+
+FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
+
+
+class PaperNumbers(Settings):
+    """What the paper prints for a row."""
+
+    test: float | None = None
+    test_std: float | None = None
+    self: float | None = None
+    self_std: float | None = None
+    gain: float | None = None  # Test − Stage 1
+
+
+class RowSettings(Settings):
+    """One line of a table."""
+
+    label: str = Field(description="as the table has it; unique in its panel")
+    method: str = Field("lntrust", description="a method's name")
+    set: dict[str, Any] = Field(default_factory=dict, description="fields of the study: path → value")
+    x: float | None = Field(None, description="where a figure of the panel's rows puts it")
+    paper: PaperNumbers = Field(default_factory=PaperNumbers, description="the paper's numbers")
+
+
+class Claim(Settings):
+    """What the paper says about rows: that one is above others, or that some are alike."""
+
+    says: str
+    above: str | None = None  # a row that is better…
+    below: list[str] = Field(default_factory=list)  # …than each of these
+    alike: list[str] = Field(default_factory=list)  # rows whose largest difference stays within…
+    within: float = 0.01  # …this
+    on: Literal["test", "self"] = "test"
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Claim":
+        if bool(self.above and self.below) == bool(self.alike):
+            raise ValueError("a claim needs either above and below, or alike")
+        return self
+
+
+class Panel(Settings):
+    """One table: rows of one study."""
+
+    title: str
+    study: str
+    set: dict[str, Any] = Field(default_factory=dict, description="fields of the study, for all rows")
+    seeds: list[int] | None = None
+    shared_stage1: bool = Field(False, description="one Stage 1 for all rows that can share it")
+    x: str | None = Field(None, description="what the rows' x is: the panel is an ablation")
+    rows: list[RowSettings] = Field(min_length=1)
+    claims: list[Claim] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _labels(self) -> "Panel":
+        labels = [row.label for row in self.rows]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"panel {self.title}: row labels must differ, not {labels}")
+        for claim in self.claims:
+            for label in [claim.above, *claim.below, *claim.alike]:
+                if label is not None and label not in labels:
+                    raise ValueError(f"panel {self.title}: a claim speaks of {label!r}, which is no row")
+        return self
+
+    def study_of(self, row: RowSettings) -> Study:
+        fields = self.set | row.set
+        return load_study(self.study, [f"{path}={_toml(value)}" for path, value in fields.items()])
+
+    def key(self, row: RowSettings) -> str:
+        """What a row's runs are, whatever their seeds and wherever they were made."""
+        return row_key(self.task(row, [0], "cpu").identities[0])
+
+    def task(self, row: RowSettings, seeds: Sequence[int], device: str) -> Task:
+        """The runs of a row."""
+        return Task(
+            study=self.study_of(row), method=row.method, seeds=list(seeds), device=device,
+            setting={path: _toml(value) for path, value in (self.set | row.set).items()},
+            share_stage1=self.shared_stage1,
+        )  # fmt: skip
+
+
+class FigureSettings(Settings):
+    """A picture of a panel's rows."""
+
+    kind: FigureKind
+    panel: int = 0
+    node: int | None = None  # trust: whose
+    seed: int = 0
+
+
+class Reproduction(Settings):
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    place: str = Field(description="where it stands in the paper")
+    claim: str = Field(description="what the paper says, in our words")
+    differences: str = Field("", description="what our protocol does otherwise, where it matters here")
+    seeds: list[int] = [0, 1, 2]
+    panels: list[Panel] = Field(min_length=1)
+    figures: list[FigureSettings] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _panels(self) -> "Reproduction":
+        for figure in self.figures:
+            if figure.panel >= len(self.panels):
+                raise ValueError(f"a figure speaks of panel {figure.panel}; there are {len(self.panels)}")
+        return self
+
+    def seeds_of(self, panel: Panel, asked: Sequence[int] = ()) -> list[int]:
+        return sorted(asked or panel.seeds or self.seeds)
+
+    def tasks(self, device: str, asked: Sequence[int] = ()) -> list[Task]:
+        """All runs; on a GPU a row's seeds in one stack."""
+        out = []
+        for panel in self.panels:
+            seeds = self.seeds_of(panel, asked)
+            for row in panel.rows:
+                stacks = [seeds] if device == "cuda" else [[seed] for seed in seeds]
+                out += [panel.task(row, stack, device) for stack in stacks]
+        return out
+
+
+def _toml(value: Any) -> str:
+    """A value as the command line would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def list_reproductions() -> dict[str, Path]:
+    """The paper's tables and figures, by name, in the order they are made."""
+    folder = Path(str(resources.files("lntrust") / "studies" / "paper"))
+    return {path.stem.partition("-")[2]: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_reproduction(name: str) -> Reproduction:
+    """By its name, or from a .toml file of one's own."""
+    known = list_reproductions()
+    path = known.get(name, Path(name))
+    if path.suffix != ".toml" or not path.is_file():
+        raise LNTrustError(f"reproduction {name}: must be all, a .toml file, or one of {', '.join(known)}")
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    short = name if name in known else path.stem
+    try:
+        return Reproduction.model_validate({"name": short, **table})
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        ]
+        raise LNTrustError("\n".join(f"{path}: {line}" for line in lines)) from None

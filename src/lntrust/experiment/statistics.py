@@ -1,0 +1,68 @@
+"""How sure a difference is: intervals over seeds and nodes, and the chance that a node is better off.
+
+Nodes of one seed share a graph and a deal of the data, so that they are not independent draws. A resample
+therefore draws seeds first and then nodes inside each of them (a two-level bootstrap).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.stats import bootstrap
+
+RESAMPLES = 4000
+CONFIDENCE = 0.95
+
+
+class Interval(NamedTuple):
+    """A mean, and where it lies with 95 % confidence."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def above_zero(self) -> bool:
+        return self.low > 0
+
+    @property
+    def below_zero(self) -> bool:
+        return self.high < 0
+
+
+def paired_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | None:
+    """Of the mean over seeds of the mean over nodes, given each seed's differences node by node.
+
+    Nodes without a score (NaN) are left out. The draws are the same each time. None if nothing is left.
+    """
+    seeds = [values[np.isfinite(values)] for values in differences]
+    seeds = [values for values in seeds if len(values)]
+    if not seeds:
+        return None
+    mean = float(np.mean([values.mean() for values in seeds]))
+    rng = np.random.default_rng(0)
+    # of_seed[s, r]: the mean over nodes of seed s in resample r
+    of_seed = np.stack([_resampled_means(values, rng) for values in seeds])
+    drawn = rng.integers(len(seeds), size=(len(seeds), RESAMPLES))
+    # A seed that is drawn twice brings other nodes the second time.
+    means = np.mean([rng.permuted(of_seed, axis=1)[row, np.arange(RESAMPLES)] for row in drawn], axis=0)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(mean, float(low), float(high))
+
+
+def _resampled_means(values: Float[ndarray, "n"], rng: np.random.Generator) -> Float[ndarray, "R"]:
+    if np.ptp(values) == 0:  # nothing to resample, and scipy warns of it
+        return np.full(RESAMPLES, values[0])
+    result = bootstrap((values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=rng)
+    return np.asarray(result.bootstrap_distribution)
+
+
+def probability_of_improvement(
+    ours: Sequence[Float[ndarray, "n"]], theirs: Sequence[Float[ndarray, "n"]]
+) -> float | None:
+    """The chance that a node, drawn from any of the seeds, scores higher than it did there; ties count half."""
+    pairs = [(a, b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
+    known = [(a, b) for a, b in pairs if np.isfinite(a) and np.isfinite(b)]
+    return float(np.mean([(a > b) + 0.5 * (a == b) for a, b in known])) if known else None

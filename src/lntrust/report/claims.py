@@ -1,0 +1,99 @@
+"""What the paper says about its rows, held against ours."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from lntrust.experiment.reproduction import Claim
+from lntrust.experiment.statistics import Interval, paired_interval
+from lntrust.report.comparison import Row, difference
+
+Outcome = Literal["holds", "does not hold", "undecided", "not run"]
+SMALL = 0.01  # smaller margins on the nodes' own, small test sets are judged on the union of all of them
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, and what became of it."""
+
+    says: str
+    outcome: Outcome
+    words: str
+
+
+def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """Hold a claim against the rows of its panel."""
+    by_label = {row.label: row for row in rows}
+    named = [*([claim.above] if claim.above else []), *claim.below, *claim.alike]
+    missing = [label for label in named if label not in by_label]
+    if missing:
+        return Verdict(claim.says, "not run", f"not run: {', '.join(missing)}")
+    if claim.above is not None:
+        return _above(claim, by_label[claim.above], [by_label[label] for label in claim.below])
+    return _alike(claim, [by_label[label] for label in claim.alike])
+
+
+def _above(claim: Claim, best: Row, others: Sequence[Row]) -> Verdict:
+    found = [(other.label, *_margin(best, other, claim.on)) for other in others]
+    known = [(label, margin, how) for label, margin, how in found if margin is not None]
+    if len(known) < len(found):
+        return Verdict(claim.says, "not run", "the rows have no seeds in common")
+    words = "; ".join(f"{best.label} − {label}: {signed(margin)}{how}" for label, margin, how in known)
+    outcome: Outcome = "undecided"
+    if all(margin.above_zero for _, margin, _ in known):
+        outcome = "holds"
+    elif any(margin.below_zero for _, margin, _ in known):
+        outcome = "does not hold"
+    return Verdict(claim.says, outcome, words)
+
+
+def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
+    """How far a is above b, paired by seed and node, and what that was judged on if not the usual score."""
+    common = sorted(set(a.seeds) & set(b.seeds))
+    ours, theirs = ([r for r in row.records if r.seed in common] for row in (a, b))
+    if not common:
+        return None, ""
+    if on == "test" and (a.test_selected or b.test_selected):  # one number a seed is all there is
+        names = ["best_round_test_selected" if row.test_selected else "test" for row in (a, b)]
+        pairs = zip(ours, theirs, strict=True)
+        by_seed = [np.array([x.summary[names[0]] - y.summary[names[1]]]) for x, y in pairs]
+        return paired_interval(by_seed), " (best round, by seed)"
+    plain = difference(ours, theirs, on)
+    if plain is not None and abs(plain.mean) < SMALL:
+        pooled = difference(ours, theirs, f"{on}_pooled")
+        if pooled is not None:
+            return pooled, " (pooled)"
+    return plain, ""
+
+
+def _alike(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    spreads = [row.test if claim.on == "test" else row.spread("self") for row in rows]
+    means = [spread.mean for spread in spreads if spread is not None]
+    width = max(means) - min(means)
+    words = f"{short(min(means))} to {short(max(means))}, {short(width)} apart; alike means within {short(claim.within)}"
+    return Verdict(claim.says, "holds" if width <= claim.within else "does not hold", words)
+
+
+def against_paper(row: Row) -> str | None:
+    """In words, where our Test stands beside the paper's."""
+    printed, ours = row.paper.get("test"), row.test
+    if printed is None or ours is None:
+        return None
+    noise = float(np.hypot(ours.std, row.paper.get("test_std", 0.0)))
+    gap = ours.mean - printed
+    if abs(gap) <= max(2 * noise, SMALL):
+        return "agrees"
+    return f"{'higher' if gap > 0 else 'lower'} by {short(abs(gap))}"
+
+
+def short(value: float) -> str:
+    """.775"""
+    return f"{value:.3f}".replace("0.", ".", 1)
+
+
+def signed(interval: Interval) -> str:
+    """+.045 [+.030, +.060]"""
+    mean, low, high = (f"{value:+.3f}".replace("0.", ".", 1) for value in interval)
+    return f"{mean} [{low}, {high}]"

@@ -1,0 +1,219 @@
+"""Runs side by side: one row per method and setting, means over seeds, differences to Independent.
+
+Everything that is shown anywhere (terminal, Markdown, LaTeX, Parquet, the page) is computed here, once.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from lntrust.experiment.collection import Record
+from lntrust.experiment.identity import fingerprint
+from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+
+KINDS = ("query", "reply", "parameters", "anchors", "framing")
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation over seeds (ddof 0, as the paper's code has it)."""
+
+    mean: float
+    std: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.std:.3f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one setting of one study, all seeds."""
+
+    label: str
+    records: list[Record]  # by seed
+    paper: dict[str, float] = field(default_factory=dict)  # test, test_std, self, self_std, gain
+    independent: list[Record] | None = None  # the runs of Independent in the same worlds, by the same seeds
+    x: float | None = None  # its place in a figure of an ablation
+
+    @property
+    def first(self) -> Record:
+        return self.records[0]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [record.seed for record in self.records]
+
+    @property
+    def test_selected(self) -> bool:
+        """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
+        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
+
+    @property
+    def test(self) -> Spread | None:
+        return self.spread("best_round_test_selected" if self.test_selected else "test")
+
+    def spread(self, score: str) -> Spread | None:
+        """Of a score in the summaries: test, self, test_pooled, self_pooled, stage1, p10, harmed, …"""
+        return spread([record.summary[score] for record in self.records])
+
+    @property
+    def gain(self) -> Spread | None:
+        """Test − the nodes' own models after Stage 1: the paper's deploy gain."""
+        pairs = [(record.summary["test"], record.summary["stage1"]) for record in self.records]
+        return spread([None if test is None or one is None else test - one for test, one in pairs])
+
+    @property
+    def difference(self) -> Interval | None:
+        """Test − Independent's Test, paired by seed and node."""
+        return None if self.independent is None else difference(self.records, self.independent, "test")
+
+    @property
+    def pooled_difference(self) -> Interval | None:
+        """The same on the union of all test sets: what single nodes and small margins are judged by."""
+        return None if self.independent is None else difference(self.records, self.independent, "test_pooled")
+
+    @property
+    def improvement(self) -> float | None:
+        """The chance that a node scores higher than under Independent: pooled where there is such a score."""
+        if self.independent is None:
+            return None
+        ours, theirs = (
+            [_judged(record) for record in records] for records in (self.records, self.independent)
+        )
+        return probability_of_improvement(ours, theirs)
+
+    @property
+    def below_independent(self) -> float | None:
+        """Share of nodes that score lower than under Independent."""
+        if self.independent is None:
+            return None
+        pairs = zip(self.records, self.independent, strict=True)
+        return float(np.mean([np.mean(_judged(a) < _judged(b)) for a, b in pairs]))
+
+    def gigabytes(self, kind: str = "total") -> float:
+        """Sent in training per node, in GB; `total` includes framing."""
+        per_node = [record.summary["bytes"][kind] / record.summary["nodes"] for record in self.records]
+        return float(np.mean(per_node)) / 1e9
+
+    @property
+    def bytes_per_answer(self) -> float:
+        return float(np.mean([record.summary["bytes"]["per_deployed_query"] for record in self.records]))
+
+    @property
+    def seconds(self) -> float:
+        return float(np.mean([record.summary["seconds"] for record in self.records]))
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    present = [value for value in values if value is not None]
+    return Spread(float(np.mean(present)), float(np.std(present))) if present else None
+
+
+def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
+    """Of two lists of runs with the same seeds, node by node."""
+    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=True)]
+    if any(a is None or b is None or len(a) != len(b) for a, b in pairs):
+        return None
+    return paired_interval([a - b for a, b in pairs if a is not None and b is not None])
+
+
+def _per_node(record: Record, score: str) -> Float[ndarray, "n"] | None:
+    values = record.summary["per_node"][score]
+    return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def _judged(record: Record) -> Float[ndarray, "n"]:
+    pooled = _per_node(record, "test_pooled")
+    own = _per_node(record, "test")
+    assert own is not None
+    return own if pooled is None else pooled
+
+
+# -- which runs belong together -------------------------------------------------------------------
+
+
+def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
+    """Rows by study. What tells a method's settings from each other stands in the label."""
+    studies: dict[str, list[Row]] = {}
+    for study in dict.fromkeys(record.study for record in records):
+        here = [record for record in records if record.study == study]
+        studies[study] = [row for method in _methods(here) for row in _rows(method, here)]
+    return studies
+
+
+def _methods(records: Sequence[Record]) -> list[list[Record]]:
+    """Independent first, LNTrust last, the others by name."""
+    by_name: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_name[_name(record)].append(record)
+    order = sorted(by_name, key=lambda name: (name == "lntrust", name != "independent", name))
+    return [by_name[name] for name in order]
+
+
+def _name(record: Record) -> str:
+    deploy = record.identity["study"]["deploy"]
+    return record.method + (f" → {deploy}" if deploy else "")
+
+
+def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
+    """The rows of one method: one for each setting."""
+    settings: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda r: r.seed):
+        settings[fingerprint({**record.identity, "seed": None, "versions": None, "hardware": None})].append(
+            record
+        )
+    flat = {key: _flat(each[0].identity) for key, each in settings.items()}
+    rows = []
+    for key, each in settings.items():
+        others = [table for name, table in flat.items() if name != key]
+        felt = [path for path, value in flat[key].items() if any(o.get(path) != value for o in others)]
+        label = _name(each[0]) + "".join(f", {p.rpartition('.')[2]} = {flat[key][p]}" for p in felt)
+        rows.append(make_row(label, each, all_here))
+    return sorted(rows, key=lambda row: _sortable(row.label))
+
+
+def _sortable(label: str) -> list[Any]:
+    """Numbers in a label by their size."""
+    words = label.replace(",", "").split()
+    return [(0, float(w), "") if w.replace(".", "", 1).isdigit() else (1, 0.0, w) for w in words]
+
+
+def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every setting by its path."""
+    skipped = ("seed", "method", "versions", "hardware", "name", "evaluation")
+    out: dict[str, Any] = {}
+    for name, value in identity.items():
+        if name in skipped:
+            continue
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return out
+
+
+def make_row(
+    label: str,
+    records: Sequence[Record],
+    among: Sequence[Record],
+    paper: dict[str, float] | None = None,
+    x: float | None = None,
+) -> Row:
+    """A row, with Independent's runs in the same worlds if all of them are among these."""
+    alone = {_world_of(record): record for record in among if _name(record) == "independent"}
+    partners = [alone.get(_world_of(record)) for record in records]
+    found = [partner for partner in partners if partner is not None]
+    return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x)
+
+
+def _world_of(record: Record) -> str:
+    """What makes two runs comparable node by node: same nodes, same test sets, same supervised steps.
+
+    How much is withheld for validation is left out: test sets are cut first, and Independent trains on both.
+    """
+    study = record.identity["study"]
+    parts = {name: study[name] for name in ("data", "graph", "population")}
+    parts["partition"] = {k: v for k, v in study["partition"].items() if k != "val_fraction"}
+    parts["training"] = {k: v for k, v in study["training"].items() if k != "refresh"}
+    return fingerprint(parts | {"seed": record.seed, "device": record.identity["device"]})

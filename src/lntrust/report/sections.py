@@ -1,0 +1,92 @@
+"""What a page or a folder of figures is made of: the paper's tables as far as they were run, then the rest."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lntrust.experiment.collection import Record
+from lntrust.experiment.reproduction import (
+    FigureSettings,
+    Panel,
+    Reproduction,
+    list_reproductions,
+    load_reproduction,
+)
+from lntrust.report.claims import Verdict, judge
+from lntrust.report.comparison import Row, make_row, rows_of
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table: of the paper, or simply all runs of a study."""
+
+    name: str  # for links and files: sparse-1, digits
+    title: str
+    study: str
+    rows: list[Row]
+    place: str = ""  # where it stands in the paper, if it does
+    claim: str = ""  # what the paper says
+    differences: str = ""  # what our protocol does otherwise
+    x: str | None = None  # what an ablation varies; its rows have an x each
+    verdicts: list[Verdict] = field(default_factory=list)
+    figures: list[FigureSettings] = field(default_factory=list)
+
+    @property
+    def has_paper(self) -> bool:
+        return any(row.paper for row in self.rows)
+
+
+def sections_of(
+    records: Sequence[Record], reproductions: Sequence[Reproduction] | None = None
+) -> list[Section]:
+    """The paper's tables of which more than half was run, and a section per study for what is in none."""
+    if reproductions is None:
+        reproductions = [load_reproduction(name) for name in list_reproductions()]
+    out: list[Section] = []
+    for reproduction in reproductions:
+        for number, panel in enumerate(reproduction.panels):
+            rows = panel_rows(panel, records)
+            if 2 * len(rows) > len(panel.rows):
+                out.append(_section(reproduction, number, rows))
+    shown = {record.key for section in out for row in section.rows for record in row.records}
+    rest = [record for record in records if record.key not in shown]
+    # Independent of the same study stands beside what is left, to be compared with.
+    studies = {record.study for record in rest}
+    beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]
+    by_study = rows_of([*beside, *rest])
+    return out + [Section(name, name, name, rows) for name, rows in by_study.items()]
+
+
+def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Section:
+    panel, several = reproduction.panels[number], len(reproduction.panels) > 1
+    return Section(
+        name=f"{reproduction.name}-{number + 1}" if several else reproduction.name,
+        title=f"{reproduction.title}: {panel.title}" if several else reproduction.title,
+        study=panel.study, rows=rows, place=reproduction.place, claim=reproduction.claim,
+        differences=reproduction.differences, x=panel.x,
+        verdicts=[judge(claim, rows) for claim in panel.claims],
+        figures=[figure for figure in reproduction.figures if figure.panel == number],
+    )  # fmt: skip
+
+
+def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = ()) -> list[Row]:
+    """The rows of a panel that were run, with the paper's numbers."""
+    by_key: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if not seeds or record.seed in seeds:
+            by_key[record.row_key].append(record)
+    rows = []
+    for row in panel.rows:
+        found = _one_device(by_key.get(panel.key(row), []))
+        if found:
+            numbers = row.paper.model_dump(exclude_none=True)
+            rows.append(make_row(row.label, found, records, numbers, row.x))
+    return rows
+
+
+def _one_device(records: Sequence[Record]) -> list[Record]:
+    """Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed."""
+    devices: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda r: r.seed):
+        devices[record.identity["device"]].append(record)
+    return max(devices.values(), key=len, default=[])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lntrust.cli_sweep import _seeds
+from lntrust.cli_options import seeds_of
 
 
 @pytest.fixture
@@ -91,5 +91,5 @@ def test_what_is_wrong_is_said_before_any_work(
 
 
 def test_seeds() -> None:
-    assert _seeds("0,1,4-6") == [0, 1, 4, 5, 6]
-    assert _seeds("7") == [7]
+    assert seeds_of("0,1,4-6") == [0, 1, 4, 5, 6]
+    assert seeds_of("7") == [7]

@@ -1,5 +1,6 @@
 """What the commands share: options, consoles, how errors and Ctrl-C end."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+
+from lntrust.errors import LNTrustError
 
 out = Console()
 err = Console(stderr=True)
@@ -48,3 +51,14 @@ def interruptible(how: str) -> Iterator[None]:
     except KeyboardInterrupt:
         err.print(f"interrupted; what was done is kept, and {how} continues", highlight=False)
         raise typer.Exit(130) from None
+
+
+def seeds_of(text: str) -> list[int]:
+    """`0,1,4-6` → 0, 1, 4, 5, 6."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise LNTrustError(f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found

@@ -1,24 +1,14 @@
 """`lntrust sweep`: methods × seeds × settings, on this machine or on many."""
 
-import json
-import re
-import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 
-from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli_board import Board
+from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, interruptible, out, seeds_of
 from lntrust.errors import LNTrustError
-from lntrust.study import value_of
-
-if TYPE_CHECKING:
-    from lntrust.experiment.sweep import Answer, Summary, Task
 
 
 def sweep(
@@ -96,7 +86,7 @@ def sweep(
     if workers and on != "local":
         raise LNTrustError(f"--workers {workers}: is for --on local; Ray uses all the room there is")
     names = [name for text in methods or [] for name in text.split(",")]
-    numbers = [seed for text in seeds or [] for seed in _seeds(text)]
+    numbers = [seed for text in seeds or [] for seed in seeds_of(text)]
     asked = (study, set_ or [], grid or [], names, numbers)
     datasets = datasets_of(plan(*asked, "cpu"), data)  # what is wrong is said before a cluster is started
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=threads or 1)
@@ -106,7 +96,7 @@ def sweep(
 
             stack.enter_context(ray_cluster.connected(address))
             tasks = plan(*asked, ray_cluster.device_of_cluster(device))
-            board = stack.enter_context(_Board(tasks, work.folder, as_json))
+            board = stack.enter_context(Board(tasks, work.folder, as_json))
             answers = ray_cluster.carried_out_on_ray(board.todo, work, datasets)
         else:
             from lntrust.experiment import local_pool
@@ -114,7 +104,7 @@ def sweep(
 
             tasks = plan(*asked, pick_device(device).type)
             count, cores = local_pool.room(tasks[0].device, workers)
-            board = stack.enter_context(_Board(tasks, work.folder, as_json))
+            board = stack.enter_context(Board(tasks, work.folder, as_json))
             work = work.model_copy(update={"threads": threads or cores})
             answers = local_pool.carried_out_here(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))
@@ -123,7 +113,7 @@ def sweep(
     _report(board, folder, as_json)
 
 
-def _report(board: "_Board", folder: Path, as_json: bool) -> None:
+def _report(board: Board, folder: Path, as_json: bool) -> None:
     """The table, where the folders are, and what failed."""
     from lntrust.report.table import results_table
 
@@ -135,97 +125,3 @@ def _report(board: "_Board", folder: Path, as_json: bool) -> None:
         failed = [task for task in map(str, board.tasks) if task in board.failed]
         reasons = "\n".join(f"  {task}: {board.failed[task]}" for task in failed)
         raise LNTrustError(f"{len(board.failed)} of {len(board.tasks)} tasks failed:\n{reasons}")
-
-
-def _seeds(text: str) -> list[int]:
-    """`0,1,4-6` → 0, 1, 4, 5, 6."""
-    found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not match or int(match[2] or match[1]) < int(match[1]):
-            raise LNTrustError(f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
-
-
-class _Board:
-    """How far a sweep is: a bar on a terminal, elsewhere a line for each task that ends."""
-
-    def __init__(self, tasks: Sequence["Task"], folder: Path, as_json: bool) -> None:
-        self.tasks, self.as_json, self._folder = tasks, as_json, folder
-        self.lines: dict[str, list[Summary]] = {}
-        self.failed: dict[str, str] = {}
-        self.todo: list[Task] = []
-        self._said: set[str] = set()
-        self._parts: dict[str, float] = {}  # what is done of tasks under way
-        self._done = 0
-        self._began = time.monotonic()
-        columns = (BarColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=err, disable=not err.is_terminal)
-        for task in tasks:
-            summaries = task.finished(folder)
-            if summaries is None:
-                self.todo.append(task)
-            else:
-                self._keep(task, summaries)
-        self._shown = self._bar.add_task("", total=len(self.todo))
-
-    def __enter__(self) -> "_Board":
-        kept = len(self.tasks) - len(self.todo)
-        if kept:
-            err.print(f"{kept} of {len(self.tasks)} tasks were done before, and are kept", highlight=False)
-        self._bar.start()
-        self._show()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def part(self, task: "Task", share: float) -> None:
-        self._parts[str(task)] = share
-        self._show()
-
-    def ended(self, task: "Task", answer: "Answer") -> None:
-        self._parts.pop(str(task), None)
-        self._done += 1
-        for text in answer.notices:
-            if text not in self._said:
-                self._said.add(text)
-                err.print(f"note: {escape(text)}", highlight=False, soft_wrap=True)
-        if answer.error is None:
-            self._keep(task, answer.summaries)
-            scores = [summary["test"] for summary in answer.summaries if summary["test"] is not None]
-            told = f"test {sum(scores) / len(scores):.3f}" if scores else "done"
-        else:
-            self.failed[str(task)] = answer.error
-            told = f"failed: {answer.error}"
-        if answer.error is not None or not err.is_terminal:
-            err.print(escape(f"{task}: {told}; {self._pace()}"), highlight=False, soft_wrap=True)
-        self._show()
-
-    def _keep(self, task: "Task", summaries: "list[Summary]") -> None:
-        setting = {path: value_of(text) for path, text in task.setting.items()}
-        pairs = zip(summaries, task.folders, strict=True)
-        lines = [
-            {**summary, "setting": setting, "folder": str(self._folder / below)} for summary, below in pairs
-        ]
-        self.lines[str(task)] = lines
-        if self.as_json:
-            for line in lines:
-                print(json.dumps(line, allow_nan=False), flush=True)
-
-    def _show(self) -> None:
-        self._bar.update(self._shown, completed=self._so_far(), description=self._pace())
-
-    def _so_far(self) -> float:
-        return self._done + sum(list(self._parts.values()))  # a copy: workers report from other threads
-
-    def _pace(self) -> str:
-        """Tasks, throughput, time left."""
-        done = self._so_far()
-        text = f"{self._done}/{len(self.todo)} tasks"
-        if not done:
-            return text
-        seconds = (time.monotonic() - self._began) / done
-        left = timedelta(seconds=round(seconds * (len(self.todo) - done)))
-        return f"{text}, {60 / seconds:.3g} a minute, {left} left"

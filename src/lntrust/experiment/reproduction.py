@@ -1,6 +1,6 @@
 """The paper's tables and figures as TOML files: which runs they need, and what the paper says of them.
 
-A reproduction names runs, not code. Its panels are tables: a study, and rows of a method with settings on top.
+A reproduction names runs, not code. Its panels are tables: a study, and rows of a method with some settings.
 Its claims are statements of the paper about rows, which `report.claims` holds against the runs.
 """
 
@@ -115,7 +115,7 @@ class Reproduction(Settings):
     place: str = Field(description="where it stands in the paper")
     claim: str = Field(description="what the paper says, in our words")
     differences: str = Field("", description="what our protocol does otherwise, where it matters here")
-    seeds: list[int] = [0, 1, 2]
+    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2])
     panels: list[Panel] = Field(min_length=1)
     figures: list[FigureSettings] = Field(default_factory=list)
 

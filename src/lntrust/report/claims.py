@@ -72,7 +72,8 @@ def _alike(claim: Claim, rows: Sequence[Row]) -> Verdict:
     spreads = [row.test if claim.on == "test" else row.spread("self") for row in rows]
     means = [spread.mean for spread in spreads if spread is not None]
     width = max(means) - min(means)
-    words = f"{short(min(means))} to {short(max(means))}, {short(width)} apart; alike means within {short(claim.within)}"
+    range_ = f"{short(min(means))} to {short(max(means))}, {short(width)} apart"
+    words = f"{range_}; alike means within {short(claim.within)}"
     return Verdict(claim.says, "holds" if width <= claim.within else "does not hold", words)
 
 

@@ -3,6 +3,7 @@
 Everything that is shown anywhere (terminal, Markdown, LaTeX, Parquet, the page) is computed here, once.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,8 @@ class Row:
     @property
     def gain(self) -> Spread | None:
         """Test − the nodes' own models after Stage 1: the paper's deploy gain."""
-        pairs = [(record.summary["test"], record.summary["stage1"]) for record in self.records]
+        score = "best_round_test_selected" if self.test_selected else "test"
+        pairs = [(record.summary[score], record.summary["stage1"]) for record in self.records]
         return spread([None if test is None or one is None else test - one for test, one in pairs])
 
     @property
@@ -81,18 +83,20 @@ class Row:
         """The chance that a node scores higher than under Independent: pooled where there is such a score."""
         if self.independent is None:
             return None
-        ours, theirs = (
-            [_judged(record) for record in records] for records in (self.records, self.independent)
-        )
-        return probability_of_improvement(ours, theirs)
+        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
+        return probability_of_improvement([ours for ours, _ in judged], [theirs for _, theirs in judged])
 
     @property
     def below_independent(self) -> float | None:
-        """Share of nodes that score lower than under Independent."""
+        """Share of nodes that score lower than under Independent; those without a score are left out."""
         if self.independent is None:
             return None
-        pairs = zip(self.records, self.independent, strict=True)
-        return float(np.mean([np.mean(_judged(a) < _judged(b)) for a, b in pairs]))
+        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
+        known = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in judged]
+        shares = [
+            float((a < b)[where].mean()) for (a, b), where in zip(judged, known, strict=True) if where.any()
+        ]
+        return float(np.mean(shares)) if shares else None
 
     def gigabytes(self, kind: str = "total") -> float:
         """Sent in training per node, in GB; `total` includes framing."""
@@ -126,11 +130,15 @@ def _per_node(record: Record, score: str) -> Float[ndarray, "n"] | None:
     return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
-def _judged(record: Record) -> Float[ndarray, "n"]:
-    pooled = _per_node(record, "test_pooled")
-    own = _per_node(record, "test")
-    assert own is not None
-    return own if pooled is None else pooled
+def _judged(a: Record, b: Record) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
+    """What single nodes of two runs are judged by: the same score of both, pooled if both have it."""
+    pooled = _per_node(a, "test_pooled"), _per_node(b, "test_pooled")
+    if pooled[0] is not None and pooled[1] is not None:
+        return pooled[0], pooled[1]
+    own = _per_node(a, "test"), _per_node(b, "test")
+    assert own[0] is not None
+    assert own[1] is not None
+    return own[0], own[1]
 
 
 # -- which runs belong together -------------------------------------------------------------------
@@ -166,29 +174,41 @@ def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
         settings[fingerprint({**record.identity, "seed": None, "versions": None, "hardware": None})].append(
             record
         )
-    flat = {key: _flat(each[0].identity) for key, each in settings.items()}
+    flat = {key: flat_settings(each[0].identity) for key, each in settings.items()}
     rows = []
     for key, each in settings.items():
         others = [table for name, table in flat.items() if name != key]
-        felt = [path for path, value in flat[key].items() if any(o.get(path) != value for o in others)]
+        felt = _felt(flat[key], others)
         label = _name(each[0]) + "".join(f", {p.rpartition('.')[2]} = {flat[key][p]}" for p in felt)
         rows.append(make_row(label, each, all_here))
     return sorted(rows, key=lambda row: _sortable(row.label))
 
 
+def _felt(own: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
+    """The paths that tell a row from the others. How often was evaluated is told if nothing else does."""
+    felt = [path for path, value in own.items() if any(o.get(path) != value for o in others)]
+    plain = [path for path in felt if not path.startswith("study.evaluation.")]
+    doubled = any(all(o.get(path) == own[path] for path in plain) for o in others)
+    return felt if doubled else plain
+
+
 def _sortable(label: str) -> list[Any]:
     """Numbers in a label by their size."""
     words = label.replace(",", "").split()
-    return [(0, float(w), "") if w.replace(".", "", 1).isdigit() else (1, 0.0, w) for w in words]
+    number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.ASCII)
+    return [(0, float(w), "") if number.fullmatch(w) else (1, 0.0, w) for w in words]
 
 
-def _flat(identity: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every setting by its path."""
-    skipped = ("seed", "method", "versions", "hardware", "name", "evaluation")
+def flat_settings(identity: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of a run by its path: `study.training.refresh`, `settings.budget`, `device`."""
+    skipped = ("seed", "method", "versions", "hardware")
+    flat = _flat({name: value for name, value in identity.items() if name not in skipped})
+    return {path: value for path, value in flat.items() if path != "study.name"}
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, value in identity.items():
-        if name in skipped:
-            continue
+    for name, value in table.items():
         out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return out
 
@@ -201,7 +221,10 @@ def make_row(
     x: float | None = None,
 ) -> Row:
     """A row, with Independent's runs in the same worlds if all of them are among these."""
-    alone = {_world_of(record): record for record in among if _name(record) == "independent"}
+    # Of several Independents in a world the one that trains as the study says is taken, whatever their order.
+    known = [record for record in among if _name(record) == "independent"]
+    known.sort(key=lambda r: (r.identity["settings"].get("lr") is None, r.key))
+    alone = {_world_of(record): record for record in known}
     partners = [alone.get(_world_of(record)) for record in records]
     found = [partner for partner in partners if partner is not None]
     return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x)

@@ -1,4 +1,4 @@
-"""What a page or a folder of figures is made of: the paper's tables as far as they were run, then the rest."""
+"""What a page or a folder of figures is made of: the paper's tables as they were run, then the rest."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -55,6 +55,17 @@ def sections_of(
     beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]
     by_study = rows_of([*beside, *rest])
     return out + [Section(name, name, name, rows) for name, rows in by_study.items()]
+
+
+def sections_of_one(
+    reproduction: Reproduction, records: Sequence[Record], seeds: Sequence[int] = ()
+) -> list[Section]:
+    """The tables of one reproduction, as far as they were run."""
+    pairs = enumerate(reproduction.panels)
+    found = [
+        (number, panel_rows(panel, records, reproduction.seeds_of(panel, seeds))) for number, panel in pairs
+    ]
+    return [_section(reproduction, number, rows) for number, rows in found if rows]
 
 
 def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Section:

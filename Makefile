@@ -12,6 +12,7 @@ demo: $(VENV)/.installed
 	$(BIN)/lntrust run
 
 test: $(VENV)/.installed-test
+	@tests/find_chromium.sh
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy

@@ -254,8 +254,7 @@ class Study(Settings):
     reading: Literal["honest", "paper"] = Field(
         "honest",
         description="honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws "
-        "overlap and test sets are rounded class by class (unless set otherwise), and tables show "
-        "lntrust's best round on test",
+        "overlap (unless set otherwise), and tables show lntrust's best round on test",
     )
     data: DataSettings = Field(default_factory=DataSettings.model_construct, description="what is classified")
     graph: GraphSettings = Field(default_factory=GraphSettings.model_construct, description="who knows whom")
@@ -290,7 +289,7 @@ class Study(Settings):
             return table
         partition = table.get("partition", {})
         if isinstance(partition, dict) and partition.get("by", "label_skew") == "label_skew":
-            partition = {"draws": "overlapping", "split": "per_class_rounded"} | partition
+            partition = {"draws": "overlapping"} | partition
         return table | {"partition": partition}
 
     @model_validator(mode="after")

@@ -104,7 +104,7 @@ def _read(path: Path) -> list[Record]:
 
 def _from_folder(folder: Path) -> Record:
     identity = read_json(folder / "run.json")
-    described = folder.parents[2] / world_file(identity)  # DIR/study/method/seed-…
+    described = folder.resolve().parents[2] / world_file(identity)  # DIR/study/method/seed-…
     if not described.is_file():
         raise LNTrustError(f"{folder}: its world is not described in {described}; run it again")
     tables = {file.stem: _read_table(file) for file in sorted(folder.glob("*.parquet"))}

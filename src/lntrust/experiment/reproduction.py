@@ -4,6 +4,7 @@ A reproduction names runs, not code. Its panels are tables: a study, and rows of
 Its claims are statements of the paper about rows, which `report.claims` holds against the runs.
 """
 
+import json
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -144,7 +145,11 @@ def _toml(value: Any) -> str:
     """A value as the command line would have it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(k)} = {_toml(v)}' for k, v in value.items())}}}"
+    return json.dumps(value)  # TOML writes strings and numbers as JSON does
 
 
 def list_reproductions() -> dict[str, Path]:

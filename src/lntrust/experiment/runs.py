@@ -407,11 +407,13 @@ class Runs:
                     f"evaluation/{s}/{number}/{way}": torch.from_numpy(p) for way, p in predicted.items()
                 }
                 tensors |= named
-        write_tensors(self._stage1, tensors)
+        self._stop_clock()
+        write_tensors(self._stage1, tensors, {"seconds": f"{self.seconds:.3f}"})
 
     def _take_stage1(self) -> None:
         """Begin where another run's Stage 1 has ended. The steps are the same, so the bits are, too."""
-        tensors, _ = read_tensors(self._stage1)
+        tensors, metadata = read_tensors(self._stage1)
+        self.seconds += float(metadata["seconds"])  # it was trained, if not now
         self.population.load(below("population/", tensors))
         for name, predicted in below("evaluation/", tensors).items():
             world, done, way = name.split("/", 2)

@@ -2,6 +2,10 @@
 
 Nodes of one seed share a graph and a deal of the data, so that they are not independent draws. A resample
 therefore draws seeds first and then nodes inside each of them (a two-level bootstrap).
+
+Few seeds tell little of how seeds differ. A bootstrap of S seeds sees (S − 1)/S of their variance, which is
+made up for; the rest cannot be. Simulated with 50 nodes and seeds that scatter a quarter as much as nodes (or
+as much), what says 95 % covers the truth in 93 % (81 %) of the cases with three seeds, 94 % (86 %) with five.
 """
 
 from collections.abc import Sequence
@@ -49,7 +53,8 @@ def paired_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | No
     # A seed that is drawn twice brings other nodes the second time.
     means = np.mean([rng.permuted(of_seed, axis=1)[row, np.arange(RESAMPLES)] for row in drawn], axis=0)
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(mean, float(low), float(high))
+    wider = np.sqrt(len(seeds) / (len(seeds) - 1)) if len(seeds) > 1 else 1.0
+    return Interval(mean, float(mean + wider * (low - mean)), float(mean + wider * (high - mean)))
 
 
 def _resampled_means(values: Float[ndarray, "n"], rng: np.random.Generator) -> Float[ndarray, "R"]:
@@ -62,7 +67,7 @@ def _resampled_means(values: Float[ndarray, "n"], rng: np.random.Generator) -> F
 def probability_of_improvement(
     ours: Sequence[Float[ndarray, "n"]], theirs: Sequence[Float[ndarray, "n"]]
 ) -> float | None:
-    """The chance that a node, drawn from any of the seeds, scores higher than it did there; ties count half."""
+    """The chance that a node, drawn from any of the seeds, scores higher than there; ties count half."""
     pairs = [(a, b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
     known = [(a, b) for a, b in pairs if np.isfinite(a) and np.isfinite(b)]
     return float(np.mean([(a > b) + 0.5 * (a == b) for a, b in known])) if known else None

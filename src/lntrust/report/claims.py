@@ -1,5 +1,6 @@
 """What the paper says about its rows, held against ours."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,7 @@ def _above(claim: Claim, best: Row, others: Sequence[Row]) -> Verdict:
     found = [(other.label, *_margin(best, other, claim.on)) for other in others]
     known = [(label, margin, how) for label, margin, how in found if margin is not None]
     if len(known) < len(found):
-        return Verdict(claim.says, "not run", "the rows have no seeds in common")
+        return Verdict(claim.says, "not run", "the rows have no seeds, nodes or scores in common")
     words = "; ".join(f"{best.label} − {label}: {signed(margin)}{how}" for label, margin, how in known)
     outcome: Outcome = "undecided"
     if all(margin.above_zero for _, margin, _ in known):
@@ -58,7 +59,10 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     if on == "test" and (a.test_selected or b.test_selected):  # one number a seed is all there is
         names = ["best_round_test_selected" if row.test_selected else "test" for row in (a, b)]
         pairs = zip(ours, theirs, strict=True)
-        by_seed = [np.array([x.summary[names[0]] - y.summary[names[1]]]) for x, y in pairs]
+        scores = [(x.summary[names[0]], y.summary[names[1]]) for x, y in pairs]
+        by_seed = [np.array([x - y]) for x, y in scores if x is not None and y is not None]
+        if len(by_seed) == 1:  # one number says nothing of its spread
+            return Interval(float(by_seed[0][0]), -np.inf, np.inf), " (best round, one seed)"
         return paired_interval(by_seed), " (best round, by seed)"
     plain = difference(ours, theirs, on)
     if plain is not None and abs(plain.mean) < SMALL:
@@ -71,6 +75,8 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
 def _alike(claim: Claim, rows: Sequence[Row]) -> Verdict:
     spreads = [row.test if claim.on == "test" else row.spread("self") for row in rows]
     means = [spread.mean for spread in spreads if spread is not None]
+    if len(means) < len(rows):
+        return Verdict(claim.says, "not run", "not all rows have a score")
     width = max(means) - min(means)
     range_ = f"{short(min(means))} to {short(max(means))}, {short(width)} apart"
     words = f"{range_}; alike means within {short(claim.within)}"
@@ -82,7 +88,8 @@ def against_paper(row: Row) -> str | None:
     printed, ours = row.paper.get("test"), row.test
     if printed is None or ours is None:
         return None
-    noise = float(np.hypot(ours.std, row.paper.get("test_std", 0.0)))
+    # Standard errors of the two means; the paper has three seeds.
+    noise = float(np.hypot(ours.std / len(row.records) ** 0.5, row.paper.get("test_std", 0.0) / 3**0.5))
     gap = ours.mean - printed
     if abs(gap) <= max(2 * noise, SMALL):
         return "agrees"
@@ -91,10 +98,15 @@ def against_paper(row: Row) -> str | None:
 
 def short(value: float) -> str:
     """.775"""
-    return f"{value:.3f}".replace("0.", ".", 1)
+    return _bare(f"{value:.3f}")
 
 
 def signed(interval: Interval) -> str:
     """+.045 [+.030, +.060]"""
-    mean, low, high = (f"{value:+.3f}".replace("0.", ".", 1) for value in interval)
+    mean, low, high = (_bare(f"{value:+.3f}") for value in interval)
     return f"{mean} [{low}, {high}]"
+
+
+def _bare(number: str) -> str:
+    """Without the zero before the point."""
+    return re.sub(r"^([+-]?)0\.", r"\1.", number)

@@ -1,4 +1,4 @@
-"""How figures look: print size, fonts, and a colour and a marker for every method, the same in all of them."""
+"""How figures look: print size, fonts, and for every method the same colour and marker in all of them."""
 
 import textwrap
 import zlib
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import matplotlib
 import numpy as np
@@ -14,7 +14,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy import ndarray
 
 from lntrust.report.comparison import Row
@@ -27,7 +28,7 @@ VERMILLION = "#d55e00"
 OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
 MORE = (*OKABE_ITO, "#8a8f98", "#7b4a2d", "#44aa99", "#882255")  # for more than eight classes
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
     "font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "xtick.labelsize": 6.5, "ytick.labelsize": 6.5,
     "legend.fontsize": 6.5, "legend.frameon": False, "legend.handlelength": 1.8,
@@ -65,8 +66,7 @@ def in_style(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
 def sheet(width: float, height: float, title: str) -> Figure:
     """An empty figure with its title, in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03)  # type: ignore[union-attr, call-arg]
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
     if title:
         figure.suptitle(textwrap.fill(title, int(width * 17)), fontsize=7.5, x=0.01, ha="left")
     return figure
@@ -96,7 +96,7 @@ _LOOKS = {
     "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#a9764a", ">"), "gossip_fedavg": ("#c9a27a", "h"),
     "decdiff_vt": ("#4f3a2e", "p"),
 }  # fmt: skip
-_OTHERS = ("#44aa99", "#332288", "#999933", "#aa4499", "#117733", "#6699cc")
+_OTHERS = ("#332288", "#999933", "#aa4499", "#6699cc", "#44aa99", "#117733")
 _MARKERS = "8*Hd"
 
 
@@ -128,19 +128,42 @@ def name_of(row: Row) -> str:
 
 
 def looks_of(rows: Sequence[Row]) -> list[Look]:
-    """The method's own look; where a method has several rows, shades of it and other markers."""
+    """The method's own look. Where a method has several rows, the one nearest to its defaults has that.
+
+    The others are shades of it: from light to dark along an ablation. Of more than three that are simply
+    different, each has a colour that no method in the figure has.
+    """
     methods = [row.first.method for row in rows]
-    seen: dict[str, int] = {}
-    out = []
-    for method in methods:
+    taken = {_own_look(method)[0] for method in methods}
+    free = [colour for colour in (*OKABE_ITO, *_OTHERS) if colour not in taken and colour != "#f0e442"]
+    out: list[Look] = [Look("", "", False)] * len(rows)
+    for method in dict.fromkeys(methods):
+        mine = [i for i, other in enumerate(methods) if other == method]
         colour, marker = _own_look(method)
-        number, count = seen.get(method, 0), methods.count(method)
-        seen[method] = number + 1
-        if count > 1:
-            colour = _shade(colour, 0.55 - 0.95 * number / (count - 1))
-            marker = "osD^vP"[number % 6]
-        out.append(Look(colour, marker, method == "lntrust"))
+        main = min(mine, key=lambda i: changes(rows[i]))
+        along = [i for i in mine if rows[i].x is not None]
+        others = [i for i in mine if i != main]
+        for number, i in enumerate(others):
+            if len(others) > 2:
+                shade = free.pop(0) if free else _shade(colour, 0.5)
+            else:
+                shade = _shade(colour, 0.4 - 0.8 * number)
+            out[i] = Look(shade, "sD^vP<>X"[number % 8], False)
+        out[main] = Look(colour, marker, method == "lntrust")
+        if len(along) > 1:
+            for number, i in enumerate(sorted(along, key=lambda i: rows[i].x or 0.0)):
+                shade = _shade(colour, 0.45 - 0.95 * number / (len(along) - 1))
+                out[i] = Look(shade, "osD^vP<>"[number % 8], False)
     return out
+
+
+def changes(row: Row) -> int:
+    """How many of the method's settings are not its defaults, as far as those are known."""
+    from lntrust.methods.lntrust import LNTrust  # here: it loads torch, and most of the package
+
+    usual = LNTrust.settings_class().model_dump(mode="json") if row.first.method == "lntrust" else {}
+    settings = row.first.identity["settings"]
+    return sum(settings.get(name) != value for name, value in usual.items())
 
 
 def _own_look(method: str) -> tuple[str, str]:
@@ -153,7 +176,8 @@ def _own_look(method: str) -> tuple[str, str]:
 def _shade(colour: str, light: float) -> str:
     """Towards white (above 0) or black (below)."""
     towards = 1.0 if light > 0 else 0.0
-    return to_hex([c + abs(light) * (towards - c) for c in to_rgb(colour)])
+    red, green, blue = (c + abs(light) * (towards - c) for c in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 # -- labels that do not lie on each other --------------------------------------------------------
@@ -187,15 +211,15 @@ def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Look]]) -> No
         return
     figure = axes.figure
     assert isinstance(figure, Figure)
-    notes = [
-        axes.annotate(
+    notes = []
+    for x, y, name, look in ends:
+        line = {"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1}
+        note = axes.annotate(
             name, xy=(x, y), xytext=(1.07, 0.5), textcoords="axes fraction", va="center", ha="left",
             fontsize=6, color=look.colour, fontweight="bold" if look.bold else "normal",
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1},
+            annotation_clip=False, arrowprops=line | {"relpos": (0, 0.5)},
         )  # fmt: skip
-        for x, y, name, look in ends
-    ]  # fmt: skip
+        notes.append(note)
     figure.draw_without_rendering()  # only now the axes' height is known
     height = axes.get_window_extent().height * 72 / figure.dpi
     low, high = axes.get_ylim()
@@ -216,8 +240,8 @@ def bytes_text(value: float) -> str:
 
 
 def plain_text(value: float) -> str:
-    """Three digits, never in powers of ten."""
-    return _three(value)
+    """Two digits that count at least, never in powers of ten."""
+    return _three(value if value >= 1 else float(f"{value:.2g}"))
 
 
 def _three(value: float) -> str:
@@ -226,8 +250,32 @@ def _three(value: float) -> str:
     return f"{float(f'{value:.3g}'):.10f}".rstrip("0").rstrip(".")
 
 
-def log_axis(axes: Axes, text: Callable[[float], str]) -> None:
-    """A logarithmic x axis whose ticks read as numbers."""
+def short_text(value: float) -> str:
+    """10k, 1M: for ticks."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * size:
+            return f"{_three(value / size)}{unit}"
+    return _three(value)
+
+
+def log_axis(axes: Axes, text: Callable[[float], str], ticks: int) -> None:
+    """A logarithmic x axis with so many ticks at most, which read as numbers. Set its limits before."""
     axes.set_xscale("log")
+    low, high = np.log10(axes.get_xlim())
+    decades = np.arange(np.ceil(low), np.floor(high) + 1)
+    if len(decades) >= 2:
+        stride = int(np.ceil(len(decades) / ticks))
+        axes.set_xticks((10.0 ** decades[::stride]).tolist())
+        axes.set_xticks((10.0**decades).tolist() if stride > 1 else [], minor=True)
+    else:  # less than ten to one: numbers between the powers of ten
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.minorticks_off()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+
+def score_axis(axes: Axes, label: str) -> None:
+    """An upright axis of scores, with few and short ticks."""
+    axes.set_ylabel(label)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.grid(axis="y")

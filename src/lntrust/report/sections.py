@@ -48,8 +48,8 @@ def sections_of(
             rows = panel_rows(panel, records)
             if 2 * len(rows) > len(panel.rows):
                 out.append(_section(reproduction, number, rows))
-    shown = {record.key for section in out for row in section.rows for record in row.records}
-    rest = [record for record in records if record.key not in shown]
+    shown = {id(record) for section in out for row in section.rows for record in row.records}
+    rest = [record for record in records if id(record) not in shown]
     # Independent of the same study stands beside what is left, to be compared with.
     studies = {record.study for record in rest}
     beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]

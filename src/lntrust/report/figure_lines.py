@@ -1,0 +1,301 @@
+"""Figures with lines: scores per round, per byte, and along an ablation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy import ndarray
+
+from lntrust.experiment.collection import Record
+from lntrust.report.comparison import Row, Spread
+from lntrust.report.figure_style import (
+    GREY,
+    INK,
+    WIDTH,
+    Look,
+    bytes_text,
+    end_labels,
+    footnote,
+    in_style,
+    log_axis,
+    looks_of,
+    name_of,
+    score_axis,
+    sheet,
+)
+
+_FEW = 6  # rows whose Test and Self are told apart in one panel
+Score = Literal["test", "self"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """A score over the rounds that were evaluated under every seed."""
+
+    rounds: Float[ndarray, "k"]
+    bytes: Float[ndarray, "k"]  # sent so far, per node
+    mean: Float[ndarray, "k"]
+    std: Float[ndarray, "k"]
+
+    @property
+    def empty(self) -> bool:
+        return not len(self.rounds)
+
+
+def course(row: Row, score: Score) -> Course:
+    """Means over seeds."""
+    by_seed = [_evaluated(record, score) for record in row.records]
+    common = sorted(set.intersection(*(set(each) for each in by_seed)))
+    table = np.array([[each[number] for number in common] for each in by_seed], dtype=float)
+    table = table.reshape(len(by_seed), len(common), 2)
+    sent, values = table[..., 0], table[..., 1]
+    return Course(np.array(common, float), sent.mean(0), values.mean(0), values.std(0))
+
+
+def _evaluated(record: Record, score: Score) -> dict[int, tuple[float, float]]:
+    """Bytes and score by round."""
+    if "rounds" not in record.tables:
+        return {}
+    columns = (record.rounds.column(name).to_pylist() for name in ("round", "bytes", score))
+    nodes = record.summary["nodes"]
+    return {r: (sent / nodes, value) for r, sent, value in zip(*columns, strict=True) if value is not None}
+
+
+def has_rounds(row: Row) -> bool:
+    return not course(row, "test").empty
+
+
+# -- scores per round ----------------------------------------------------------------------------
+
+
+@in_style
+def draw_curves(rows: Sequence[Row], title: str) -> Figure:
+    """Test (solid) and Self (dashed) per round, with a band of one standard deviation over seeds.
+
+    Many rows get a panel for each of the two.
+    """
+    shown = [row for row in rows if has_rounds(row)]
+    looks = looks_of(shown)
+    together = len(shown) <= _FEW
+    faint = min(0.15, 0.5 / len(shown))  # many bands on each other still let lines be seen
+    panels: list[tuple[Score, ...]] = [("test", "self")] if together else [("test",), ("self",)]
+    tall = max(1.9, 0.6 + 0.107 * len(shown))
+    figure = sheet(WIDTH, 0.45 + tall * len(panels), title)
+    all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    for axes, scores in zip(all_axes, panels, strict=True):
+        for row, look in zip(shown, looks, strict=True):
+            for score in scores:
+                _curve(
+                    axes,
+                    course(row, score),
+                    look,
+                    dashed=score == "self",
+                    band=0.18 if look.bold else faint,
+                )
+        _decorate(axes, shown, "accuracy" if together else scores[0].capitalize())
+    all_axes[-1].set_xlabel("round")
+    if together:
+        _key(all_axes[0])
+    footnote(figure, _seeds_text(shown, "bands"))
+    for axes, scores in zip(all_axes, panels, strict=True):
+        ends = []
+        for row, look in zip(shown, looks, strict=True):
+            path = course(row, scores[0])
+            if not path.empty:
+                ends.append((float(path.rounds[-1]), float(path.mean[-1]), name_of(row), look))
+        end_labels(axes, ends)
+    return figure
+
+
+def _curve(axes: Axes, path: Course, look: Look, *, dashed: bool, band: float) -> None:
+    if path.empty:
+        return
+    style = (0, (2.5, 1.5)) if dashed else "-"
+    alone = len(path.rounds) == 1
+    axes.plot(
+        path.rounds, path.mean, color=look.colour, linewidth=look.width * (0.75 if dashed else 1),
+        linestyle=style, zorder=look.order, marker=look.marker if alone else None,
+    )  # fmt: skip
+    if path.std.any():
+        low, high = path.mean - path.std, path.mean + path.std
+        alpha = band * (0.5 if dashed else 1)
+        axes.fill_between(path.rounds, low, high, color=look.colour, alpha=alpha, linewidth=0, zorder=1)
+
+
+def _decorate(axes: Axes, rows: Sequence[Row], label: str) -> None:
+    score_axis(axes, label)
+    axes.margins(x=0.01)
+    first = {row.first.identity["study"]["training"]["stage1_rounds"] for row in rows}
+    last = max(float(course(row, "test").rounds[-1]) for row in rows)
+    if len(first) == 1 and 0 < (start := first.pop()) < last:
+        axes.axvline(start, color=GREY, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
+        axes.annotate(
+            "Stage 2", (start, 0), xycoords=("data", "axes fraction"), xytext=(2, 2),
+            textcoords="offset points", fontsize=5.5, color=GREY,
+        )  # fmt: skip
+
+
+def _key(axes: Axes) -> None:
+    """Which line is which score."""
+    lines = [
+        Line2D([], [], color=INK, linewidth=1),
+        Line2D([], [], color=INK, linewidth=0.8, linestyle=(0, (2.5, 1.5))),
+    ]
+    axes.legend(
+        lines, ["Test (as deployed)", "Self (own model)"], loc="lower left", bbox_to_anchor=(-0.02, 0.99),
+        ncols=2, borderpad=0.2,
+    )  # fmt: skip
+
+
+def _seeds_text(rows: Sequence[Row], what: str) -> str:
+    counts = sorted({len(row.records) for row in rows})
+    many = "–".join(map(str, sorted({counts[0], counts[-1]})))
+    if counts[-1] == 1:
+        return "one seed"
+    return f"mean over {many} seeds; {what}: one standard deviation over them"
+
+
+# -- scores per byte -----------------------------------------------------------------------------
+
+
+@in_style
+def draw_bytes(rows: Sequence[Row], title: str) -> Figure:
+    """Test against what a node has sent so far; methods that send nothing in training lie flat."""
+    shown = [row for row in rows if has_rounds(row)]
+    looks = looks_of(shown)
+    figure = sheet(WIDTH, max(2.2, 0.8 + 0.13 * len(shown)), title)
+    axes = figure.add_subplot()
+    lines: list[tuple[float, Line2D, Look]] = []
+    for row, look in zip(shown, looks, strict=True):
+        path = course(row, "test")
+        # All that was sent led to the last score, also what was sent after the last round.
+        sent = np.append(path.bytes[:-1], 1e9 * row.gigabytes())
+        end, talks = float(path.mean[-1]), sent > 0
+        style: dict[str, Any] = {"color": look.colour, "zorder": look.order, "label": name_of(row)}
+        if talks.any():
+            line = axes.plot(
+                sent[talks], path.mean[talks], linewidth=look.width, marker=look.marker, markevery=[-1],
+                markersize=5 if look.bold else 4, markeredgecolor="white", markeredgewidth=0.4, **style,
+            )[0]  # fmt: skip
+        else:
+            dotted = (0, (1, 1.2)) if row.first.method == "independent" else (0, (4, 1.5))
+            line = axes.axhline(end, linewidth=0.9, linestyle=dotted, **style)
+        lines.append((end, line, look))
+    log_axis(axes, bytes_text, ticks=4)
+    score_axis(axes, "Test")
+    axes.set_xlabel("sent per node in training")
+    lines.sort(key=lambda each: -each[0])  # as the ends lie, from the top
+    handles = [line for _, line, _ in lines]
+    legend = axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), labelspacing=0.35)
+    for text, (_, _, look) in zip(legend.get_texts(), lines, strict=True):
+        text.set_fontweight("bold" if look.bold else "normal")
+    silent = any(row.gigabytes() == 0 for row in shown)
+    seeds = max(len(row.records) for row in shown)
+    footnote(
+        figure,
+        ("one seed" if seeds == 1 else "means over seeds")
+        + "; everything sent is counted; marked: after the last round"
+        + ("; flat lines: nothing is sent in training" if silent else ""),
+    )
+    return figure
+
+
+# -- ablations -----------------------------------------------------------------------------------
+
+
+@in_style
+def draw_ablation(rows: Sequence[Row], title: str, x: str) -> Figure:
+    """Test and Self over what is varied; hollow: the paper's numbers. Rows without an x are flat lines."""
+    varied = sorted((row for row in rows if row.x is not None), key=lambda row: row.x or 0.0)
+    values = np.array([row.x for row in varied], float)
+    places, kind = _places(values)
+    figure = sheet(WIDTH, 2.3, title)
+    axes = figure.add_subplot()
+    # A little beside each other, so that one's bars do not hide the other's.
+    for score, colour, marker, label, side in (
+        ("test", "#d55e00", "o", "Test", -1),
+        ("self", "#0072b2", "s", "Self", 1),
+    ):
+        spreads = [row.test if score == "test" else row.spread("self") for row in varied]
+        known = [(p, s) for p, s in zip(places, spreads, strict=True) if s is not None]
+        at = _beside(np.array([p for p, _ in known]), side, kind, places)
+        _errors(axes, at, [s for _, s in known], colour, marker, label)
+        _paper(axes, varied, score, _beside(places, side, kind, places), colour, marker)
+    flat = [row for row in rows if row.x is None]
+    for number, row in enumerate(flat):
+        if (level := row.test) is not None:
+            style = ("-.", ":", "--", "-")[number % 4]
+            axes.axhline(
+                level.mean, color=GREY, linewidth=0.9, linestyle=style, label=f"{name_of(row)} (Test)"
+            )
+    if kind == "log":
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xticks(places, [f"{value:g}" for value in values])
+    axes.set_xlabel(x)
+    score_axis(axes, "accuracy")
+    axes.margins(x=0.06, y=0.08)
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(
+        range(len(labels)), key=lambda i: ["Test", "Self"].index(labels[i]) if len(labels[i]) == 4 else 2
+    )
+    axes.legend(
+        [handles[i] for i in order], [labels[i] for i in order],
+        loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=(len(order) + 1) // 2,
+        borderpad=0.2, columnspacing=1.2,
+    )  # fmt: skip
+    footnote(figure, _seeds_text(varied, "bars") + _selected(varied))
+    return figure
+
+
+def _places(values: Float[ndarray, "k"]) -> tuple[Float[ndarray, "k"], Literal["linear", "log", "even"]]:
+    """True to scale where the values then stand apart, else evenly."""
+    if len(values) < 2:
+        return values, "linear"
+    for kind, scaled in (("linear", values), ("log", np.log(values) if (values > 0).all() else None)):
+        if scaled is not None and np.diff(scaled).min() >= 0.07 * (scaled[-1] - scaled[0]):
+            return values, "log" if kind == "log" else "linear"
+    return np.arange(len(values), dtype=float), "even"
+
+
+def _beside(
+    at: Float[ndarray, "k"], side: int, kind: str, places: Float[ndarray, "m"]
+) -> Float[ndarray, "k"]:
+    if kind == "log":
+        return np.asarray(at * (places.max() / places.min()) ** (0.006 * side))
+    return np.asarray(at + 0.006 * side * (np.ptp(places) or 1.0))
+
+
+def _errors(
+    axes: Axes, at: Float[ndarray, "k"], spreads: Sequence[Spread], colour: str, marker: str, label: str
+) -> None:
+    if not len(at):
+        return
+    axes.errorbar(
+        at, [s.mean for s in spreads], yerr=[s.std for s in spreads], color=colour, marker=marker,
+        markersize=4, linewidth=1.2, elinewidth=0.8, capsize=2, capthick=0.8, label=label, zorder=3,
+    )  # fmt: skip
+
+
+def _paper(
+    axes: Axes, rows: Sequence[Row], score: str, at: Float[ndarray, "k"], colour: str, marker: str
+) -> None:
+    found = [(p, row.paper[score]) for p, row in zip(at.tolist(), rows, strict=True) if score in row.paper]
+    if found:
+        axes.plot(
+            *np.array(found).T, linestyle="none", marker=marker, markersize=5.5, markerfacecolor="none",
+            markeredgecolor=colour, markeredgewidth=0.8, label=f"{score.capitalize()}, paper", zorder=4,
+        )  # fmt: skip
+
+
+def _selected(rows: Sequence[Row]) -> str:
+    return (
+        "; Test of LNTrust: its best round on test, as in the paper"
+        if any(r.test_selected for r in rows)
+        else ""
+    )

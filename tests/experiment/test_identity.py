@@ -1,0 +1,100 @@
+"""What a run is called: the same for the same thing, another for another, and as it always was."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lntrust import Study, load_study
+from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
+from lntrust.methods import find_method
+
+
+def of(*overrides: str, method: str = "lntrust", seed: int = 0, device: str = "cpu") -> dict[str, Any]:
+    study = load_study("digits", overrides)
+    return identity(study, method, find_method(method, study), seed, device)
+
+
+class TestReading:
+    def test_honest_goes_without_saying(self) -> None:
+        """Folders of runs made before there were readings are found again."""
+        assert of("reading=honest") == of()
+        assert "reading" not in of()["study"]
+        assert fingerprint(of()) == fingerprint(of("reading=honest"))
+
+    def test_the_papers_is_another_run(self) -> None:
+        paper = of("reading=paper")
+        assert paper["study"]["reading"] == "paper"
+        assert fingerprint(paper) != fingerprint(of())
+        overlapping = fingerprint(of("partition.draws=overlapping"))
+        assert fingerprint(paper) != overlapping, "since tables read it otherwise"
+
+    def test_it_lets_draws_overlap(self) -> None:
+        study, honest = load_study("digits", ["reading=paper"]), load_study("digits")
+        assert (study.partition.draws, honest.partition.draws) == ("overlapping", "disjoint")
+        same = honest.partition.model_copy(update={"draws": "overlapping"})
+        assert honest.model_copy(update={"partition": same, "reading": "paper"}) == study, "and nothing else"
+
+    def test_unless_the_study_says_otherwise(self) -> None:
+        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
+        assert study.partition == load_study("digits").partition
+        assert study.reading == "paper"
+
+    @pytest.mark.parametrize("name", ["geo-eurosat", "wearables"])
+    def test_regions_and_persons_cannot_overlap(self, name: str) -> None:
+        plain, paper = load_study(name), load_study(name, ["reading=paper"])
+        assert paper.partition == plain.partition
+        assert paper.reading == "paper"
+
+    def test_it_survives_a_trip_through_json(self) -> None:
+        """As tasks make it to their worker."""
+        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
+        assert Study.model_validate_json(study.model_dump_json()) == study
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1}, {"method": "uniform"}, {"device": "cuda"},
+        *("training.lr=0.02", "methods.lntrust.top_k=1", "deploy=self", "evaluation.every=3"),
+    ],
+)  # fmt: skip
+def test_another_run_has_another_name(change: str | dict[str, Any]) -> None:
+    other = of(change) if isinstance(change, str) else of(**change)
+    assert fingerprint(other) != fingerprint(of())
+
+
+@pytest.mark.parametrize(
+    "idle", ["seeds=[0,1,2]", 'about="something"', 'compare=["lntrust"]', "methods.uniform.lr=0.5"]
+)
+def test_what_makes_no_difference_to_a_run_is_not_in_its_name(idle: str) -> None:
+    assert fingerprint(of(idle)) == fingerprint(of())
+
+
+def test_it_is_json() -> None:
+    assert json.loads(json.dumps(of())) == of()
+
+
+def test_names_of_folders() -> None:
+    assert slug(of()).parts[:2] == ("digits", "lntrust")
+    assert slug(of(seed=3)).name == f"seed-3-{fingerprint(of(seed=3))}"
+    one, stack = checkpoint([of()]), checkpoint([of(), of(seed=1)])
+    assert one == slug(of()) / "checkpoint.safetensors"
+    assert stack.parent.name.startswith("stack-")
+    assert stack.parent.parent == slug(of()).parent
+    assert stack != checkpoint([of(), of(seed=2)])
+
+
+def test_a_stage_1_is_named_by_what_decides_it() -> None:
+    def name(*overrides: str, **more: Any) -> str:
+        return stage1_file([of(*overrides, **more)], {"lr": 0.01}).name
+
+    assert stage1_file([of()], {}).parts[:2] == ("digits", "stage1")
+    for after in ("training.refresh=3", "training.stage2_rounds=9", "methods.lntrust.top_k=1", "deploy=self"):
+        assert name(after) == name()
+    for before in ("training.stage1_rounds=9", "partition.skew=2", "graph.attach=1", "evaluation.every=3"):
+        assert name(before) != name()
+    assert name(seed=1) != name()
+    assert name(device="cuda") != name()
+    assert stage1_file([of()], {"lr": 0.1}).name != name()
+    assert stage1_file([of(), of(seed=1)], {"lr": 0.01}).name != name()

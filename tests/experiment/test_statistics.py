@@ -1,0 +1,184 @@
+"""Intervals and chances: what a table's Δ and P promise."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+
+scores = st.floats(-1, 1, allow_subnormal=False).map(lambda x: round(x, 6))
+nodes = st.integers(1, 12).flatmap(lambda n: arrays(np.float64, n, elements=scores))
+worlds = st.lists(nodes, min_size=1, max_size=4)
+quick = settings(max_examples=30)
+
+
+def interval(seeds: list[np.ndarray]) -> Interval:
+    found = paired_interval(seeds)
+    assert found is not None
+    return found
+
+
+@quick
+@given(worlds)
+def test_the_mean_is_that_of_seeds_and_lies_inside(seeds: list[np.ndarray]) -> None:
+    mean, low, high = interval(seeds)
+    assert mean == pytest.approx(np.mean([values.mean() for values in seeds]))
+    assert low - 1e-9 <= mean <= high + 1e-9
+    wider = (len(seeds) / max(len(seeds) - 1, 1)) ** 0.5  # what few seeds do not show of their variance
+    assert low >= mean - wider * (mean - min(values.min() for values in seeds)) - 1e-9
+    assert high <= mean + wider * (max(values.max() for values in seeds) - mean) + 1e-9
+
+
+@quick
+@given(worlds, scores)
+def test_a_shift_moves_it(seeds: list[np.ndarray], shift: float) -> None:
+    assume(all(np.ptp(values) == 0 or np.ptp(values) > 1e-3 for values in seeds))
+    before, after = interval(seeds), interval([values + shift for values in seeds])
+    assert after == pytest.approx([x + shift for x in before], abs=1e-9)
+
+
+@quick
+@given(worlds, st.floats(0.01, 100))
+def test_another_unit_stretches_it(seeds: list[np.ndarray], factor: float) -> None:
+    assert interval([factor * values for values in seeds]) == pytest.approx(
+        [factor * x for x in interval(seeds)], abs=1e-9
+    )
+
+
+@quick
+@given(worlds)
+def test_who_is_subtracted_from_whom_changes_the_sign_only(seeds: list[np.ndarray]) -> None:
+    mean, low, high = interval(seeds)
+    assert interval([-values for values in seeds]) == pytest.approx((-mean, -high, -low), abs=1e-9)
+
+
+@quick
+@given(worlds, st.data())
+def test_nodes_without_a_score_are_left_out(seeds: list[np.ndarray], data: st.DataObject) -> None:
+    gaps = [
+        np.insert(values, data.draw(st.integers(0, len(values)), label="where"), np.nan) for values in seeds
+    ]
+    assert interval(gaps) == interval(seeds)
+
+
+@quick
+@given(worlds)
+def test_the_same_runs_give_the_same_interval(seeds: list[np.ndarray]) -> None:
+    assert interval(seeds) == interval([values.copy() for values in seeds])
+
+
+@pytest.mark.parametrize("nothing", [[], [np.array([])], [np.array([np.nan, np.nan])]])
+def test_nothing_to_go_by(nothing: list[np.ndarray]) -> None:
+    assert paired_interval(nothing) is None
+
+
+def test_a_seed_without_any_score_is_no_seed() -> None:
+    one = np.array([0.1, 0.3, -0.2])
+    assert interval([one, np.array([np.nan])]) == interval([one])
+
+
+def test_one_seed_is_resampled_by_its_nodes() -> None:
+    values = np.random.default_rng(0).normal(0.05, 0.1, 100)
+    mean, low, high = interval([values])
+    half = 1.96 * values.std() / 10
+    assert mean - low == pytest.approx(half, rel=0.1)
+    assert high - mean == pytest.approx(half, rel=0.1)
+
+
+def test_nodes_that_all_agree_leave_the_seeds_to_differ() -> None:
+    same = [np.full(5, 0.1), np.full(5, 0.2), np.full(5, 0.3)]
+    assert interval(same[:1]) == pytest.approx((0.1, 0.1, 0.1))
+    mean, low, high = interval(same)
+    half = 0.1 * 1.5**0.5  # three of the same, one draw in 27 each; widened, as two thirds is all they show
+    assert (mean, low, high) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+
+
+def test_fewer_nodes_and_fewer_seeds_say_less() -> None:
+    rng = np.random.default_rng(0)
+    seeds = [rng.normal(rng.normal(0, 0.05), 0.1, 60) for _ in range(12)]
+
+    def width(seeds: list[np.ndarray]) -> float:
+        found = interval(seeds)
+        return found.high - found.low
+
+    assert width([values[:6] for values in seeds]) > width(seeds)
+    assert width(seeds[:4]) > width(seeds)
+
+
+def test_nodes_of_a_seed_are_not_taken_for_independent() -> None:
+    """Seeds that differ much tell little, however many nodes each has."""
+    rng = np.random.default_rng(0)
+    seeds = [centre + rng.normal(0, 0.01, 200) for centre in (-0.1, 0.0, 0.1, 0.2)]
+    honest, naive = interval(seeds), interval([np.concatenate(seeds)])
+    assert honest.high - honest.low > 5 * (naive.high - naive.low)
+    assert not honest.above_zero
+    assert naive.above_zero
+
+
+def test_it_covers_the_truth_about_as_often_as_it_says() -> None:
+    """Worlds whose true difference is known: seeds scatter around it, nodes around their seed."""
+    rng, truth, covered, tries = np.random.default_rng(7), 0.03, 0, 200
+    for _ in range(tries):
+        centres = rng.normal(truth, 0.02, 8)
+        found = interval([rng.normal(centre, 0.08, 30) for centre in centres])
+        covered += found.low <= truth <= found.high
+    assert 0.85 * tries <= covered < tries
+
+
+def test_three_seeds_are_few() -> None:
+    """They do not show all of how seeds differ, which is made up for as far as it goes."""
+    rng, truth, covered, tries = np.random.default_rng(7), 0.03, 0, 100
+    for _ in range(tries):
+        found = interval([rng.normal(rng.normal(truth, 0.02), 0.08, 50) for _ in range(3)])
+        covered += found.low <= truth <= found.high
+    assert 0.85 * tries <= covered < tries
+
+
+def test_signs() -> None:
+    assert Interval(0.2, 0.1, 0.3).above_zero
+    assert not Interval(0.2, 0.1, 0.3).below_zero
+    assert Interval(-0.2, -0.3, -0.1).below_zero
+    touching = Interval(0.1, 0.0, 0.2)
+    assert not touching.above_zero
+    assert not touching.below_zero
+
+
+# -- the chance that a node is better off ---------------------------------------------------------
+
+pairs = st.lists(
+    st.integers(1, 8).flatmap(
+        lambda n: st.tuples(
+            *(arrays(np.float64, n, elements=st.sampled_from([0.0, 0.5, 1.0, np.nan])),) * 2,
+        )
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(pairs)
+def test_better_here_or_better_there(worlds: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    ours, theirs = [a for a, _ in worlds], [b for _, b in worlds]
+    chance, other = probability_of_improvement(ours, theirs), probability_of_improvement(theirs, ours)
+    if chance is None or other is None:
+        assert chance is other is None
+        assert not any(np.isfinite(a + b).any() for a, b in worlds)
+    else:
+        assert 0 <= chance <= 1
+        assert chance + other == pytest.approx(1)
+
+
+def test_ties_count_half_and_every_node_the_same() -> None:
+    assert probability_of_improvement([np.array([0.5, 0.5])], [np.array([0.5, 0.5])]) == 0.5
+    assert probability_of_improvement([np.array([0.5, 0.5])], [np.array([0.5, 0.4])]) == 0.75
+    big, small = np.full(9, 0.6), np.array([0.1])
+    assert probability_of_improvement([big, small], [np.full(9, 0.5), np.array([0.2])]) == 0.9
+    gaps = np.array([np.nan, 0.6, 0.6]), np.array([0.1, np.nan, 0.5])
+    assert probability_of_improvement([gaps[0]], [gaps[1]]) == 1.0
+
+
+def test_nodes_are_compared_one_by_one() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        probability_of_improvement([np.array([0.1, 0.2])], [np.array([0.1])])

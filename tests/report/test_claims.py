@@ -1,0 +1,136 @@
+"""The paper's statements, held against runs of every kind."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from made_up import Scores, made
+
+from lntrust.experiment.reproduction import Claim
+from lntrust.experiment.statistics import Interval
+from lntrust.report.claims import against_paper, judge, short, signed
+from lntrust.report.comparison import Row
+
+ABOVE = Claim(says="A is best", above="A", below=["B"])
+
+
+def row(label: str, *tests: Scores, method: str = "lntrust", **more: object) -> Row:
+    """A score or a list of the nodes' for each seed, from 0 on."""
+    return Row(label, [made(method, seed, test, **more) for seed, test in enumerate(tests)])  # type: ignore[arg-type]
+
+
+class TestAbove:
+    def test_holds(self) -> None:
+        verdict = judge(ABOVE, [row("A", 0.8, 0.82, 0.84), row("B", 0.7, 0.7, 0.7)])
+        assert verdict.outcome == "holds"
+        assert verdict.says == "A is best"
+        assert verdict.words == "A − B: +.120 [+.096, +.144]"
+
+    def test_does_not_hold(self) -> None:
+        assert judge(ABOVE, [row("A", 0.7, 0.72), row("B", 0.8, 0.8)]).outcome == "does not hold"
+
+    def test_undecided(self) -> None:
+        verdict = judge(ABOVE, [row("A", 0.7, 0.9), row("B", 0.8, 0.75)])
+        assert verdict.outcome == "undecided"
+        assert verdict.words.startswith("A − B: +.025 [-.152, +.202]")
+
+    def test_above_each_of_several(self) -> None:
+        claim = Claim(says="A is best", above="A", below=["B", "C"])
+        a, low, high = row("A", 0.8, 0.8), row("B", 0.7, 0.7), row("C", 0.9, 0.9)
+        verdict = judge(claim, [a, low, high])
+        assert verdict.outcome == "does not hold", "one that is better is enough"
+        assert verdict.words == "A − B: +.100 [+.100, +.100]; A − C: -.100 [-.100, -.100]"
+        assert judge(claim, [a, low, row("C", 0.6, 0.95)]).outcome == "undecided"
+        assert judge(claim, [a, low, row("C", 0.6, 0.7)]).outcome == "holds"
+
+    def test_not_run(self) -> None:
+        verdict = judge(Claim(says="…", above="A", below=["B", "C"]), [row("B", 0.8)])
+        assert verdict.outcome == "not run"
+        assert verdict.words == "not run: A, C"
+        other_seed = Row("B", [made(seed=5)])
+        assert judge(ABOVE, [row("A", 0.8, 0.8), other_seed]).outcome == "not run"
+
+    def test_only_common_seeds_are_paired(self) -> None:
+        b = Row("B", [made(seed=1, test=0.7), made(seed=7, test=0.0)])
+        verdict = judge(ABOVE, [row("A", 0.1, 0.8), b])
+        assert verdict.words == "A − B: +.100 [+.100, +.100]"
+
+    def test_node_by_node(self) -> None:
+        """Nodes differ much, and each is a little better: paired, that is sure."""
+        b = [0.1, 0.4, 0.6, 0.9]
+        a = [x + 0.02 for x in b]
+        assert judge(ABOVE, [row("A", a, a), row("B", b, b)]).outcome == "holds"
+
+    def test_small_margins_are_judged_pooled(self) -> None:
+        noisy = [0.7, 0.9, 0.8, 0.8]
+        a, b = row("A", noisy, noisy, pooled=0.805), row("B", 0.799, 0.799, pooled=0.8)
+        verdict = judge(ABOVE, [a, b])
+        assert verdict.outcome == "holds"
+        assert verdict.words == "A − B: +.005 [+.005, +.005] (pooled)"
+        assert judge(ABOVE, [row("A", noisy, noisy), b]).outcome == "undecided", "not without pooled scores"
+        large = judge(ABOVE, [row("A", 0.9, 0.9, pooled=0.1), b])
+        assert large.outcome == "holds", "a large margin is judged on the nodes' own test sets"
+
+    def test_of_the_nodes_own_models(self) -> None:
+        claim = Claim(says="…", above="A", below=["B"], on="self")
+        assert judge(claim, [row("A", 0.1, own=0.8), row("B", 0.9, own=0.7)]).outcome == "holds"
+
+    def test_a_best_round_is_one_number_a_seed(self) -> None:
+        paper = {"sets": ["reading=paper"]}
+        a, b = row("A", 0.6, 0.6, best=0.9, **paper), row("B", 0.8, 0.8, best=0.95, method="uniform", **paper)
+        verdict = judge(ABOVE, [a, b])
+        assert verdict.words == "A − B: +.100 [+.100, +.100] (best round, by seed)"
+        assert verdict.outcome == "holds", "LNTrust by its best round, the others by their last, as the paper"
+
+
+class TestAlike:
+    claim = Claim(says="all the same", alike=["A", "B", "C"], within=0.02)
+
+    def test_holds(self) -> None:
+        verdict = judge(self.claim, [row("A", 0.80), row("B", 0.81), row("C", 0.815)])
+        assert verdict.outcome == "holds"
+        assert verdict.words == ".800 to .815, .015 apart; alike means within .020"
+
+    def test_does_not_hold(self) -> None:
+        rows = [row("A", 0.80), row("B", 0.81), row("C", 0.83)]
+        assert judge(self.claim, rows).outcome == "does not hold"
+
+    def test_not_run(self) -> None:
+        assert judge(self.claim, [row("A", 0.80), row("C", 0.83)]).words == "not run: B"
+
+    def test_of_the_nodes_own_models(self) -> None:
+        claim = Claim(says="…", alike=["A", "B"], on="self")
+        assert judge(claim, [row("A", 0.1, own=0.7), row("B", 0.9, own=0.7)]).outcome == "holds"
+
+
+class TestAgainstThePaper:
+    @pytest.mark.parametrize(
+        ("tests", "paper", "words"),
+        [
+            ((0.80, 0.82), {"test": 0.825, "test_std": 0.01}, "agrees"),
+            ((0.80, 0.80), {"test": 0.807}, "agrees"),
+            ((0.80, 0.80), {"test": 0.83}, "lower by .030"),
+            ((0.90, 0.90), {"test": 0.83, "test_std": 0.02}, "higher by .070"),
+            ((0.90, 0.90), {"self": 0.83}, None),
+        ],
+    )
+    def test_words(self, tests: tuple[float, ...], paper: dict[str, float], words: str | None) -> None:
+        records = row("A", *tests).records
+        assert against_paper(Row("A", records, paper)) == words
+
+    def test_the_papers_reading_is_compared_by_its_best_round(self) -> None:
+        records = row("A", 0.5, 0.5, best=0.83, sets=["reading=paper"]).records
+        assert against_paper(Row("A", records, {"test": 0.83})) == "agrees"
+
+
+def test_numbers_as_the_paper_writes_them() -> None:
+    assert [short(x) for x in (0.7754, 0.0, 1.0, -0.05)] == [".775", ".000", "1.000", "-.050"]
+    assert signed(Interval(0.045, -0.03, 0.06)) == "+.045 [-.030, +.060]"
+
+
+@pytest.mark.parametrize("wrong", [{}, {"above": "A"}, {"above": "A", "below": ["B"], "alike": ["A", "B"]}])
+def test_a_claim_is_of_one_kind(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="either above and below, or alike"):
+        Claim(says="…", **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,215 @@
+"""Rows: which runs they are made of, what they are compared with, and what they are called."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from made_up import NODES, made
+
+from lntrust.experiment import Run
+from lntrust.experiment.collection import Record, read_runs
+from lntrust.learners.views import Views
+from lntrust.report.comparison import Row, Spread, flat_settings, make_row, rows_of
+
+
+def rows(*records: Record) -> list[Row]:
+    (found,) = rows_of(records).values()
+    return found
+
+
+def labels(*records: Record) -> list[str]:
+    return [row.label for row in rows(*records)]
+
+
+class TestWhatIsComparedWithWhat:
+    def test_independent_in_the_same_world(self) -> None:
+        alone = [made("independent", seed, 0.7) for seed in (1, 0)]
+        ours = [made("lntrust", seed, 0.7 + 0.1 * (seed + 1)) for seed in (0, 1)]
+        row = rows(*alone, *ours)[-1]
+        assert row.seeds == [0, 1]
+        assert row.independent is not None
+        assert [record.seed for record in row.independent] == [0, 1]
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx(0.15)
+        assert row.difference.above_zero
+        assert row.improvement == 1.0
+        assert row.below_independent == 0.0
+
+    @pytest.mark.parametrize(
+        ("alone", "ours"),
+        [
+            ({"seed": 1}, {}),
+            ({"device": "cuda"}, {}),
+            ({"sets": ["training.lr=0.02"]}, {}),
+            ({}, {"sets": ["training.stage2_rounds=7"]}),
+            ({}, {"sets": ["partition.skew=3"]}),
+            ({}, {"sets": ["graph.attach=3"]}),
+            ({}, {"sets": ["reading=paper"]}),
+            ({"sets": ["deploy=trust"]}, {}),
+        ],
+    )
+    def test_nothing_else_will_do(self, alone: dict[str, object], ours: dict[str, object]) -> None:
+        row = rows(made("independent", **alone), made("lntrust", **ours))[-1]  # type: ignore[arg-type]
+        assert row.first.method == "lntrust"
+        assert row.independent is None
+        assert row.difference is row.pooled_difference is row.improvement is row.below_independent is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "partition.val_fraction=0.1",
+            "training.refresh=3",
+            "evaluation.every=3",
+            "network.query=ids",
+            "methods.lntrust.budget=7",
+            "methods.lntrust.lr=0.05",
+            "deploy=trust",
+        ],
+    )
+    def test_what_does_not_touch_independent_still_pairs(self, change: str) -> None:
+        assert rows(made("independent"), made("lntrust", sets=[change]))[-1].independent is not None
+
+    def test_one_seed_without_a_partner_is_enough_for_none(self) -> None:
+        assert rows(made("independent", 0), made("lntrust", 0), made("lntrust", 1))[-1].independent is None
+
+    def test_of_several_independents_that_of_the_study_is_taken(self) -> None:
+        plain = made("independent", test=0.7)
+        tuned = [made("independent", sets=[f"methods.independent.lr={lr}"]) for lr in (0.002, 0.05, 0.1)]
+        for among in ([plain, *tuned], [*tuned, plain]):
+            assert make_row("ours", [made()], among).independent == [plain]
+        first = make_row("ours", [made()], tuned).independent
+        assert make_row("ours", [made()], tuned[::-1]).independent == first, "whatever the order"
+
+    def test_node_by_node(self) -> None:
+        alone = made("independent", test=[0.9, 0.1, None, 0.5])
+        ours = made("lntrust", test=[0.8, 0.4, 1.0, None])
+        row = rows(alone, ours)[-1]
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx((-0.1 + 0.3) / 2)
+        assert row.improvement == 0.5
+        assert row.below_independent == 0.5, "of the two nodes that have both scores"
+
+    def test_single_nodes_are_judged_pooled_if_both_can_be(self) -> None:
+        alone = made("independent", test=0.5, pooled=0.6)
+        lower = [0.9, 0.9, 0.9, 0.1]
+        row = rows(alone, made(test=0.9, pooled=lower))[-1]
+        assert (row.improvement, row.below_independent) == (0.75, 0.25)
+        assert row.pooled_difference is not None
+        assert row.pooled_difference.mean == pytest.approx(0.1)
+        row = rows(alone, made(test=lower, sets=["evaluation.pooled=false"]))[-1]
+        assert (row.improvement, row.below_independent) == (0.75, 0.25), "own scores with own scores"
+        assert row.pooled_difference is None
+
+    def test_nobody_has_a_score(self) -> None:
+        nothing: list[None] = [None] * NODES
+        row = rows(made("independent"), made(test=nothing))[-1]
+        assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
+
+
+class TestLabels:
+    def test_independent_first_lntrust_last_the_others_by_name(self) -> None:
+        methods = ["lntrust", "uniform", "d_psgd", "independent", "dml"]
+        assert labels(*map(made, methods)) == ["independent", "d_psgd", "dml", "uniform", "lntrust"]
+
+    def test_one_setting_needs_no_words(self) -> None:
+        assert labels(made(seed=1), made(seed=0)) == ["lntrust"]
+
+    @pytest.mark.parametrize(
+        ("sets", "expected"),
+        [
+            ([["methods.lntrust.top_k=10"], ["methods.lntrust.top_k=9"]], ["top_k = 9", "top_k = 10"]),
+            ([["training.lr=0.1"], ["training.lr=1e-05"]], ["lr = 1e-05", "lr = 0.1"]),
+            ([["graph.seed=10"], ["graph.seed=9"]], ["seed = 9", "seed = 10"]),
+            ([["evaluation.every=1"], ["evaluation.every=2"]], ["every = 1", "every = 2"]),
+            (
+                [["training.refresh=1", "evaluation.every=1"], ["training.refresh=2", "evaluation.every=2"]],
+                ["refresh = 1", "refresh = 2"],
+            ),
+            (
+                [[], ["methods.lntrust.top_k=2", "methods.lntrust.training_gate=false"]],
+                ["training_gate = False, top_k = 2", "training_gate = True, top_k = None"],
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_differs_is_told(self, sets: list[list[str]], expected: list[str]) -> None:
+        found = labels(*(made(sets=each) for each in sets))
+        assert found == [f"lntrust, {label}" for label in expected]
+
+    def test_a_setting_of_one_method_is_not_the_others(self) -> None:
+        changed = "methods.lntrust.budget=7"
+        found = labels(made("uniform"), made("uniform", 1, sets=[changed]), made(), made(sets=[changed]))
+        assert found[0] == "uniform"
+        assert len(found) == 3
+
+    def test_ways_to_deploy_and_devices_are_rows_of_their_own(self) -> None:
+        assert labels(made("dml", sets=["deploy=trust"]), made("dml")) == ["dml", "dml → trust"]
+        assert labels(made(device="cuda"), made()) == ["lntrust, device = cpu", "lntrust, device = cuda"]
+
+    def test_the_papers_reading(self) -> None:
+        plain, paper = labels(made(), made(sets=["reading=paper"]))
+        assert plain == "lntrust, draws = disjoint"
+        assert "reading = paper" in paper
+        assert "draws = overlapping" in paper
+
+    def test_every_setting_has_a_path(self) -> None:
+        flat = flat_settings(made(seed=3).identity)
+        assert flat["study.training.refresh"] == 10
+        assert flat["settings.budget"] == made().identity["settings"]["budget"]
+        assert flat["study.graph.seed"] is None, "the graph's, not the run's"
+        assert not [path for path in flat if path in ("seed", "study.name") or path.startswith("hardware")]
+
+    def test_studies_apart(self) -> None:
+        found = rows_of([made(), made(study="wearables"), made("uniform")])
+        assert {study: len(rows) for study, rows in found.items()} == {"digits": 2, "wearables": 1}
+
+
+class TestScores:
+    def test_mean_and_deviation_over_seeds(self) -> None:
+        (row,) = rows(*(made(seed=seed, test=test) for seed, test in ((2, 0.7), (0, 0.8), (1, 0.9))))
+        assert row.test == pytest.approx((0.8, np.sqrt(0.02 / 3)))
+        assert str(Spread(0.8, 0.0816)) == "0.800 ± 0.082"
+        assert row.gain == pytest.approx((0.2, np.sqrt(0.02 / 3)))
+
+    def test_gain_needs_a_stage_1(self) -> None:
+        assert rows(made(stage1=None))[0].gain is None
+
+    def test_the_papers_reading_shows_the_best_round_of_lntrust_only(self) -> None:
+        paper = ["reading=paper"]
+        ours, uniform = (
+            rows(made(name, test=0.8, best=0.85, sets=paper))[0] for name in ("lntrust", "uniform")
+        )
+        assert ours.test == pytest.approx((0.85, 0))
+        assert ours.test_selected
+        assert ours.gain == pytest.approx((0.25, 0)), "of the Test that is shown"
+        assert uniform.test == pytest.approx((0.8, 0))
+        assert not uniform.test_selected
+        honest = rows(made(test=0.8, best=0.85))[0]
+        assert honest.test == pytest.approx((0.8, 0))
+        assert not honest.test_selected
+
+    def test_bytes_are_per_node(self) -> None:
+        row = rows(made(seed=0, sent={"query": 8 * 10**9, "reply": 4 * 10**9}), made(seed=1))[0]
+        assert (row.gigabytes("query"), row.gigabytes("reply"), row.gigabytes()) == (1.0, 0.5, 1.5)
+        assert row.bytes_per_answer == 100
+        assert row.seconds == 2
+
+
+def test_real_runs(tiny: Any, views: Views, tmp_path: Path) -> None:
+    summaries = {
+        (method, seed): Run(tiny(), method, seed, views, folder=tmp_path)()
+        for method in ("independent", "lntrust")
+        for seed in (0, 1)
+    }
+    alone, ours = rows(*read_runs([tmp_path]))
+    assert ours.test is not None
+    assert ours.test.mean == pytest.approx(np.mean([summaries["lntrust", s]["test"] for s in (0, 1)]))
+    assert ours.difference is not None
+    assert alone.test is not None
+    assert ours.difference.mean == pytest.approx(ours.test.mean - alone.test.mean)
+    assert alone.difference == (0, 0, 0)
+    assert alone.improvement == 0.5
+    assert ours.gigabytes() > 0 == alone.gigabytes()

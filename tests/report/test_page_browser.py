@@ -1,0 +1,369 @@
+"""The page in a real browser: it loads alone, tells the runs' numbers, and works for hands, keys and eyes."""
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page
+
+from lntrust.experiment.collection import Record
+from lntrust.report.page import write_page
+from lntrust.report.table import human_bytes
+
+LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
+Opened = Callable[..., Any]  # see conftest.py
+
+
+@pytest.fixture(scope="module")
+def report(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_page(records, path, "lntrust report runs -o report.html")
+    return path
+
+
+def draw_all(page: Page) -> None:
+    page.evaluate("Charts.all()")
+
+
+def option(page: Page, selector: str) -> dict[str, Any]:
+    """What a chart was told to draw."""
+    script = "s => JSON.stringify(Charts.known.get(document.querySelector(s)).chart.getOption())"
+    return dict(json.loads(page.evaluate(script, selector)))
+
+
+def drawn(page: Page) -> int:
+    return int(page.evaluate("[...Charts.known.values()].filter(entry => entry.chart).length"))
+
+
+def until(page: Page, script: str) -> None:
+    """Wait until this is true. Not Playwright's own waiting: the page's policy forbids to evaluate text."""
+    for _ in range(100):
+        if page.evaluate(script):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never came true: {script}")
+
+
+def contrast(page: Page, selector: str) -> float:
+    """WCAG's contrast between an element's text and what it stands on."""
+    colours = page.evaluate(
+        """selector => {
+            let element = document.querySelector(selector);
+            const text = getComputedStyle(element).color;
+            const clear = colour => colour === "rgba(0, 0, 0, 0)";
+            const ground = () => getComputedStyle(element).backgroundColor;
+            while (clear(ground()) && element !== document.body) element = element.parentElement;
+            return [text, ground()];
+        }""",
+        selector,
+    )
+    light, dark = sorted((luminance(colour) for colour in colours), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([float(x) / 255 for x in re.findall(r"[\d.]+", colour)[:3]])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def runs_of(records: list[Record], label: str) -> list[Record]:
+    """The runs of a row of the study `small`, by its label on the page."""
+    name, _, budget = label.partition(", budget = ")
+    of_method = [r for r in records if r.study == "small" and r.method == name]
+    return [r for r in of_method if not budget or r.identity["settings"]["budget"] == int(budget)]
+
+
+class TestLoading:
+    def test_everything_is_drawn_and_nothing_is_fetched(self, report: Path, opened: Opened) -> None:
+        seen = opened(report)
+        draw_all(seen.page)
+        empty = seen.page.evaluate(
+            "[...Charts.known.keys()].filter(box => !box.querySelector('svg, canvas')).length"
+        )
+        assert empty == 0
+        kinds = seen.page.evaluate("[...document.querySelectorAll('[data-chart]')].map(b => b.dataset.chart)")
+        assert set(kinds) == {"bytes", "per_gb", "curves", "scatter", "importance"}
+        assert seen.requests == [report.as_uri()]
+
+    def test_charts_wait_until_they_are_seen(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        before = drawn(page)
+        page.locator("#map").scroll_into_view_if_needed()
+        until(page, "Charts.known.get(document.getElementById('map')).chart !== null")
+        assert before < drawn(page) < page.evaluate("Charts.known.size")
+
+    def test_size(self, report: Path) -> None:
+        assert 1_000_000 < report.stat().st_size < 3_000_000
+
+    def test_where_it_is_shown_in_the_contents(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        page.get_by_role("navigation").get_by_role("link", name="How it was made").click()
+        until(page, "document.querySelector('nav [aria-current]')?.textContent === 'How it was made'")
+
+
+class TestNumbers:
+    def test_table_equals_the_summaries(self, report: Path, records: list[Record], opened: Opened) -> None:
+        rows = opened(report).page.locator("#s-small .results tbody tr")
+        assert [row.get_attribute("data-label") for row in rows.all()] == LABELS
+        for label, row in zip(LABELS, rows.all(), strict=True):
+            cells = {cell.get_attribute("data-column"): cell.inner_text() for cell in row.locator("td").all()}
+            found = [r.summary for r in runs_of(records, label)]
+            assert len(found) == 2
+            for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
+                values = [summary[score] for summary in found]
+                assert cells[name] == f"{np.mean(values):.3f} ± {np.std(values):.3f}"
+            assert cells["10th percentile"] == f"{np.mean([s['p10'] for s in found]):.3f}"
+            assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
+            for name, kind in (("replies", "reply"), ("all", "total")):
+                sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found]))
+                small = "0" if sent == 0 else human_bytes(sent)
+                assert cells[name] == (f"{sent / 1e9:.3f}" if sent >= 1e6 else small)
+
+    def test_difference_is_paired_with_independent(
+        self, report: Path, records: list[Record], opened: Opened
+    ) -> None:
+        row = opened(report).page.locator("#s-small tr[data-label=uniform]")
+        text = row.locator("[data-column='difference, 95 %'] .n").inner_text().replace("−", "-")
+        mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", text))
+        ours, theirs = (runs_of(records, name) for name in ("uniform", "independent"))
+        pairs = zip(ours, theirs, strict=True)
+        wanted = np.mean([a.summary["test"] - b.summary["test"] for a, b in pairs])
+        assert mean == pytest.approx(wanted, abs=6e-4)
+        assert low <= mean <= high
+
+    def test_best_test_is_set_apart(self, report: Path, records: list[Record], opened: Opened) -> None:
+        best = opened(report).page.locator("#s-small tr.best")
+        assert best.count() == 1
+        means = {each: np.mean([r.summary["test"] for r in runs_of(records, each)]) for each in LABELS}
+        assert best.get_attribute("data-label") == max(means, key=lambda each: means[each])
+
+    def test_charts_hold_the_runs_rounds(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        series = option(page, "#s-small [data-chart=curves]")["series"]
+        [told] = [each["data"] for each in series if each["name"] == "uniform"]
+        first = [r.rounds.to_pylist() for r in runs_of(records, "uniform")]
+        wanted = [
+            [a["round"], (a["test"] + b["test"]) / 2]
+            for a, b in zip(*first, strict=True)
+            if a["test"] is not None
+        ]
+        np.testing.assert_allclose(told, wanted, atol=6e-5)
+
+    def test_bytes_can_be_counted_in_two_ways(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+
+        def values() -> list[float]:
+            return [bar["value"] for bar in option(page, "#s-small [data-chart=per_gb]")["series"][0]["data"]]
+
+        paper = values()
+        page.locator("#s-small [data-kind=per_gb]").get_by_role("button", name="all bytes").click()
+        every = values()
+        assert len(every) == len(paper) == 2
+        assert all(a < b for a, b in zip(sorted(every), sorted(paper), strict=True))
+
+
+class TestNodes:
+    def shown(self, page: Page, name: str) -> str:
+        return page.locator(f"#node-tiles [data-tile='{name}']").inner_text()
+
+    def test_click_shows_that_node(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        page.locator("#seed-choice").select_option("1")
+        page.locator("#graph [data-node='3'] path").click()
+        [record] = [r for r in runs_of(records, "lntrust, budget = 200") if r.seed == 1]
+        scores, report_ = record.summary["per_node"], record.summary["method_report"]
+        assert page.locator("#node-name").inner_text() == "Node 3: mlp"
+        assert page.locator("#node-choice").input_value() == "3"
+        assert self.shown(page, "Test") == f"{scores['test'][3]:.3f}"
+        assert self.shown(page, "Self, pooled") == f"{scores['self_pooled'][3]:.3f}"
+        assert self.shown(page, "answers") == ("together" if report_["together"][3] else "alone")
+        trust = report_["trust"][3]
+        for member, weight in trust.items():
+            row = page.locator(f"#node-members [data-member='{member}']")
+            assert row.locator("td.weight").inner_text() == f"{weight:.3f}"
+        assert page.locator("#node-members tbody tr").count() == len(trust)
+        wide = {j for j, weight in trust.items() if j != "3" and weight >= 0.005}
+        arrows = page.locator("#graph .arrow")
+        assert {arrows.nth(i).get_attribute("data-to") for i in range(arrows.count())} == wide
+
+    def test_features_and_classes(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        page.locator("#node-choice").select_option("2")
+        record = runs_of(records, "lntrust, budget = 200")[0]
+        for row in record.tables["features"].to_pylist():
+            if row["node"] == 2:
+                cells = page.locator(f"#node-members [data-member='{row['member']}'] td").all_inner_texts()
+                told = [float(text.replace("−", "-")) for text in cells[3:]]
+                np.testing.assert_allclose(told, list(row.values())[2:], rtol=0.006, atol=6e-4)
+        bars = [each["data"] for each in option(page, "#node-classes")["series"]]
+        assert bars == [record.world["train"][2], record.world["validation"][2]]
+        gate = [point["value"] for point in option(page, "#node-gate")["series"][0]["data"]]
+        path = {(r["round"], r["lambda"]) for r in record.tables["trust"].to_pylist() if r["node"] == 2}
+        np.testing.assert_allclose(gate, sorted(path), atol=6e-4)
+
+    def test_whole_way_by_keyboard(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+
+        def focused() -> str:
+            return str(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+
+        page.keyboard.press("Tab")
+        assert focused() == "Skip to the results"
+        assert page.locator(".skip").bounding_box()["y"] >= 0  # type: ignore[index]
+        page.keyboard.press("Enter")
+        assert focused() == "main"
+        page.keyboard.press("Shift+Tab")  # back into the contents
+        for _ in range(10):
+            if focused() == "Whom the nodes trust":
+                break
+            page.keyboard.press("Shift+Tab")
+        assert focused() == "Whom the nodes trust"
+        page.keyboard.press("Enter")
+        assert page.evaluate("location.hash") == "#nodes"
+        for _ in range(4):
+            page.keyboard.press("Tab")
+            if focused() == "node-choice":
+                break
+        assert focused() == "node-choice"
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"  # who uses keys must see where they are
+        before = page.locator("#node-name").inner_text()
+        page.keyboard.press("ArrowDown")
+        assert page.locator("#node-name").inner_text() == "Node 1: mlp" != before
+        assert page.locator("#graph .chosen").get_attribute("data-node") == "1"
+
+    def test_legend_hides_a_method(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        button = page.locator("#s-small [data-kind=curves] .legend").get_by_role("button", name="uniform")
+        button.focus()
+        page.keyboard.press("Enter")
+        assert option(page, "#s-small [data-chart=curves]")["legend"][0]["selected"]["uniform"] is False
+        # The button is a new one, and still has the focus.
+        assert page.evaluate("document.activeElement.textContent") == "uniform"
+        assert button.get_attribute("aria-pressed") == "false"
+
+
+def test_map_has_every_tile(report: Path, records: list[Record], opened: Opened) -> None:
+    page = opened(report).page
+    draw_all(page)
+    series = option(page, "#map")["series"]
+    [world] = [r.world for r in records if r.study == "earth" and r.method == "independent"]
+    tiles = {s["name"]: len(s["data"]) for s in series if s.get("name") in world["classes"]}
+    assert tiles == dict.fromkeys(world["classes"], 18)
+    [lines] = [s for s in series if s["type"] == "lines"]
+    assert len(lines["data"]) == len(world["edges"])
+    at = "place => Charts.known.get(document.getElementById('map')).chart.convertToPixel('geo', place)"
+    rome, stockholm = (page.evaluate(at, place) for place in ([12.5, 41.9], [18.07, 59.33]))
+    assert stockholm[1] < rome[1]  # north is up
+    assert stockholm[0] > rome[0]
+    page.get_by_role("button", name="Zoom in").click()
+    assert option(page, "#map")["geo"][0]["zoom"] == pytest.approx(1.6)
+
+
+class TestLooks:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_text_can_be_read(self, report: Path, opened: Opened, scheme: str) -> None:
+        page = opened(report, scheme=scheme).page
+        page.locator(".study > summary").first.click()
+        text = ("body", ".subtitle", ".note", "nav a", ".results td", ".results .std", "thead th", "button",
+                "select", "#overview a", "pre", "tr.best td", "caption")  # fmt: skip
+        for selector in text:
+            assert contrast(page, selector) >= 4.5, selector
+        shade = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert shade < 0.05 if scheme == "dark" else shade > 0.8
+
+    def test_theme_can_be_chosen(self, report: Path, opened: Opened) -> None:
+        page = opened(report, scheme="dark").page
+        draw_all(page)
+        dark = option(page, "#s-small [data-chart=curves]")["textStyle"]["color"]
+        page.get_by_role("button", name="Switch to light colours").click()
+        assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
+        assert option(page, "#s-small [data-chart=curves]")["textStyle"]["color"] != dark
+        page.reload()
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"  # is remembered
+
+    def test_phone(self, report: Path, opened: Opened) -> None:
+        page = opened(report, width=360).page
+        draw_all(page)
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
+        box = page.locator("#s-small .scroll")
+        assert box.evaluate("box => box.scrollWidth > box.clientWidth")  # scrolls inside its own box
+        widths = page.evaluate("[...document.querySelectorAll('.chart svg, canvas')].map(e => e.clientWidth)")
+        assert max(widths) < 340
+
+    def test_print(self, report: Path, opened: Opened) -> None:
+        page = opened(report, scheme="dark").page
+        assert drawn(page) < page.evaluate("Charts.known.size")
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        assert drawn(page) == page.evaluate("Charts.known.size")
+        assert page.evaluate("document.documentElement.dataset.theme ?? 'none'") == "none"  # as before
+
+    def test_for_those_who_listen(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        assert page.evaluate(NAMELESS) == []
+        assert page.locator("h1").count() == 1
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+        assert len(ids) == len(set(ids))
+
+
+NAMELESS = """(() => {
+  const all = selector => [...document.querySelectorAll(selector)];
+  const own = control => control.getAttribute("aria-label") ?? "";
+  const beside = select => [...select.labels].map(l => l.firstChild.textContent).join("");
+  return [
+    ...all("table").filter(table => !table.caption?.textContent || !table.tHead),
+    ...all("th").filter(cell => !cell.scope),
+    ...all(".chart").filter(chart => own(chart).length < 20),
+    ...all("button").filter(button => !(button.textContent.trim() || own(button))),
+    ...all("select").filter(select => !(own(select) || beside(select).trim())),
+  ].map(each => each.outerHTML.slice(0, 120));
+})()"""
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def test_names_are_text_wherever_they_come_from(
+    records: list[Record], tmp_path: Path, opened: Opened
+) -> None:
+    changed = []
+    for record in records:
+        identity, world = copy.deepcopy(record.identity), copy.deepcopy(record.world)
+        identity["study"]["name"] = f"{record.study}{HOSTILE}"
+        identity["hardware"]["cpu"] = HOSTILE
+        world["classes"] = [f"{name}{HOSTILE}" for name in world["classes"]]
+        world["learners"] = [f"{name}{HOSTILE}" for name in world["learners"]]
+        changed.append(replace(record, identity=identity, world_text=json.dumps(world)))
+    path = tmp_path / "hostile.html"
+    write_page(changed, path, f"lntrust report {HOSTILE}")
+    page = opened(path).page
+    draw_all(page)
+    page.locator("#graph [data-node='1'] path").click()
+    hover_all(page, page.locator(".chart"))
+    assert page.title() == "lntrust report"
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("#node-name").inner_text()
+    assert HOSTILE in page.locator("h2").nth(1).inner_text()
+
+
+def hover_all(page: Page, boxes: Locator) -> None:
+    """Have every chart show a tooltip: of the first point of each series."""
+    for i in range(boxes.count()):
+        boxes.nth(i).evaluate(
+            """box => { const { chart } = Charts.known.get(box);
+                 chart.getOption().series.forEach((_, seriesIndex) =>
+                   chart.dispatchAction({ type: "showTip", seriesIndex, dataIndex: 0 })); }"""
+        )

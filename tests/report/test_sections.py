@@ -1,0 +1,162 @@
+"""Which tables a heap of runs makes: the paper's as far as they were run, then the rest."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from made_up import made
+
+from lntrust.experiment.collection import Record, read_runs
+from lntrust.experiment.reproduction import (
+    Claim,
+    FigureSettings,
+    Panel,
+    PaperNumbers,
+    Reproduction,
+    RowSettings,
+    list_reproductions,
+    load_reproduction,
+)
+from lntrust.experiment.sweep import carry_out
+from lntrust.learners.views import Views
+from lntrust.report.sections import Section, panel_rows, sections_of
+
+PANEL = Panel(
+    title="all",
+    study="digits",
+    rows=[
+        RowSettings(label="Independent", method="independent"),
+        RowSettings(label="Plain mean", method="uniform", paper=PaperNumbers(test=0.7)),
+        RowSettings(label="Ours", set={"methods.lntrust.sample": 77}, x=3.0, paper=PaperNumbers(test=0.8)),
+    ],
+    claims=[Claim(says="ours is best", above="Ours", below=["Independent", "Plain mean"])],
+)
+SAMPLE = ["methods.lntrust.sample=77"]
+
+
+def reproduction(*panels: Panel) -> Reproduction:
+    return Reproduction(
+        name="t", title="T", place="Table 9", claim="Ours.", differences="Seeds.", panels=panels
+    )
+
+
+def complete(seed: int = 0, device: str = "cpu") -> list[Record]:
+    methods = [("independent", 0.7), ("uniform", 0.75), ("lntrust", 0.8)]
+    return [made(method, seed, test, sets=SAMPLE, device=device) for method, test in methods]
+
+
+def names(sections: list[Section]) -> list[tuple[str, list[str]]]:
+    return [(section.name, [row.label for row in section.rows]) for section in sections]
+
+
+def test_a_table_of_the_paper() -> None:
+    (section,) = sections_of(complete(), [reproduction(PANEL)])
+    assert [row.label for row in section.rows] == ["Independent", "Plain mean", "Ours"], (
+        "in the paper's order"
+    )
+    assert (section.name, section.title, section.place, section.study) == ("t", "T", "Table 9", "digits")
+    assert (section.claim, section.differences) == ("Ours.", "Seeds.")
+    assert section.has_paper
+    ours = section.rows[2]
+    assert (ours.x, ours.paper) == (3.0, {"test": 0.8})
+    assert ours.difference is not None
+    assert ours.difference.mean == pytest.approx(0.1)
+    assert [verdict.outcome for verdict in section.verdicts] == ["holds"]
+
+
+def test_more_than_half_is_enough_and_what_is_missing_is_told() -> None:
+    (section,) = sections_of(complete()[1:], [reproduction(PANEL)])
+    assert [row.label for row in section.rows] == ["Plain mean", "Ours"]
+    assert section.verdicts[0].outcome == "not run"
+    assert section.verdicts[0].words == "not run: Independent"
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_half_is_not(rows: int) -> None:
+    more = [RowSettings(label=f"{k}", method="dml") for k in range(rows - 3)]
+    panel = PANEL.model_copy(update={"rows": [*PANEL.rows, *more]})
+    records = complete()[: rows // 2]
+    assert names(sections_of(records, [reproduction(panel)])) == [
+        ("digits", ["independent", "uniform"][: len(records)])
+    ]
+
+
+def test_what_is_in_no_table_stands_by_study_with_independent_beside() -> None:
+    other, elsewhere = made("lntrust", sets=["methods.lntrust.sample=5"]), made("dml", study="wearables")
+    found = sections_of([*complete(), other, elsewhere], [reproduction(PANEL)])
+    assert names(found) == [
+        ("t", ["Independent", "Plain mean", "Ours"]),
+        ("digits", ["independent", "lntrust"]),
+        ("wearables", ["dml"]),
+    ]
+    assert found[1].rows[1].difference is not None
+    assert not found[1].has_paper
+    assert found[1].verdicts == []
+
+
+def test_nothing_is_left_over_when_all_is_shown() -> None:
+    records = [record for seed in (0, 1) for record in complete(seed)]
+    (section,) = sections_of(records, [reproduction(PANEL)])
+    assert [row.seeds for row in section.rows] == [[0, 1]] * 3
+
+
+def test_a_row_is_of_one_device_that_with_most_seeds() -> None:
+    records = [*complete(0, "cpu"), *complete(0, "cuda"), *complete(1, "cuda")]
+    for row in panel_rows(PANEL, records):
+        assert {record.identity["device"] for record in row.records} == {"cuda"}
+        assert row.seeds == [0, 1]
+        assert row.independent is not None, "which is of that device as well"
+        assert {record.identity["device"] for record in row.independent} == {"cuda"}
+
+
+def test_seeds_can_be_chosen() -> None:
+    records = [record for seed in (0, 1, 2) for record in complete(seed)]
+    assert [row.seeds for row in panel_rows(PANEL, records, [0, 2])] == [[0, 2]] * 3
+
+
+def test_panels_are_sections_with_their_figures() -> None:
+    other = PANEL.model_copy(update={"title": "fewer", "rows": PANEL.rows[:2], "claims": [], "x": "B"})
+    both = reproduction(PANEL, other).model_copy(
+        update={"figures": [FigureSettings(kind="bytes", panel=1), FigureSettings(kind="curves", panel=0)]}
+    )
+    first, second = sections_of(complete(), [both])
+    assert (first.name, first.title) == ("t-1", "T: all")
+    assert (second.name, second.title, second.x) == ("t-2", "T: fewer", "B")
+    assert [figure.kind for figure in first.figures] == ["curves"]
+    assert [figure.kind for figure in second.figures] == ["bytes"]
+
+
+def test_another_setting_is_no_row_of_the_table() -> None:
+    changed = [made(method, sets=[*SAMPLE, "training.lr=0.02"]) for method in ("independent", "uniform")]
+    assert panel_rows(PANEL, changed) == []
+
+
+def test_real_runs_find_their_row(tiny_file: Path, views: Views, tmp_path: Path) -> None:
+    fast = {"training.stage1_rounds": 1, "training.stage2_rounds": 1}
+    panel = Panel(
+        title="tiny", study=str(tiny_file), set=fast, shared_stage1=True,
+        rows=[
+            RowSettings(label="alone", method="independent"),
+            RowSettings(label="ours, often", set={"training.refresh": 1}),
+            RowSettings(label="ours", set={"deploy": "self"}),
+        ],
+    )  # fmt: skip
+    for row in panel.rows:
+        carry_out(panel.task(row, [0], "cpu"), views, tmp_path / "runs")
+    (section,) = sections_of(read_runs([tmp_path / "runs"]), [reproduction(panel)])
+    assert [row.label for row in section.rows] == ["alone", "ours, often", "ours"]
+    assert all(row.difference is not None for row in section.rows)
+
+
+def test_no_runs_of_the_papers_tables_share_a_row_by_mistake() -> None:
+    """Rows of a panel that were the same runs would be shown twice under two names."""
+    known = list_reproductions()
+    assert known
+    for name in known:
+        for panel in load_reproduction(name).panels:
+            keys: dict[str, Any] = {}
+            for row in panel.rows:
+                assert keys.setdefault(panel.key(row), row.label) == row.label, (name, panel.title)

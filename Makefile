@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	$(BIN)/lntrust run
 
 test: $(VENV)/.installed-test
-	@tests/find_chromium.sh
+	@tests/find_chromium.sh >/dev/null
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy

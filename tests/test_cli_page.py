@@ -26,7 +26,7 @@ def test_folder_and_collection_give_the_same_page(runs: Path, tmp_path: Path, ln
     a, b = tmp_path / "new" / "a.html", tmp_path / "b.html"
     told = lntrust("report", runs, "-o", a)
     assert told.code == 0
-    assert re.fullmatch(rf"{a}: 1 runs?, 1\.\d MB\n", told.out)
+    assert re.fullmatch(rf"{a}: 1 run, 1\.\d MB\n", told.out)
     assert lntrust("report", tmp_path / "all.parquet", runs, "-o", b).code == 0  # each run once
     pages = [path.read_text("utf-8") for path in (a, b)]
     commands = [f"lntrust report {runs} -o {a}", f"lntrust report {tmp_path / 'all.parquet'} {runs} -o {b}"]

@@ -82,13 +82,13 @@ def compare(
         sections = sections_of(records)
     for section in sections:
         out.print(terminal(section))
-        _say_verdicts(section)
+        say_verdicts(section)
     for path in to or []:
-        _write(path, sections)
+        write_tables(path, sections)
         out.print(f"{path}: written", highlight=False, markup=False, soft_wrap=True)
 
 
-def _say_verdicts(section: "Section") -> None:
+def say_verdicts(section: "Section") -> None:
     """What the paper says of the rows, and whether ours say it, too."""
     for verdict in section.verdicts:
         words = escape(f"{verdict.says}\n  {verdict.words}")
@@ -97,7 +97,8 @@ def _say_verdicts(section: "Section") -> None:
         out.print()
 
 
-def _write(path: Path, sections: "Sequence[Section]") -> None:
+def write_tables(path: Path, sections: "Sequence[Section]") -> None:
+    """One file of all tables, by its suffix."""
     import pyarrow.parquet as pq
 
     from lntrust.experiment.files import write_whole
@@ -127,6 +128,9 @@ def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
 def collect(
     runs: RunPaths,
     to: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The collection: a .parquet file.")],
+    thin: Annotated[
+        bool, typer.Option("--thin", help="Of the nodes' trust keep the last refresh only, not its course.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Gather finished runs in one file, to keep or to send.
@@ -139,7 +143,7 @@ def collect(
 
     _check_suffix(to, (".parquet",))
     records = read_runs(runs)
-    write_collection(records, to)
+    write_collection(records, to, thin)
     methods, studies = {record.method for record in records}, {record.study for record in records}
     counts = [(len(records), "run", "runs"), (len(methods), "method", "methods")]
     counts += [(len(studies), "study", "studies")]

@@ -34,5 +34,6 @@ def report(
 
     records = read_runs(runs)
     write_page(records, to, shlex.join(["lntrust", "report", *map(str, runs), "-o", str(to)]))
+    count = "1 run" if len(records) == 1 else f"{len(records)} runs"
     size = to.stat().st_size / 1e6
-    out.print(f"{to}: {len(records)} runs, {size:.1f} MB", highlight=False, soft_wrap=True)
+    out.print(f"{to}: {count}, {size:.1f} MB", highlight=False, soft_wrap=True)

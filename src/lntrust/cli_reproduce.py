@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 from rich.table import Table
 
 from lntrust.cli_board import Board
+from lntrust.cli_compare import say_verdicts, write_tables
 from lntrust.cli_options import DataDir, Debug, Device, err, interruptible, out, seeds_of
 from lntrust.errors import LNTrustError
 
@@ -134,38 +134,20 @@ def _called(task: "Task") -> str:
 
 def _show(one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path) -> None:
     """The tables on the screen, and all files."""
-    import pyarrow.parquet as pq
-
-    from lntrust.experiment.files import write_whole
     from lntrust.report import figures, render
     from lntrust.report.sections import sections_of_one
 
     sections = sections_of_one(one, records, seeds)
     for section in sections:
         out.print(render.terminal(section))
-        for verdict in section.verdicts:
-            out.print(f"{verdict.outcome}: {verdict.says}. {verdict.words}", markup=False, highlight=False)
-    texts = {
-        ".md": "\n\n".join(map(render.markdown, sections)),
-        ".tex": "\n\n".join(map(render.latex, sections)),
-    }
-    written = []
-    for suffix, text in texts.items():
-        written.append(to / f"{one.name}{suffix}")
-        write_whole(written[-1], partial(Path.write_text, data=text + "\n", encoding="utf-8"))
-    table = to / f"{one.name}.parquet"
-    write_whole(table, lambda temporary: pq.write_table(render.arrow(sections), temporary))
-    written.append(table)
+        say_verdicts(section)
+    written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
+    for path in written:
+        write_tables(path, sections)
     for section in sections:
-        for figure in section.figures:
-            stem = to / f"{section.name}-{figure.kind}"
+        for f in section.figures:
             drawn = figures.draw(
-                figure.kind,
-                section.rows,
-                title=section.title,
-                x=section.x,
-                node=figure.node,
-                seed=figure.seed,
+                f.kind, section.rows, title=section.title, x=section.x, node=f.node, seed=f.seed
             )
-            written += figures.save(drawn, stem)
+            written += figures.save(drawn, to / f"{section.name}-{f.kind}")
     err.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)

@@ -121,6 +121,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
         one.page.on("pageerror", lambda error: one.troubles.append(str(error)))
         one.page.on("request", lambda request: one.requests.append(request.url))
         one.page.goto(path.as_uri())
+        one.page.locator("html[data-ready]").wait_for(state="attached")
         seen.append(one)
         return one
 

@@ -219,7 +219,8 @@ class TestArrow:
         numbers = {
             "test_mean": 0.82, "test_std": 0.02, "self_mean": 0.7, "test_pooled_mean": 0.81,
             "stage1_mean": 0.6, "gain_mean": 0.22, "best_round_test_selected_mean": 0.82,
-            "difference_mean": 0.11, "difference_low": 0.11 - 0.01 * 2**0.5, "difference_high": 0.11 + 0.01 * 2**0.5,
+            "difference_mean": 0.11,
+            "difference_low": 0.11 - 0.01 * 2**0.5, "difference_high": 0.11 + 0.01 * 2**0.5,
             "gb_query": 10.0, "gb_reply": 1.0, "gb_parameters": 0.0, "gb_anchors": 0.0, "gb_framing": 0.1,
             "gb_total": 11.1, "accuracy_per_gb_reply": 0.82,
         }  # fmt: skip

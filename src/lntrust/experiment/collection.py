@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lntrust.errors import LNTrustError
@@ -129,14 +130,17 @@ def _from_collection(path: Path) -> list[Record]:
     return records
 
 
-def write_collection(records: Sequence[Record], path: Path) -> None:
-    """All of these runs in one file."""
+def write_collection(records: Sequence[Record], path: Path, thin: bool = False) -> None:
+    """All of these runs in one file. Thin: of the nodes' trust only what the last refresh left of it."""
     rows = [
         {
             "run": json.dumps(record.identity),
             "summary": json.dumps(record.summary),
             "world": record.world_text,
-            "tables": [(name, _packed(table)) for name, table in record.tables.items()],
+            "tables": [
+                (name, _packed(_last(table) if thin and name == "trust" else table))
+                for name, table in record.tables.items()
+            ],
         }
         for record in records
     ]
@@ -144,6 +148,11 @@ def write_collection(records: Sequence[Record], path: Path) -> None:
     # A world is shared by many runs: with a dictionary it is stored once.
     options = {"compression": "zstd", "compression_level": 15, "dictionary_pagesize_limit": 1 << 26}
     write_whole(path, lambda temporary: pq.write_table(table, temporary, **options))
+
+
+def _last(table: pa.Table) -> pa.Table:
+    """The rows of the last round."""
+    return table.filter(pc.equal(table["round"], pc.max(table["round"])))
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -168,6 +168,10 @@ def load_reproduction(name: str) -> Reproduction:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    for panel in table.get("panels", []):  # a study of one's own is looked for beside the file
+        beside = path.parent / str(panel.get("study", ""))
+        if beside.suffix == ".toml" and beside.is_file():
+            panel["study"] = str(beside)
     short = name if name in known else path.stem
     try:
         return Reproduction.model_validate({"name": short, **table})

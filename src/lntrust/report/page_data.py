@@ -47,7 +47,7 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     possible = []
     if section.x is not None and sum(row.x is not None for row in rows) > 1:
         possible.append("ablation")
-    if len(rows) > 1:
+    if len(rows) > 1 and all(_evaluated(row) for row in rows):
         possible += ["bytes"] * any(row.gigabytes() for row in rows)
         possible += ["per_gb"] * (sum(row.gigabytes() > 0 for row in rows) > 1)
         possible += ["curves", *["scatter"] * any(_compared(row) for row in rows)]
@@ -57,6 +57,12 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
         return possible, []
     asked += ["ablation", "scatter", *["per_gb"] * ("bytes" in asked)]
     return [c for c in possible if c in asked], [c for c in possible if c not in asked]
+
+
+def _evaluated(row: Row) -> bool:
+    """Whether there is a course to draw: every run has a score at some round."""
+    columns = [record.rounds.column("test") for record in row.records]
+    return all(column.null_count < len(column) for column in columns)
 
 
 def _row(row: Row) -> Data:
@@ -118,7 +124,7 @@ def _scores(records: Sequence[Record]) -> list[list[float | None]]:
 
 def _importance(row: Row) -> Data | None:
     """The mean over seeds; the deviation is over seeds, of one seed over repetitions."""
-    reports = [record.summary["method_report"] for record in row.records]
+    reports = [record.summary.get("method_report") or {} for record in row.records]
     found = [report["importance"] for report in reports if report.get("importance")]
     if not found:
         return None

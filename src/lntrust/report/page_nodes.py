@@ -1,7 +1,9 @@
 """The nodes of LNTrust's runs, one by one, and maps of worlds that lie on the earth: data for the page."""
 
+import base64
 import hashlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -23,42 +25,55 @@ _COLUMNS = [name.replace(" ", "_") for name in FEATURES]
 _MARGIN = 1.5  # degrees around a map
 
 
+def pack(data: object) -> str:
+    """JSON, deflated, as base64: a browser unpacks it by itself. Nodes and tiles are most of a page."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def packed_size(data: object) -> int:
+    return len(pack(data))
+
+
 def graphs(sections: Sequence[Section], main: Mapping[str, Row], room: int) -> tuple[Data, int]:
-    """As many runs of LNTrust as there is room for (in characters), and how many were left out.
+    """As many runs of LNTrust as there is room for (packed, in bytes), and how many were left out.
 
     First the main row of every section, then its other seeds, then all other rows.
     """
     runs: list[Data] = []
     worlds: dict[str, Data] = {}
-    order: list[tuple[str, str]] = []  # rows as they came
+    names: dict[str, str] = {}  # of rows, by what they are, in the order they came
     left_out = 0
-    for row, record in _candidates(sections, main):
+    for section, row, record in _candidates(sections, main):
         name = hashlib.sha256(record.world_text.encode()).hexdigest()[:8]
         world = None if name in worlds else _world(record)
-        run = {"study": record.study, "label": row.label, "seed": record.seed, "world": name, **_run(record)}
-        size = len(json.dumps(run)) + (0 if world is None else len(json.dumps(world)))
+        called = names.setdefault(record.row_key, f"{section.title} · {row.label}")
+        run = {"name": called, "study": record.study, "seed": record.seed, "world": name, **_run(record)}
+        size = packed_size(run) + (0 if world is None else packed_size(world))
         if size > room:
             left_out += 1
             continue
         room -= size
         runs.append(run)
-        order.append((record.study, row.label))
         if world is not None:
             worlds[name] = world
-    runs.sort(key=lambda run: (order.index((run["study"], run["label"])), run["seed"]))
+    order = list(names.values())
+    runs.sort(key=lambda run: (order.index(run["name"]), run["seed"]))
     return {"features": list(FEATURES), "runs": runs, "worlds": worlds}, left_out
 
 
-def _candidates(sections: Sequence[Section], main: Mapping[str, Row]) -> Iterator[tuple[Row, Record]]:
-    rows = list(main.values())
-    others = [row for section in sections for row in section.rows]
-    order = [(row, record) for row in rows for record in row.records[:1]]
-    order += [(row, record) for row in [*rows, *others] for record in row.records]
+def _candidates(
+    sections: Sequence[Section], main: Mapping[str, Row]
+) -> Iterator[tuple[Section, Row, Record]]:
+    rows = [(section, main[section.name]) for section in sections if section.name in main]
+    others = [(section, row) for section in sections for row in section.rows]
+    order = [(section, row, record) for section, row in rows for record in row.records[:1]]
+    order += [(section, row, record) for section, row in [*rows, *others] for record in row.records]
     seen: set[str] = set()
-    for row, record in order:
+    for section, row, record in order:
         if record.key not in seen and {"trust", "features"} <= set(record.tables):
             seen.add(record.key)
-            yield row, record
+            yield section, row, record
 
 
 def _world(record: Record) -> Data:

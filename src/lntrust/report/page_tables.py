@@ -81,7 +81,7 @@ def _columns(section: Section) -> list[Column]:
     if any(row.independent for row in rows):
         out += [
             (against, "difference, 95 %", lambda row: ("difference", _difference(row, widest))),
-            (against, "chance better", lambda row: ("", number(row.improvement))),
+            (against, "chance better", lambda row: ("", number(_chance(row)))),
         ]
     return [
         *out,
@@ -113,6 +113,10 @@ def _difference(row: Row, widest: float) -> Child:
     reach = f"[{number(found.low, sign=True)}, {number(found.high, sign=True)}]"
     text = h("span", number(found.mean, sign=True), " ", h("span", reach, class_="std"), class_="n")
     return [interval_bar(found, widest), text]
+
+
+def _chance(row: Row) -> float | None:
+    return None if row.first.method == "independent" else row.improvement
 
 
 def _seeds(rows: Sequence[Row]) -> str:

@@ -3,6 +3,13 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
+/** Nodes, one by one, and maps: deflated JSON in base64, since they are most of the page. */
+async function unpacked() {
+  const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
 // A row of a section: what the section says of it, and what its runs hold.
 for (const section of DATA.sections) {
   section.rows = section.rows.map((row) => ({ ...DATA.rows[row.key], ...row }));

@@ -2,10 +2,9 @@
 "use strict";
 
 const Nodes = {
-  chosen: { label: null, seed: null, node: 0 },
-  names: (run) => `${run.study} · ${run.label}`,
+  chosen: { name: null, seed: null, node: 0 },
   get run() {
-    return DATA.graphs.runs.find((run) => this.names(run) === this.chosen.label && run.seed === this.chosen.seed);
+    return DATA.graphs.runs.find((run) => run.name === this.chosen.name && run.seed === this.chosen.seed);
   },
   get world() { return DATA.graphs.worlds[this.run.world]; },
 
@@ -14,25 +13,25 @@ const Nodes = {
     if (!document.getElementById("nodes")) return;
     const select = (name) => document.getElementById(`${name}-choice`);
     this.selects = { run: select("run"), seed: select("seed"), node: select("node") };
-    fill(this.selects.run, [...new Set(runs.map(this.names))].map((name) => [name, name]));
-    this.selects.run.addEventListener("change", () => this.show({ label: this.selects.run.value }));
+    fill(this.selects.run, [...new Set(runs.map((run) => run.name))].map((name) => [name, name]));
+    this.selects.run.addEventListener("change", () => this.show({ name: this.selects.run.value }));
     this.selects.seed.addEventListener("change", () => this.show({ seed: Number(this.selects.seed.value) }));
     this.selects.node.addEventListener("change", () => this.show({ node: Number(this.selects.node.value) }));
     const legend = () => [["trained on", METHODS.lntrust[0]], ["validation", "#e69f00"]]
       .map(([name, colour]) => ({ name, style: { colour: shown(colour), symbol: "rect" }, fixed: true }));
     Charts.add(document.getElementById("node-classes"), () => this.classes(), { legend, line: false });
     Charts.add(document.getElementById("node-gate"), () => this.gate());
-    this.show({ label: this.names(runs[0]), seed: runs[0].seed });
+    this.show({ name: runs[0].name, seed: runs[0].seed });
   },
 
   /** Show another run, seed or node; what is not said stays, as far as it exists there. */
   show(wanted) {
     Object.assign(this.chosen, wanted);
-    const seeds = DATA.graphs.runs.filter((run) => this.names(run) === this.chosen.label).map((run) => run.seed);
+    const seeds = DATA.graphs.runs.filter((run) => run.name === this.chosen.name).map((run) => run.seed);
     if (!seeds.includes(this.chosen.seed)) this.chosen.seed = seeds[0];
     const { kinds, learners } = this.world;
     if (this.chosen.node >= kinds.length) this.chosen.node = 0;
-    this.selects.run.value = this.chosen.label;
+    this.selects.run.value = this.chosen.name;
     fill(this.selects.seed, seeds.map((seed) => [seed, seed]), this.chosen.seed);
     if (!("node" in wanted) || Object.keys(wanted).length > 1) {
       fill(this.selects.node, kinds.map((kind, i) => [i, `${i} (${learners[kind]})`]), this.chosen.node);

@@ -15,17 +15,22 @@
   changed();
 
   for (const box of document.querySelectorAll("[data-chart]")) KIND[box.dataset.chart](DATA.sections[Number(box.dataset.section)], box);
-  Nodes.start();
-  Maps.start();
 
-  // From a section to the node it speaks of.
-  for (const link of document.querySelectorAll("a.go[data-study]")) {
-    const { study, seed, node } = link.dataset;
-    const runs = DATA.graphs.runs.filter((run) => run.study === study);
-    const run = runs.find((each) => each.seed === Number(seed)) ?? runs[0];
-    if (!run) { link.remove(); continue; }
-    link.addEventListener("click", () => Nodes.show({ label: Nodes.names(run), seed: run.seed, node: Number(node ?? 0) }));
-  }
+  const rest = () => {
+    Nodes.start();
+    Maps.start();
+    // From a section to the node it speaks of.
+    for (const link of document.querySelectorAll("a.go[data-study]")) {
+      const { study, seed, node } = link.dataset;
+      const runs = DATA.graphs.runs.filter((run) => run.study === study);
+      const run = runs.find((each) => each.seed === Number(seed)) ?? runs[0];
+      if (!run) { link.remove(); continue; }
+      link.addEventListener("click", () => Nodes.show({ name: run.name, seed: run.seed, node: Number(node ?? 0) }));
+    }
+  };
+  unpacked().then((more) => { Object.assign(DATA, more); rest(); }).catch((error) => {
+    for (const section of document.querySelectorAll("#nodes, #maps")) section.append(element("p", { class: "note" }, `This browser cannot show it: ${error}`));
+  }).finally(() => { root.dataset.ready = ""; });
 
   // A link into something folded opens it.
   const unfold = () => { for (let at = document.getElementById(location.hash.slice(1)); at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };

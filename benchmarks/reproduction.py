@@ -1,0 +1,112 @@
+"""The committed results: tables, figures and the page out of the committed runs; tables inside documents.
+
+    python benchmarks/reproduction.py           # make everything anew, after new runs
+    python benchmarks/reproduction.py --check   # say which documents differ from the runs
+
+A document has a line `<!-- table: NAME -->` before each table that is made here, and `<!-- end -->` after it.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from lntrust.experiment.collection import read_runs
+from lntrust.report.claims import signed
+from lntrust.report.comparison import Row
+from lntrust.report.render import markdown
+from lntrust.report.sections import Section, sections_of
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "benchmarks" / "results" / "reproduction"
+RUNS = [FOLDER / "runs-tables.parquet", FOLDER / "runs-ablations.parquet"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
+MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MAIN = {"sparse-1": "sparse, CIFAR-10", "sparse-2": "sparse, CIFAR-100", "dense-1": "dense, CIFAR-10",
+        "geographic-1": "geographic, EuroSAT"}  # fmt: skip
+
+
+def table(section: Section) -> str:
+    """The table of a section and its verdicts, without the words around them."""
+    lines = markdown(section).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    verdicts = [line for line in lines if line.startswith("- **")]
+    return "\n".join([*rows, "", *verdicts]).strip() + "\n"
+
+
+def main_table(sections: dict[str, Section]) -> str:
+    """README's: all methods on the paper's four settings."""
+    labels = [row.label for row in sections["sparse-1"].rows]
+    out = ["| method | " + " | ".join(MAIN.values()) + " |", "| :-- |" + " --: |" * len(MAIN)]
+    by_name = {name: {row.label: row for row in sections[name].rows} for name in MAIN}
+    best = {name: max(rows.values(), key=_mean).label for name, rows in by_name.items()}
+    for label in labels:
+        cells = []
+        for name, rows in by_name.items():
+            row = rows.get(label)
+            text = "" if row is None else str(row.test).replace("0.", ".")
+            cells.append(f"**{text}**" if label == best[name] else text)
+        out.append(f"| {label} | " + " | ".join(cells) + " |")
+    paper = [f".{round(1000 * by_name[name]['LNTrust'].paper['test'])}" for name in MAIN]
+    out.append("| *LNTrust in the paper* | " + " | ".join(f"*{number}*" for number in paper) + " |")
+    gains = [by_name[name]["LNTrust"].difference for name in MAIN]
+    told = ["" if gain is None else signed(gain) for gain in gains]
+    out.append("| LNTrust − Independent | " + " | ".join(told) + " |")
+    return "\n".join(out) + "\n"
+
+
+def _mean(row: Row) -> float:
+    return row.test.mean if row.test else 0.0
+
+
+def claims_table(sections: dict[str, Section]) -> str:
+    """How many claims hold."""
+    # A claim that is judged under both readings counts under the honest one.
+    honest = [s for s in sections.values() if "reading" not in s.rows[0].first.identity["study"]]
+    paper = [section for section in honest if section.place != "not in the paper"]
+    counts = Counter(verdict.outcome for section in paper for verdict in section.verdicts)
+    rows = [f"| {outcome} | {counts[outcome]} |" for outcome in ("holds", "undecided", "does not hold")]
+    return "\n".join(["| of the paper's claims, ours | |", "| :-- | --: |", *rows]) + "\n"
+
+
+def renewed(text: str, sections: dict[str, Section]) -> str:
+    """A document with its tables as the runs have them."""
+    made = {"main": main_table, "claims": claims_table}
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[2]
+        body = made[name](sections) if name in made else table(sections[name])
+        return f"{match[1]}\n{body}\n{match[3]}"
+
+    return MARK.sub(replace, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    sections = {section.name: section for section in sections_of(read_runs(RUNS))}
+    stale = []
+    for path in DOCUMENTS:
+        text = path.read_text("utf-8")
+        new = renewed(text, sections)
+        if new != text:
+            stale.append(str(path))
+            if not check:
+                path.write_text(new, "utf-8")
+    if check:
+        sys.exit(f"differ from the runs: {', '.join(stale)}" if stale else 0)
+    given = [f"--from={path}" for path in RUNS]
+    lntrust = [sys.executable, "-m", "lntrust.cli"]
+    subprocess.run([*lntrust, "reproduce", "all", *given, "--to", str(FOLDER)], check=True)
+    for path in [*FOLDER.glob("*.pdf"), *FOLDER.glob("*.tex"), *FOLDER.glob("*.md")]:
+        path.unlink()  # made in a second from the same runs; the repository keeps what can be looked at
+    relative = [str(path.relative_to(ROOT)) for path in RUNS]
+    report = ["report", *relative, "-o", str((FOLDER / "report.html").relative_to(ROOT))]
+    subprocess.run([*lntrust, *report], check=True, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    main()

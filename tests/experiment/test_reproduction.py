@@ -1,0 +1,129 @@
+"""The paper's tables as files: they name runs that exist, and what is wrong with one is said."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.identity import stage1_file
+from lntrust.experiment.reproduction import Reproduction, _toml, list_reproductions, load_reproduction
+from lntrust.study import value_of
+
+NAMES = list(list_reproductions())
+MINE = """
+title = "T"
+place = "here"
+claim = "C"
+
+[[panels]]
+title = "P"
+study = "digits"
+rows = [{ label = "a", method = "independent" }, { label = "b", method = "uniform" }]
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestShipped:
+    def test_every_row_is_a_run(self, name: str) -> None:
+        """Loading a study and a method checks all fields; equal rows of a panel would be one run."""
+        for panel in load_reproduction(name).panels:
+            keys = [panel.key(row) for row in panel.rows]
+            assert len(set(keys)) == len(keys)
+
+    def test_seeds_are_stacked_on_a_gpu_only(self, name: str) -> None:
+        one = load_reproduction(name)
+        stacked, single = one.tasks("cuda"), one.tasks("cpu")
+        assert sum(len(task.seeds) for task in stacked) == len(single)
+        assert {len(task.seeds) for task in single} == {1}
+        folders = [[str(path).rpartition("-")[0] for task in tasks for path in task.folders]
+                   for tasks in (stacked, single)]  # fmt: skip
+        assert folders[0] == folders[1]
+
+    def test_it_says_what_the_paper_says(self, name: str) -> None:
+        one = load_reproduction(name)
+        assert one.claim.endswith(".")
+        assert one.place
+
+
+def rows_of(name: str) -> dict[str, str]:
+    return {row.label: panel.key(row) for panel in load_reproduction(name).panels[:1] for row in panel.rows}
+
+
+def test_tables_share_runs() -> None:
+    """LNTrust as published is one run, in however many tables it stands."""
+    ours = rows_of("sparse")["LNTrust"]
+    shared = [
+        ("weighting", "Learned trust"),
+        ("validation", "0.20"),
+        ("budget", "B = 1000"),
+        ("teachers", "all"),
+    ]
+    assert {rows_of(name)[label] for name, label in shared} == {ours}
+    assert rows_of("frequency")["F = 10"] == rows_of("gate")["gates on"] != ours
+
+
+def test_frequency_and_gate_have_one_stage_1() -> None:
+    files = set()
+    for name in ("frequency", "gate"):
+        (panel,) = load_reproduction(name).panels
+        assert panel.shared_stage1
+        for row in panel.rows:
+            task = panel.task(row, [0, 1, 2], "cuda")
+            assert task.share_stage1
+            files.add(stage1_file(task.identities, {"lr": 0.01}))
+    assert len(files) == 1
+
+
+def test_the_papers_reading_is_another_world() -> None:
+    honest, paper = (load_reproduction("sparse").panels[k] for k in (0, 2))
+    draws = [panel.study_of(panel.rows[0]).partition.draws for panel in (honest, paper)]
+    assert draws == ["disjoint", "overlapping"]
+
+
+class TestOnesOwn:
+    def load(self, folder: Path, text: str) -> Reproduction:
+        (folder / "mine.toml").write_text(text, "utf-8")
+        return load_reproduction(str(folder / "mine.toml"))
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        one = self.load(tmp_path, MINE)
+        assert (one.name, one.seeds) == ("mine", [0, 1, 2])
+
+    def test_its_study_lies_beside_it(self, tmp_path: Path, tiny_file: Path) -> None:
+        one = self.load(tiny_file.parent, MINE.replace('"digits"', '"tiny.toml"'))
+        assert one.panels[0].study_of(one.panels[0].rows[0]).graph.nodes == 5
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (("[[panels]]", "[["), "not a readable TOML file"),
+            (('claim = "C"', ""), "claim"),
+            (('label = "b"', 'label = "a"'), "labels must differ"),
+            (('method = "uniform"', 'methd = "uniform"'), "methd"),
+            (("rows =", 'claims = [{ says = "s", above = "a", below = ["z"] }]\nrows ='), "which is no row"),
+            (("rows =", 'claims = [{ says = "s" }]\nrows ='), "either above and below, or alike"),
+            (('title = "T"', 'title = "T"\nfigures = [{ kind = "curves", panel = 1 }]'), "panel 1"),
+        ],
+    )  # fmt: skip
+    def test_what_is_wrong_is_said(self, tmp_path: Path, change: tuple[str, str], words: str) -> None:
+        assert change[0] in MINE
+        with pytest.raises(LNTrustError, match=words):
+            self.load(tmp_path, MINE.replace(*change))
+
+    def test_an_unknown_name(self) -> None:
+        with pytest.raises(LNTrustError, match=r"must be all, a \.toml file, or one of sparse"):
+            load_reproduction("spars")
+
+
+plain = st.booleans() | st.integers(-1000, 1000) | st.floats(-10, 10) | st.text("ab0.5[]'\" ", max_size=5)
+nested = st.recursive(plain, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+
+
+@given(nested | st.lists(st.dictionaries(st.text("ab. ", min_size=1), plain, max_size=3), max_size=2))
+def test_values_reach_a_study_as_they_stand(value: Any) -> None:
+    got = value_of(_toml(value))
+    assert got == value
+    assert type(got) is type(value)

@@ -85,7 +85,10 @@ def row_key(identity: dict[str, Any]) -> str:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Record]:
-    """Every finished run in these folders (at any depth) and collections; each of them once."""
+    """Every finished run in these folders (at any depth; and collections in them), and in these collections.
+
+    Each of them once.
+    """
     found: dict[tuple[str, str], Record] = {}
     for path in paths:
         for record in _read(path):
@@ -100,7 +103,16 @@ def _read(path: Path) -> list[Record]:
         return _from_collection(path)
     if not path.is_dir():
         raise LNTrustError(f"{path}: neither a folder with runs nor a collection of them (.parquet)")
-    return [_from_folder(summary.parent) for summary in sorted(path.rglob("summary.json"))]
+    gathered = [record for file in sorted(path.glob("*.parquet")) if _gathers(file) for record in _read(file)]
+    return gathered + [_from_folder(summary.parent) for summary in sorted(path.rglob("summary.json"))]
+
+
+def _gathers(file: Path) -> bool:
+    """Whether this is a collection, and not some other table that lies in a folder of results."""
+    try:
+        return set(_SCHEMA.names) <= set(pq.read_schema(file).names)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _from_folder(folder: Path) -> Record:

@@ -5,6 +5,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lntrust.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.methods import Deployment
 from lntrust.network import Network
@@ -100,3 +101,15 @@ def asked_by_world(deployment: Deployment, world: World) -> list[int]:
     of_world = deployment.members[asks, 0] // world.seeds.n
     counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
     return counts
+
+
+def check_members(deployment: Deployment, edges: Int[Tensor, "E 2"], n: int, method: str) -> None:
+    """Who answers for a node must be itself or a neighbour: there is no other door."""
+    known = torch.cat([edges[:, 0] * n + edges[:, 1], torch.arange(n, device=edges.device) * (n + 1)])
+    for way in (deployment, *deployment.variants.values()):
+        strangers = way.members[~torch.isin(way.members[:, 0] * n + way.members[:, 1], known)]
+        for node, member in strangers.tolist():
+            raise LNTrustError(
+                f"method {method}: deploys node {member} at node {node}, which does not "
+                "know it; a member must be the node itself or a neighbour"
+            )

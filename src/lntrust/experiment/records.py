@@ -9,8 +9,51 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
 from lntrust.experiment.files import write_whole
+
+
+class History:
+    """What every round left behind, of each world: a mean loss, where one was taken, and all bytes so far."""
+
+    def __init__(self, worlds: int) -> None:
+        self._worlds = worlds
+        self._rounds: list[tuple[Tensor | None, list[int]]] = []
+
+    def note(self, losses: Tensor | None, totals: list[int]) -> None:
+        self._rounds.append((losses, totals))
+
+    def drop_last(self) -> Tensor | None:
+        """Forget the last round; its losses."""
+        return self._rounds.pop()[0]
+
+    def copy(self) -> "History":
+        out = History(self._worlds)
+        out._rounds = list(self._rounds)
+        return out
+
+    def latest_loss(self) -> float | None:
+        """The latest that was noted down, over all worlds."""
+        return next((float(loss.nanmean()) for loss, _ in reversed(self._rounds) if loss is not None), None)
+
+    def of(self, world: int) -> list[tuple[float | None, int]]:
+        return [
+            (None if loss is None else float(loss[world]), totals[world]) for loss, totals in self._rounds
+        ]
+
+    def state(self) -> dict[str, Tensor]:
+        """For a checkpoint: [round, world] each; not a number where no loss was noted down."""
+        nothing = torch.full((self._worlds,), torch.nan, dtype=torch.float64)
+        losses = [nothing if loss is None else loss.double().cpu() for loss, _ in self._rounds]
+        return {
+            "history/loss": torch.stack(losses),
+            "history/bytes": torch.tensor([totals for _, totals in self._rounds]),
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        noted = [None if bool(loss.isnan().all()) else loss for loss in state["history/loss"]]
+        self._rounds = list(zip(noted, state["history/bytes"].tolist(), strict=True))
 
 
 def evaluation_file(folder: Path, number: int) -> Path:

@@ -6,7 +6,6 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 step counts, the method's state and the ledger are all there is.
 """
 
-import inspect
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lntrust.errors import CannotStackError, LNTrustError
-from lntrust.experiment.evaluation import answers, asked_by_world, padded, test_inputs
+from lntrust.experiment.evaluation import answers, asked_by_world, check_members, padded, test_inputs
 from lntrust.experiment.files import (
     read_json,
     read_tensors,
@@ -30,14 +29,14 @@ from lntrust.experiment.files import (
 )
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
 from lntrust.experiment.metrics import Predictions, summarise
-from lntrust.experiment.records import evaluation_file, hardware, versions, write_rounds
+from lntrust.experiment.records import History, evaluation_file, hardware, versions, write_rounds
 from lntrust.experiment.worlds import keep_world
 from lntrust.learners import Labelled, Population
 from lntrust.learners.models import Backend
 from lntrust.learners.stack import Stack
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, find_method
-from lntrust.methods.base import below
+from lntrust.methods.base import below, tells_of_nodes
 from lntrust.network import Network
 from lntrust.settings import Study
 from lntrust.world import Dataset, World, build_world, side_by_side
@@ -77,7 +76,7 @@ class Runs:
         if certify and len(self.seeds) > 1:
             raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
         if len(self.seeds) > 1:
-            _tells_of_nodes(self.method)
+            tells_of_nodes(self.method)
         self.method.certify = certify
         self._guard = guard  # asked before anything is written, and may object
         self._share_stage1 = share_stage1 and folder is not None and study.training.stage2_rounds > 0
@@ -104,7 +103,7 @@ class Runs:
         self.seconds = 0.0
         self.state: State = {}
         self._asked = [0] * len(self.seeds)  # neighbours that all nodes of a world ask when they are deployed
-        self._history: list[tuple[Tensor | None, list[int]]] = []  # mean losses and bytes, by round
+        self._history = History(len(self.seeds))
         self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
         self._enter_stage(1)
         for stack in self.population.stacks:
@@ -170,7 +169,7 @@ class Runs:
                 self._save()
             # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
             shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
-            progress(self.done, self.rounds, self._mean_loss() if shown else None)
+            progress(self.done, self.rounds, self._history.latest_loss() if shown else None)
         self._stop_clock()
         return self._finish()
 
@@ -180,10 +179,6 @@ class Runs:
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.seconds, self._clock = self.seconds + now - self._clock, now
-
-    def _mean_loss(self) -> float | None:
-        """The latest that was noted down, over all worlds."""
-        return next((float(loss.nanmean()) for loss, _ in reversed(self._history) if loss is not None), None)
 
     def _enter_stage(self, stage: int) -> None:
         lists = self.world.labelled(stage, self.method.uses_validation)
@@ -234,8 +229,8 @@ class Runs:
         return None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
 
     def _note(self, losses: Tensor | None) -> None:
-        worlds = range(len(self.seeds))
-        self._history.append((losses, [self.network.ledger.total(self.world.edges_of(s)) for s in worlds]))
+        totals = [self.network.ledger.total(self.world.edges_of(s)) for s in range(len(self.seeds))]
+        self._history.note(losses, totals)
 
     @property
     def _supervised_steps(self) -> int:
@@ -263,7 +258,7 @@ class Runs:
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
-            self._check_members(deployment)
+            check_members(deployment, self.network.edges, self.world.n, self.method_name)
             predicted = answers(self.population, self.network, deployment, self._tested)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
@@ -272,18 +267,6 @@ class Runs:
                 self._guard()
                 write_tensors(evaluation_file(self.folders[s], self.done), own)
             self._evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
-
-    def _check_members(self, deployment: Deployment) -> None:
-        """Who answers for a node must be itself or a neighbour: there is no other door."""
-        edges, n = self.network.edges, self.world.n
-        known = torch.cat([edges[:, 0] * n + edges[:, 1], torch.arange(n, device=self.device) * (n + 1)])
-        for way in (deployment, *deployment.variants.values()):
-            strangers = way.members[~torch.isin(way.members[:, 0] * n + way.members[:, 1], known)]
-            for node, member in strangers.tolist():
-                raise LNTrustError(
-                    f"method {self.method_name}: deploys node {member} at node {node}, which does not "
-                    "know it; a member must be the node itself or a neighbour"
-                )
 
     def _finish(self) -> list[dict[str, Any]]:
         """Score all stored predictions; the only place where test labels are read."""
@@ -314,8 +297,7 @@ class Runs:
         }  # fmt: skip
         if self.folders:
             self._guard()
-            history = [(None if loss is None else float(loss[s]), total[s]) for loss, total in self._history]
-            write_rounds(self.folders[s], history, rows)
+            write_rounds(self.folders[s], self._history.of(s), rows)
             for name, columns in self.method.tables(self.site, self.state, *nodes).items():
                 table = pa.table(columns)
                 write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
@@ -333,8 +315,7 @@ class Runs:
         }
         tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
         tensors["taken"] = self.labelled.taken
-        tensors["history/loss"] = self._stacked([loss for loss, _ in self._history])
-        tensors["history/bytes"] = torch.tensor([totals for _, totals in self._history])
+        tensors |= self._history.state()
         if self.done == self.rounds:
             tensors["asked"] = torch.tensor(self._asked)
         metadata = {
@@ -343,11 +324,6 @@ class Runs:
             "seconds": f"{self.seconds:.3f}",
         }
         write_tensors(self._checkpoint, tensors, metadata)
-
-    def _stacked(self, losses: Sequence[Tensor | None]) -> Tensor:
-        """As one tensor [round, world]; not a number where none was noted down."""
-        nothing = torch.full((len(self.seeds),), torch.nan, dtype=torch.float64)
-        return torch.stack([nothing if loss is None else loss.double().cpu() for loss in losses])
 
     def _load(self) -> None:
         path = self._checkpoint
@@ -381,9 +357,7 @@ class Runs:
         self.network.load(below("network/", tensors))
         self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
         self.labelled.taken = tensors["taken"].to(self.device)
-        losses, totals = tensors["history/loss"], tensors["history/bytes"].tolist()
-        noted = [None if bool(loss.isnan().all()) else loss for loss in losses]
-        self._history = list(zip(noted, totals, strict=True))
+        self._history.load(tensors)
         if "asked" in tensors:
             self._asked = tensors["asked"].tolist()
 
@@ -399,8 +373,9 @@ class Runs:
         """What all runs have in common that differ in Stage 2 only."""
         self._guard()
         tensors = {f"population/{name}": t for name, t in self.population.state().items()}
-        losses = [*(loss for loss, _ in self._history), self._losses()]
-        tensors["loss"] = self._stacked(losses)
+        ended = self._history.copy()
+        ended.note(self._losses(), [0] * len(self.seeds))  # nobody speaks in Stage 1
+        tensors |= ended.state()
         for s, evaluations in enumerate(self._evaluations):
             for number, predicted in evaluations.items():
                 named = {
@@ -422,11 +397,11 @@ class Runs:
             for number, by_way in evaluations.items():
                 own = {way: torch.from_numpy(p) for way, p in by_way.items()}
                 write_tensors(evaluation_file(folder, number), own)
-        *before, last = [None if bool(loss.isnan().all()) else loss for loss in tensors["loss"]]
-        self._history = [(loss, [0] * len(self.seeds)) for loss in before]  # nobody speaks in Stage 1
+        self._history.load(tensors)
+        losses = self._history.drop_last()  # noted again below, with what is said when Stage 1 has ended
         self.done = self.network.round = self.study.training.stage1_rounds
         self._begin_collaboration()
-        self._note(last)
+        self._note(losses)
 
     def _keep_worlds(self) -> None:
         assert self._base is not None
@@ -442,16 +417,3 @@ class Runs:
                     file.unlink()
             except OSError as error:
                 raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
-
-
-def _tells_of_nodes(method: Method) -> None:
-    """Refuse before hours of work a method of the user's that cannot tell of one of several worlds."""
-    inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
-    for verb in (inner.report, inner.tables):
-        try:
-            inspect.signature(verb).bind(None, None, slice(0))
-        except TypeError:
-            raise CannotStackError(
-                f"method {type(inner).__name__}: {verb.__name__}(site, state) does not take the nodes it is "
-                "about, so that seeds cannot be stacked; run them one by one"
-            ) from None

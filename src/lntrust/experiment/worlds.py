@@ -23,7 +23,7 @@ def world_file(identity: dict[str, Any]) -> Path:
     """Where the world of a run is described, below the folder of all runs."""
     parts = {name: identity["study"][name] for name in _DECIDING} | {"seed": identity["seed"]}
     made = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
-    return Path(identity["study"]["name"], "worlds", f"seed-{identity['seed']}-{made}.json")
+    return Path(identity["study"]["name"], "worlds", f"world-{identity['seed']}-{made}.json")
 
 
 def describe_world(world: World, dataset: Dataset) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The shape of a method: what it may touch, and the three verbs it answers to."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lntrust.errors import CannotStackError
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
 from lntrust.network import Network, Questions
@@ -198,3 +200,16 @@ class Method:
     def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
         """Larger records of these nodes, as columns by name; each is written to the folder as a .parquet."""
         return {}
+
+
+def tells_of_nodes(method: Method) -> None:
+    """Refuse before hours of work a method of the user's that cannot tell of one of several worlds."""
+    inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
+    for verb in (inner.report, inner.tables):
+        try:
+            inspect.signature(verb).bind(None, None, slice(0))
+        except TypeError:
+            raise CannotStackError(
+                f"method {type(inner).__name__}: {verb.__name__}(site, state) does not take the nodes it is "
+                "about, so that seeds cannot be stacked; run them one by one"
+            ) from None

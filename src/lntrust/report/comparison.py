@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,17 +69,17 @@ class Row:
         pairs = [(record.summary[score], record.summary["stage1"]) for record in self.records]
         return spread([None if test is None or one is None else test - one for test, one in pairs])
 
-    @property
+    @cached_property
     def difference(self) -> Interval | None:
         """Test − Independent's Test, paired by seed and node."""
         return None if self.independent is None else difference(self.records, self.independent, "test")
 
-    @property
+    @cached_property
     def pooled_difference(self) -> Interval | None:
         """The same on the union of all test sets: what single nodes and small margins are judged by."""
         return None if self.independent is None else difference(self.records, self.independent, "test_pooled")
 
-    @property
+    @cached_property
     def improvement(self) -> float | None:
         """The chance that a node scores higher than under Independent: pooled where there is such a score."""
         if self.independent is None:

@@ -34,8 +34,7 @@ _TITLES = {
     "importance": "What trust rests on",
 }
 _DAGGER = (
-    "† The best round, selected on test, as the paper reads it: too good. What stands right of the paper's "
-    "numbers is of the last round."
+    "† The best round, selected on test, as the paper reads it: too good. All else is of the last round."
 )
 _NOTES = {
     "ablation": "Bars: standard deviation over seeds. Hollow: the paper's numbers.",

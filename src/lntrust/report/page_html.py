@@ -71,7 +71,7 @@ def gigabytes(value: float) -> str:
 
 def interval_bar(interval: Interval, widest: float) -> Html:
     """A picture of an interval around zero; the numbers stand beside it."""
-    width, height, middle = 92.0, 16, 8
+    width, height, middle = 84.0, 16, 8
     reach = widest or 1.0
     low, mean, high = (
         min(max(width / 2 + value / reach * (width / 2 - 6), 2), width - 2)

@@ -65,7 +65,6 @@ def _columns(section: Section) -> list[Column]:
     out: list[Column] = [
         ("accuracy", "Test", lambda row: ("test", [plus_minus(row.test, len(row.seeds)), _dagger(row)])),
         ("accuracy", "Self", lambda row: ("", plus_minus(row.spread("self"), len(row.seeds)))),
-        ("accuracy", "pooled", lambda row: ("", plus_minus(row.spread("test_pooled"), len(row.seeds)))),
     ]
     if section.has_paper:
         out += [("the paper", "Test ", lambda row: ("paper", _printed(row, "test")))]
@@ -85,6 +84,7 @@ def _columns(section: Section) -> list[Column]:
         ]
     return [
         *out,
+        ("nodes", "pooled", lambda row: ("", plus_minus(row.spread("test_pooled"), len(row.seeds)))),
         ("nodes", "10th percentile", lambda row: ("", number(s.mean if (s := row.spread("p10")) else None))),
         ("nodes", "harmed", lambda row: ("", share(s.mean if (s := row.spread("harmed")) else None))),
         ("GB sent per node", "replies", lambda row: ("", gigabytes(row.gigabytes("reply")))),

@@ -5,6 +5,7 @@ Numbers are computed in `comparison`; here they are only written down. All text 
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -234,12 +235,20 @@ def _md(text: str) -> str:
 
 # -- LaTeX ----------------------------------------------------------------------------------------
 
+
+def _tex_name(letter: str) -> str:
+    """The command for a Greek letter: Δ → Delta, ω → omega."""
+    *_, name = unicodedata.name(letter).split()
+    plain = {"EPSILON": "varepsilon", "LAMDA": "lambda", "FINAL": "varsigma"}.get(name, name.lower())
+    return plain.capitalize() if letter.isupper() else plain
+
+
 _TEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "→": r"$\rightarrow$", "−": "$-$", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$",
-    "×": r"$\times$", "Δ": r"$\Delta$", "α": r"$\alpha$", "β": r"$\beta$", "δ": r"$\delta$",
-    "ε": r"$\varepsilon$", "λ": r"$\lambda$", "τ": r"$\tau$", "–": "--", "…": r"\dots{}", "†": r"$\dagger$",
+    "×": r"$\times$", "–": "--", "…": r"\dots{}", "†": r"$\dagger$",
+    **{c: f"$\\{_tex_name(c)}$" for c in map(chr, [*range(0x3B1, 0x3CA), *map(ord, "ΓΔΘΛΞΠΣΦΨΩ")])},
 }  # fmt: skip
 
 

@@ -45,7 +45,8 @@ def sections_of(
     out: list[Section] = []
     for reproduction in reproductions:
         for number, panel in enumerate(reproduction.panels):
-            rows = panel_rows(panel, records)
+            one_seed = reproduction.seeds if len(reproduction.seeds) == 1 else []  # a picture of one world
+            rows = panel_rows(panel, records, one_seed)
             if 2 * len(rows) > len(panel.rows):
                 out.append(_section(reproduction, number, rows))
     shown = {id(record) for section in out for row in section.rows for record in row.records}

@@ -116,11 +116,11 @@ const KIND = {
     const spread = even ? span * 0.06 : 0.4, ends = [(even ? rows[0].x : 0) - spread, (even ? rows.at(-1).x : rows.length - 1) + spread];
     const parts = () => {
       const looks = { test: { colour: shown(METHODS.lntrust[0]), symbol: "circle", dash: "solid", width: 2.6 }, self: { colour: shown("#e69f00"), symbol: "rect", dash: "solid", width: 2.2 } };
-      const series = [], legend = [];
+      const series = [], legend = []; // Test and Self stand a little aside of each other, so that their bars can be told apart
       for (const [score, title] of [["test", "Test"], ["self", "Self"]]) {
-        const known = rows.filter((row) => row[score]);
-        series.push({ ...lineSeries({ label: title, method: "lntrust" }, looks[score], known.map((row) => [at(row), row[score][0]])), symbolSize: 9 });
-        series.push(whiskers(title, known.map((row) => [at(row), ...row[score]]), looks[score].colour));
+        const known = rows.filter((row) => row[score]), aside = (score === "test" ? -1 : 1) * (ends[1] - ends[0]) * 0.006;
+        series.push({ ...lineSeries({ label: title, method: "lntrust" }, looks[score], known.map((row) => [at(row) + aside, row[score][0]])), symbolSize: 9 });
+        series.push(whiskers(title, known.map((row) => [at(row) + aside, ...row[score]]), looks[score].colour));
         legend.push({ name: title, style: looks[score] });
         const printed = rows.filter((row) => row.paper[score] !== undefined);
         if (printed.length) {
@@ -144,7 +144,7 @@ const KIND = {
         xAxis: axis(section.x, { type: "value", min: ends[0], max: ends[1], splitLine: { show: false }, axisLabel: { customValues: rows.map(at), formatter: (value) => String(even ? Number(value.toPrecision(6)) : rows[Math.round(value)]?.x ?? "") }, axisTick: { show: true, customValues: rows.map(at), lineStyle: { color: Theme.colour("line") } } }),
         yAxis: accuracyAxis("accuracy", values),
         tooltip: { ...baseOption().tooltip, trigger: "item", formatter: (hit) => {
-          const row = rows.find((each) => at(each) === hit.value[0]);
+          const row = rows.find((each) => Math.abs(at(each) - hit.value[0]) < (ends[1] - ends[0]) * 0.01);
           return tip(hit.seriesName, [[row ? row.label : "level", number(hit.value[1])]]);
         } },
         aria: described(`Over ${section.x}: ` + rows.map((row) => `${row.label}, Test ${number(row.test?.[0])}, Self ${number(row.self?.[0])}`).join("; ")),

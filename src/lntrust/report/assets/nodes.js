@@ -109,6 +109,8 @@ const Nodes = {
 
   tell() {
     const me = this.chosen.node, run = this.run, { kinds, learners, test } = this.world, { scores } = run;
+    document.getElementById("gate-title").textContent =
+      run.rounds.length > 1 ? "Its gate, refresh by refresh" : "Its gate after the last refresh; earlier ones were not kept";
     document.getElementById("node-name").textContent = `Node ${me}: ${learners[kinds[me]]}`;
     const own = run.members[me].find(([j]) => j === me);
     const together = run.together[me].at(-1) === "1";

@@ -63,10 +63,8 @@ def _mean(row: Row) -> float:
 
 def claims_table(sections: dict[str, Section]) -> str:
     """How many claims hold."""
-    # A claim that is judged under both readings counts under the honest one.
-    honest = [s for s in sections.values() if "reading" not in s.rows[0].first.identity["study"]]
-    paper = [section for section in honest if section.place != "not in the paper"]
-    counts = Counter(verdict.outcome for section in paper for verdict in section.verdicts)
+    counted = [section for section in sections.values() if section.counts]
+    counts = Counter(verdict.outcome for section in counted for verdict in section.verdicts)
     rows = [f"| {outcome} | {counts[outcome]} |" for outcome in ("holds", "undecided", "does not hold")]
     return "\n".join(["| of the paper's claims, ours | |", "| :-- | --: |", *rows]) + "\n"
 

@@ -141,7 +141,7 @@ def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
 
 
 def _tally(sections: Sequence[Section]) -> Html:
-    outcomes = [verdict.outcome for section in sections for verdict in section.verdicts]
+    outcomes = [verdict.outcome for section in sections if section.counts for verdict in section.verdicts]
     if not outcomes:
         return Html("")
     counts = [(each, outcomes.count(each)) for each in ("holds", "does not hold", "undecided", "not run")]

@@ -32,6 +32,12 @@ class Section:
     figures: list[FigureSettings] = field(default_factory=list)
 
     @property
+    def counts(self) -> bool:
+        """Whether its verdicts are on the paper's claims as we read them: not under another reading, too."""
+        paper = bool(self.place) and self.place != "not in the paper"
+        return paper and "reading" not in self.rows[0].first.identity["study"]
+
+    @property
     def has_paper(self) -> bool:
         return any(row.paper for row in self.rows)
 

@@ -28,8 +28,9 @@ installed() {
     return 1
   fi
   echo "no Chromium here; installing it with apt-get" >&2
-  $as_root apt-get install --yes --quiet --no-install-recommends chromium >&2 && return
-  $as_root apt-get update --quiet >&2 && $as_root apt-get install --yes --quiet --no-install-recommends chromium >&2
+  install="$as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends chromium"
+  $install >&2 && return
+  $as_root apt-get update --quiet >&2 && $install >&2
 }
 
 found && exit 0

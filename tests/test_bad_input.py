@@ -388,7 +388,9 @@ def test_full_disk(tmp_path: Path) -> None:
     assert "checkpoint.safetensors: " in got.stderr
     assert "No space left" in got.stderr or "File too large" in got.stderr
     assert len(got.stderr.splitlines()) == 1
-    assert [path.name for path in left if path.parent.name != "worlds"] == ["run.json"], "nothing half-written"
+    assert [path.name for path in left if path.parent.name != "worlds"] == ["run.json"], (
+        "nothing half-written"
+    )
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -40,6 +40,7 @@ class Row:
     paper: dict[str, float] = field(default_factory=dict)  # test, test_std, self, self_std, gain
     independent: list[Record] | None = None  # the runs of Independent in the same worlds, by the same seeds
     x: float | None = None  # its place in a figure of an ablation
+    published: bool = False  # the method as the study has it, where other rows change it
 
     @property
     def first(self) -> Record:
@@ -142,6 +143,13 @@ def _judged(a: Record, b: Record) -> tuple[Float[ndarray, "n"], Float[ndarray, "
     return own[0], own[1]
 
 
+def main_row(rows: Sequence[Row]) -> Row | None:
+    """The row that stands for LNTrust: as published, else called so, else the first; none without LNTrust."""
+    ours = [row for row in rows if row.first.method == "lntrust"]
+    ranks = sorted(ours, key=lambda row: (not row.published, row.label.lower() != "lntrust"))
+    return ranks[0] if ranks else None
+
+
 # -- which runs belong together -------------------------------------------------------------------
 
 
@@ -220,6 +228,7 @@ def make_row(
     among: Sequence[Record],
     paper: dict[str, float] | None = None,
     x: float | None = None,
+    published: bool = False,
 ) -> Row:
     """A row, with Independent's runs in the same worlds if all of them are among these."""
     # Of several Independents in a world the one that trains as the study says is taken, whatever their order.
@@ -228,7 +237,7 @@ def make_row(
     alone = {_world_of(record): record for record in known}
     partners = [alone.get(_world_of(record)) for record in records]
     found = [partner for partner in partners if partner is not None]
-    return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x)
+    return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x, published)
 
 
 def _world_of(record: Record) -> str:

@@ -98,7 +98,7 @@ def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = (
         found = _one_device(by_key.get(panel.key(row), []))
         if found:
             numbers = row.paper.model_dump(exclude_none=True)
-            rows.append(make_row(row.label, found, records, numbers, row.x))
+            rows.append(make_row(row.label, found, records, numbers, row.x, published=not row.set))
     return rows
 
 

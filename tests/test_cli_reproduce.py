@@ -118,7 +118,7 @@ def test_without_a_name_all_are_listed(lntrust: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tabel"], "must be all, a .toml file, or one of"),
+        (["tabel"], "Must be all, a .toml file, or one of"),
         (["mine.toml", "--seeds", "x"], "must be numbers and ranges"),
         (["mine.toml", "--from", "nowhere"], "neither a folder with runs nor a collection"),
         (["mine.toml", "--out", "tiny.toml"], "is a file"),

@@ -12,6 +12,7 @@ import typer
 
 from lntrust import load_study
 from lntrust.cli import app
+from lntrust.experiment.reproduction import load_reproduction
 from lntrust.study import list_studies
 
 ROOT = Path(__file__).parents[1]
@@ -155,3 +156,13 @@ def test_the_readmes_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     test, own = map(float, capsys.readouterr().out.split())
     assert 0 <= own <= 1
     assert 0 <= test <= 1
+
+
+def test_the_reproduction_shown_is_one(tmp_path: Path) -> None:
+    """docs/reproduction.md."""
+    (shown,) = blocks(ROOT / "docs" / "reproduction.md", "toml")
+    (tmp_path / "mine.toml").write_text(shown, "utf-8")
+    one = load_reproduction(str(tmp_path / "mine.toml"))
+    (panel,) = one.panels
+    assert [panel.study_of(row).training.stage2_rounds for row in panel.rows] == [50] * 3
+    assert len(one.tasks("cpu")) == 6

@@ -54,9 +54,9 @@ def reproduce(
     """Make tables and figures of the paper: run what is missing, then show ours beside the paper's.
 
     Finished runs are kept and begun ones go on where they stopped, so the
-    same command continues what was interrupted. All of it is some 360 runs:
-    minutes on a GPU, a night on a laptop. Each table is a TOML file that
-    names its runs; a file of your own works as well.
+    same command continues what was interrupted. All of it is some 380 runs:
+    minutes on a GPU, a night or two on a laptop. Each table is a TOML file
+    that names its runs; a file of your own works as well.
     """
     from lntrust.experiment.reproduction import list_reproductions, load_reproduction
 
@@ -78,7 +78,7 @@ def reproduce(
 def _show_list() -> None:
     from lntrust.experiment.reproduction import list_reproductions, load_reproduction
 
-    table = Table("name", "in the paper", "title", "runs", caption="lntrust reproduce NAME, or all")
+    table = Table("name", "in the paper", "title", "runs", caption="lntrust reproduce NAME, or all. Tables share runs.")
     for name in list_reproductions():
         one = load_reproduction(name)
         runs = {str(path) for task in one.tasks("cpu") for path in task.folders}

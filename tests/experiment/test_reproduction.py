@@ -101,6 +101,7 @@ class TestOnesOwn:
         [
             (("[[panels]]", "[["), "not a readable TOML file"),
             (('claim = "C"', ""), "claim"),
+            (("[[panels]]", "[study]"), "for a study: lntrust run"),
             (('label = "b"', 'label = "a"'), "labels must differ"),
             (('method = "uniform"', 'methd = "uniform"'), "methd"),
             (("rows =", 'claims = [{ says = "s", above = "a", below = ["z"] }]\nrows ='), "which is no row"),
@@ -114,8 +115,12 @@ class TestOnesOwn:
             self.load(tmp_path, MINE.replace(*change))
 
     def test_an_unknown_name(self) -> None:
-        with pytest.raises(LNTrustError, match=r"must be all, a \.toml file, or one of sparse"):
+        with pytest.raises(
+            LNTrustError, match=r"did you mean sparse\? Must be all, a \.toml file, or one of sparse"
+        ):
             load_reproduction("spars")
+        with pytest.raises(LNTrustError, match="no such file"):
+            load_reproduction("spars.toml")
 
 
 plain = st.booleans() | st.integers(-1000, 1000) | st.floats(-10, 10) | st.text("ab0.5[]'\" ", max_size=5)

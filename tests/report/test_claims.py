@@ -68,7 +68,7 @@ class TestAbove:
         a, b = row("A", noisy, noisy, pooled=0.805), row("B", 0.799, 0.799, pooled=0.8)
         verdict = judge(ABOVE, [a, b])
         assert verdict.outcome == "holds"
-        assert verdict.words == "A − B: +.005 [+.005, +.005] (pooled)"
+        assert verdict.words == "A − B: +.005 [+.005, +.005] (pooled; own test sets +.001)"
         assert judge(ABOVE, [row("A", noisy, noisy), b]).outcome == "undecided", "not without pooled scores"
         large = judge(ABOVE, [row("A", 0.9, 0.9, pooled=0.1), b])
         assert large.outcome == "holds", "a large margin is judged on the nodes' own test sets"

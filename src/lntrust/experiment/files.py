@@ -31,7 +31,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, SafetensorError) as error:  # safetensors wraps what the disk says
-        raise LNTrustError(f"cannot write {path}: {error}; nothing was left behind") from None
+        why = error.strerror if isinstance(error, OSError) else None  # its text has a temporary name in it
+        raise LNTrustError(f"cannot write {path}: {why or error}; nothing was left behind") from None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -4,6 +4,7 @@ A reproduction names runs, not code. Its panels are tables: a study, and rows of
 Its claims are statements of the paper about rows, which `report.claims` holds against the runs.
 """
 
+import difflib
 import json
 import tomllib
 from collections.abc import Sequence
@@ -162,12 +163,22 @@ def load_reproduction(name: str) -> Reproduction:
     """By its name, or from a .toml file of one's own."""
     known = list_reproductions()
     path = known.get(name, Path(name))
-    if path.suffix != ".toml" or not path.is_file():
-        raise LNTrustError(f"reproduction {name}: must be all, a .toml file, or one of {', '.join(known)}")
+    if path.suffix == ".toml" and not path.is_file():
+        raise LNTrustError(f"reproduction {name}: no such file")
+    if path.suffix != ".toml":
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise LNTrustError(
+            f"reproduction {name}: {hint}Must be all, a .toml file, or one of {', '.join(known)}"
+        )
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    if "panels" not in table:
+        raise LNTrustError(
+            f"{path}: has no panels, so it is no reproduction; for a study: lntrust run {path}"
+        )
     for panel in table.get("panels", []):  # a study of one's own is looked for beside the file
         beside = path.parent / str(panel.get("study", ""))
         if beside.suffix == ".toml" and beside.is_file():

@@ -68,7 +68,7 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     if plain is not None and abs(plain.mean) < SMALL:
         pooled = difference(ours, theirs, f"{on}_pooled")
         if pooled is not None:
-            return pooled, " (pooled)"
+            return pooled, f" (pooled; own test sets {_bare(f'{plain.mean:+.3f}')})"
     return plain, ""
 
 

@@ -1,17 +1,19 @@
 """`lntrust reproduce`, with a table of a small study."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from lntrust.experiment.collection import read_runs
+from lntrust.experiment.collection import read_runs, write_collection
 from lntrust.experiment.files import read_json
 
 MINE = """
@@ -129,6 +131,51 @@ def test_what_is_wrong_is_said(lntrust: Any, here: Path, arguments: list[str], w
     got = lntrust("reproduce", *arguments)
     assert got.code == 2
     assert words in " ".join(got.err.split())
+
+
+def test_given_runs_of_some_seeds_are_not_mixed_with_new_ones(lntrust: Any, here: Path) -> None:
+    """Seed 0 was made on another device: both seeds are made here, and each stands in the row once."""
+    assert lntrust("reproduce", "mine.toml", "--seeds", "0", "--out", "first").code == 0
+    moved = [replace(r, identity={**r.identity, "device": "cuda"}) for r in read_runs([here / "first"])]
+    write_collection(moved, here / "given.parquet")
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0,0-1", "--from", "given.parquet")
+    assert got.code == 0, got.err
+    rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
+    assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0, 1), "cpu")}
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0", "--from", "given.parquet", "--out", "none")
+    rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
+    assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0,), "cuda")}
+    assert not (here / "none").exists()
+
+
+def test_runs_of_an_earlier_version_get_their_worlds_described(lntrust: Any, here: Path) -> None:
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    before = summaries(here / "runs")
+    shutil.rmtree(here / "runs" / "tiny" / "worlds")
+    refused = lntrust("compare", "runs")
+    assert refused.code == 2
+    assert "--resume" in refused.err
+    again = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    assert (again.code, again.out) == (0, got.out)
+    assert summaries(here / "runs") == before
+
+
+def test_one_that_fails_leaves_the_others_their_tables(lntrust: Any, here: Path) -> None:
+    """A method that cannot take part in one table; the other is shown and written all the same."""
+    text = MINE.replace('method = "independent"', 'method = "fails:Fails"')
+    (here / "bad.toml").write_text(text, "utf-8")
+    (here / "fails.py").write_text(
+        "from lntrust.methods import Method\n\n\nclass Fails(Method):\n    about = 'fails'\n\n"
+        "    def start(self, site):\n        raise RuntimeError('no')\n",
+        "utf-8",
+    )
+    got = lntrust("reproduce", "bad.toml", "mine.toml", "--seeds", "0")
+    assert got.code == 2
+    assert "1 of 4 tasks failed" in got.err
+    assert "fails:Fails" in got.err
+    assert {"mine.md", "bad.md"} <= {path.name for path in (here / "reproduction").iterdir()}
+    labels = [row["label"] for row in pq.read_table(here / "reproduction" / "bad.parquet").to_pylist()]
+    assert labels == ["B = 20", "B = 40"]
 
 
 def test_a_row_that_fails_is_named(lntrust: Any, here: Path) -> None:

@@ -1,5 +1,6 @@
 """`lntrust reproduce`: the paper's tables and figures, a command each."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -58,27 +59,35 @@ def reproduce(
     minutes on a GPU, a night or two on a laptop. Each table is a TOML file
     that names its runs; a file of your own works as well.
     """
+    from lntrust.experiment.collection import read_runs
     from lntrust.experiment.reproduction import list_reproductions, load_reproduction
+    from lntrust.learners.views import pick_device
 
     known = list_reproductions()
     if not names:
         return _show_list()
-    wanted = list(known) if names == ["all"] else list(dict.fromkeys(names))
+    wanted = list(known) if "all" in names else list(dict.fromkeys(names))
     chosen = [load_reproduction(name) for name in wanted]
     for path in (folder, to):
         if path.is_file():
             raise LNTrustError(f"{path}: is a file; must be a folder, or a name for a new one")
     numbers = [seed for text in seeds or [] for seed in seeds_of(text)]
-    records = _runs(chosen, numbers, from_ or [], workers, device, data, folder)
+    kind, given = pick_device(device).type, read_runs(from_) if from_ else []
+    kept, tasks = _shared_out(chosen, numbers, given, kind)
+    made, failed = _made(tasks, workers, kind, data, folder) if tasks else ([], [])
     for one in chosen:
-        _show(one, records, numbers, to)
+        _show(one, [*made, *kept], numbers, to)
+    if failed:
+        raise LNTrustError(f"{len(failed)} of {len(tasks)} tasks failed:\n" + "\n".join(failed))
     return None
 
 
 def _show_list() -> None:
     from lntrust.experiment.reproduction import list_reproductions, load_reproduction
 
-    table = Table("name", "in the paper", "title", "runs", caption="lntrust reproduce NAME, or all. Tables share runs.")
+    table = Table(
+        "name", "in the paper", "title", "runs", caption="lntrust reproduce NAME, or all. Tables share runs."
+    )
     for name in list_reproductions():
         one = load_reproduction(name)
         runs = {str(path) for task in one.tasks("cpu") for path in task.folders}
@@ -86,46 +95,59 @@ def _show_list() -> None:
     out.print(table)
 
 
-def _runs(
-    chosen: "Sequence[Reproduction]",
-    seeds: Sequence[int],
-    given: Sequence[Path],
-    workers: int | None,
-    device: str,
-    data: Path | None,
-    folder: Path,
-) -> "list[Record]":
-    """All runs that are asked for: found, or made."""
-    from lntrust.experiment import local_pool
-    from lntrust.experiment.collection import read_runs, row_key
-    from lntrust.experiment.sweep import Work, datasets_of
-    from lntrust.learners.views import pick_device
+def _shared_out(
+    chosen: "Sequence[Reproduction]", seeds: Sequence[int], given: "Sequence[Record]", kind: str
+) -> "tuple[list[Record], list[Task]]":
+    """Which of the given runs serve, and what is to be made.
 
-    found = read_runs(given) if given else []
-    here = {(record.row_key, record.seed) for record in found}
-    kind = pick_device(device).type
+    A row of which not all seeds were given, made on one device, is made anew: numbers of two are not mixed.
+    """
+    by_row: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in given:
+        by_row[record.row_key][record.identity["device"]].append(record)
+    kept: dict[int, Record] = {}
     tasks: dict[str, Task] = {}
     for one in chosen:
-        for task in one.tasks(kind, seeds):
-            identity = task.identities[0]
-            if not all((row_key(identity), seed) in here for seed in task.seeds):
-                tasks.setdefault(str(task.folders), task)
-    if not tasks:
-        return found
-    datasets_of(list(tasks.values()), data)  # what is missing is said before hours of work
+        for panel in one.panels:
+            wanted = one.seeds_of(panel, seeds)
+            for row in panel.rows:
+                found = _all_of(by_row[panel.key(row)], wanted)
+                kept |= {id(record): record for record in found}
+                for task in [] if found else panel.tasks(row, wanted, kind):
+                    tasks.setdefault(str(task.folders), task)
+    return list(kept.values()), list(tasks.values())
+
+
+def _all_of(devices: "dict[str, list[Record]]", seeds: Sequence[int]) -> "list[Record]":
+    """The runs with these seeds on the first device that has all of them."""
+    for records in devices.values():
+        found = [record for record in records if record.seed in seeds]
+        if len(found) == len(seeds):
+            return found
+    return []
+
+
+def _made(
+    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path
+) -> "tuple[list[Record], list[str]]":
+    """The runs of these tasks, finished before or now, and why some failed."""
+    from lntrust.experiment import local_pool
+    from lntrust.experiment.collection import read_runs
+    from lntrust.experiment.sweep import Work, datasets_of
+
+    datasets_of(tasks, data)  # what is missing is said before hours of work
     count, cores = local_pool.room(kind, workers)
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
     with interruptible("the same command"), ExitStack() as stack:
-        board = stack.enter_context(Board(list(tasks.values()), work.folder, False, _called))
+        board = stack.enter_context(Board(tasks, work.folder, False, _called))
         answers = local_pool.carried_out_here(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))
         for task, answer in answers:
             board.ended(task, answer)
-    if board.failed:
-        reasons = "\n".join(f"  {task}: {reason}" for task, reason in board.failed.items())
-        raise LNTrustError(f"{len(board.failed)} of {len(tasks)} tasks failed:\n{reasons}")
-    made = [work.folder / path for task in tasks.values() for path in task.folders]
-    return [*read_runs(made), *found]
+    done = [task for task in tasks if _called(task) not in board.failed]
+    folders = [work.folder / path for task in done for path in task.folders]
+    reasons = [f"  {name}: {reason}" for name, reason in board.failed.items()]
+    return read_runs(folders) if folders else [], reasons
 
 
 def _called(task: "Task") -> str:
@@ -145,9 +167,6 @@ def _show(one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int]
     for path in written:
         write_tables(path, sections)
     for section in sections:
-        for f in section.figures:
-            drawn = figures.draw(
-                f.kind, section.rows, title=section.title, x=section.x, node=f.node, seed=f.seed
-            )
-            written += figures.save(drawn, to / f"{section.name}-{f.kind}")
+        for stem, drawn in figures.named_figures(section):
+            written += figures.save(drawn, to / stem)
     err.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)

@@ -254,7 +254,7 @@ class Study(Settings):
     reading: Literal["honest", "paper"] = Field(
         "honest",
         description="honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws "
-        "overlap (unless set otherwise), and tables show lntrust's best round on test",
+        "overlap (unless set otherwise), and compare, report and reproduce show lntrust's best round on test",
     )
     data: DataSettings = Field(default_factory=DataSettings.model_construct, description="what is classified")
     graph: GraphSettings = Field(default_factory=GraphSettings.model_construct, description="who knows whom")

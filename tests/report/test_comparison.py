@@ -39,11 +39,15 @@ class TestWhatIsComparedWithWhat:
         assert row.improvement == 1.0
         assert row.below_independent == 0.0
 
+    def test_one_made_on_another_device_will_do_where_there_is_no_nearer_one(self) -> None:
+        far, near, ours = made("independent", device="cuda"), made("independent"), made("lntrust")
+        assert [r.identity["device"] for r in rows(far, ours)[-1].independent or []] == ["cuda"]
+        assert [r.identity["device"] for r in rows(far, near, ours)[-1].independent or []] == ["cpu"]
+
     @pytest.mark.parametrize(
         ("alone", "ours"),
         [
             ({"seed": 1}, {}),
-            ({"device": "cuda"}, {}),
             ({"sets": ["training.lr=0.02"]}, {}),
             ({}, {"sets": ["training.stage2_rounds=7"]}),
             ({}, {"sets": ["partition.skew=3"]}),

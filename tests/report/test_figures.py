@@ -23,6 +23,7 @@ from lntrust.experiment.collection import Record, read_runs
 from lntrust.experiment.reproduction import FigureSettings
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
+from lntrust.report import figure_lines
 from lntrust.report.claims import short
 from lntrust.report.comparison import Row, rows_of
 from lntrust.report.figure_lines import course
@@ -165,15 +166,20 @@ def test_communication_of_silent_methods_is_refused(rows: list[Row]) -> None:
 
 
 def test_curves_end_at_the_summaries_scores(rows: list[Row]) -> None:
-    [axes] = draw("curves", rows, title="small").axes
-    solid = [line for line in axes.lines if line.get_linestyle() == "-"]
-    dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata()) > 2]
-    for score, lines in (("test", solid), ("self", dashed)):
+    def check(shown: Sequence[Row], score: str, axes: Axes, style: str) -> None:
+        lines = [line for line in axes.lines if line.get_linestyle() == style and len(line.get_xdata()) > 2]
         ends = [float(np.asarray(line.get_ydata())[-1]) for line in lines]
         assert ends == pytest.approx(
-            [np.mean([record.summary[score] for record in row.records]) for row in rows]
+            [np.mean([record.summary[score] for record in row.records]) for row in shown]
         )
-    assert np.asarray(solid[0].get_xdata()).tolist() == [2, 4, 6]
+        assert np.asarray(lines[0].get_xdata()).tolist() == [2, 4, 6]
+
+    [axes] = draw("curves", rows[1:], title="small").axes  # few: together
+    check(rows[1:], "test", axes, "-")
+    check(rows[1:], "self", axes, "--")
+    test, own = draw("curves", rows, title="small").axes
+    check(rows, "test", test, "-")
+    check(rows, "self", own, "-")
 
 
 def test_curves_have_bands_of_one_deviation(rows: list[Row]) -> None:
@@ -184,6 +190,47 @@ def test_curves_have_bands_of_one_deviation(rows: list[Row]) -> None:
     mean, std = scores.mean(0), scores.std(0)
     assert std.any()
     assert sorted(set(y.tolist())) == pytest.approx(sorted({*(mean + std), *(mean - std)}))  # type: ignore[union-attr]
+
+
+def test_many_curves_have_no_bands_but_say_how_seeds_vary(rows: list[Row]) -> None:
+    figure = draw("curves", rows, title="small")
+    assert not any(axes.collections for axes in figure.axes)
+    ends = [record.summary["test"] for record in by_method(rows)["lntrust"].records]
+    assert f"at the end, Test of “LNTrust”: {short(float(np.std(ends)))}" in footnote(figure)
+
+
+def test_each_curve_is_marked_at_rounds_of_its_own(rows: list[Row]) -> None:
+    lines = draw("curves", rows[:2], title="small").axes[0].lines
+    marks = [line.get_markevery() for line in lines if line.get_linestyle() == "-"]
+    assert marks == [[0, 1, 2], [0, 1, 2]]  # three rounds were evaluated
+    long = [figure_lines.Course(*[np.arange(25.0)] * 4)] * 2
+    first, second = (figure_lines._marks(path, number, 2) for number, path in enumerate(long))
+    assert (len(first), len(second), set(first) & set(second)) == (4, 4, set())
+
+
+def renamed(row: Row, method: str) -> Row:
+    """The same runs under another method's name."""
+    records = [dataclasses.replace(r, identity={**r.identity, "method": method}) for r in row.records]
+    return dataclasses.replace(row, records=records)
+
+
+def test_curves_explain_what_one_may_wonder_about(rows: list[Row]) -> None:
+    odd = [dataclasses.replace(renamed(rows[0], "fedpae"), label="FedPAE"), *rows[1:]]
+    said = "FedPAE: alone until it selects its ensemble at the end"
+    assert said in footnote(draw("curves", odd, title="small"))
+    assert "alone until" not in footnote(draw("curves", rows, title="small"))
+
+
+@pytest.mark.parametrize("kind", ["curves", "bytes"])
+def test_curves_say_that_the_tables_score_is_of_another_round(rows: list[Row], kind: Any) -> None:
+    def read(record: Record) -> Record:
+        study = {**record.identity["study"], "reading": "paper"}
+        return dataclasses.replace(record, identity={**record.identity, "study": study})
+
+    papers = [dataclasses.replace(row, records=[read(r) for r in row.records]) for row in rows]
+    said = "curves show every round; the table's † is the best one"
+    assert said in footnote(draw(kind, papers, title="small"))
+    assert said not in footnote(draw(kind, rows, title="small"))
 
 
 def test_curves_of_one_seed_have_no_band(rows: list[Row]) -> None:
@@ -381,15 +428,31 @@ def test_whose_trust_is_shown(rows: list[Row]) -> None:
     record = by_method(rows)["lntrust"].first
     degrees = scene_of_record(record).degrees
 
-    def chosen(*together: int) -> tuple[int, str]:
-        return choose_node(with_trust(record, 0, {"0": 1.0}, [i in together for i in range(6)]))
+    def chosen(together: Sequence[int], on_itself: Sequence[float] = (0.5,) * 6) -> tuple[int, str]:
+        trust = [{str(i): own, str((i + 1) % 6): 1 - own} for i, own in enumerate(on_itself)]
+        report = {**record.summary["method_report"], "trust": trust}
+        return choose_node(
+            changed(record, method_report=report | {"together": [i in together for i in range(6)]})
+        )
 
-    assert chosen(0, 4) == (4, "")
-    best = max((0, 1, 5), key=lambda i: degrees[i])
-    node, why = chosen(0, 1, 5)
-    assert degrees[node] == degrees[best]
-    assert why.startswith("the paper's node 4 answers alone; of those that answer together, node")
-    node, why = chosen()
+    assert chosen([0, 4]) == (4, "")
+    node, why = chosen([0, 1, 5])
+    assert degrees[node] == max(degrees[i] for i in (0, 1, 5))
+    assert why == (
+        "the paper's node 4 answers alone; of 3 that answer together, "
+        f"3 give others more than .1, and node {node} has most neighbours"
+    )
+    # Nobody learns anything from a node that trusts only itself, however many neighbours it has.
+    assert chosen([0, 2, 4], [1.0, 1.0, 0.8, 1.0, 1.0, 1.0]) == (
+        2,
+        "the paper's node 4 hardly trusts others; of 3 that answer together, only node 2 gives others "
+        "more than .1",
+    )
+    assert chosen([0, 2, 4], [1.0, 1.0, 1.0, 1.0, 0.95, 0.0]) == (
+        4,
+        "no node that answers together trusts others much; node 4 does most",
+    )
+    node, why = chosen([])
     assert degrees[node] == degrees.max()
     assert why.startswith("no node answers together")
 
@@ -437,11 +500,11 @@ def test_topology_has_every_node_and_edge(rows: list[Row]) -> None:
     scene = scene_of_record(rows[0].records[1])
     assert len(axes.lines) == len(scene.edges)
     assert sum(len(c.get_offsets()) for c in axes.collections) == scene.n  # type: ignore[arg-type]
-    assert figure.get_suptitle() == "small, seed 1"
+    assert figure.get_suptitle() == "small, 6 nodes, seed 1"
 
 
 def test_a_seed_that_was_not_run_is_replaced_and_told(rows: list[Row]) -> None:
-    assert draw("topology", rows, title="small", seed=7).get_suptitle() == "small, seed 0"
+    assert draw("topology", rows, title="small", seed=7).get_suptitle() == "small, 6 nodes, seed 0"
 
 
 @pytest.fixture
@@ -499,11 +562,42 @@ def test_what_a_section_has(rows: list[Row], placed: list[Row]) -> None:
     assert kinds(Section("none", "none", "small", [])) == []
 
 
-def test_what_a_section_names_comes_first_and_once(rows: list[Row]) -> None:
-    asked = [FigureSettings(kind="trust", node=2, seed=1), FigureSettings(kind="map")]
-    assert kinds(Section("f4", "Figure 4", "small", rows, figures=asked)) == [
-        "f4-trust-node2-seed1", "f4-curves", "f4-bytes", "f4-communication", "f4-importance", "f4-topology",
+def test_one_method_alone_is_not_compared_by_what_it_sends(rows: list[Row]) -> None:
+    ours = [variant(rows[-1], name) for name in ("a", "b")]
+    assert kinds(Section("s", "s", "small", [rows[0], *ours])) == [
+        "s-curves", "s-importance", "s-trust", "s-topology",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [None, "B"])
+def test_a_section_of_something_special_has_only_what_it_names(rows: list[Row], x: str | None) -> None:
+    asked = [FigureSettings(kind="trust", node=2, seed=1), FigureSettings(kind="map")]
+    unasked = [] if x is None else ["f4-curves", "f4-importance", "f4-topology"]
+    section = Section("f4", "Figure 4", "small", rows, figures=asked, x=x)
+    assert kinds(section) == ["f4-trust-node2-seed1", *unasked]
+
+
+def test_a_section_that_names_curves_has_the_others_too_and_each_once(rows: list[Row]) -> None:
+    assert kinds(Section("t1", "Table 1", "small", rows, figures=[FigureSettings(kind="bytes")])) == [
+        "t1-bytes", "t1-curves", "t1-communication", "t1-importance", "t1-trust", "t1-topology",
+    ]  # fmt: skip
+
+
+def test_a_graph_is_shown_once_however_examples_are_split(rows: list[Row]) -> None:
+    def split(record: Record, **world: Any) -> Record:
+        return dataclasses.replace(record, world_text=json.dumps({**record.world, **world}))
+
+    def of(**world: Any) -> Section:
+        each = [
+            dataclasses.replace(row, records=[split(r, **world) for r in row.records], label=f"{world}")
+            for row in rows
+        ]
+        return Section(next(iter(world)), "", "small", each)
+
+    sections = [of(test=[9] * 6), of(test=[8] * 6, validation=[[1] * 10] * 6), of(edges=[[0, 1]])]
+    sections = [dataclasses.replace(s, name=str(i)) for i, s in enumerate(sections)]
+    stems = [stem for stem, _ in all_figures(sections)]
+    assert [stem for stem in stems if "topology" in stem] == ["0-topology", "2-topology"]
 
 
 def test_sections_of_the_same_runs_share_figures(rows: list[Row]) -> None:
@@ -528,7 +622,7 @@ def test_what_is_named_is_not_drawn_by_chance_under_another_name(rows: list[Row]
     ]
     assert [stem for stem, _ in all_figures(sections)] == [
         "graphs-topology", f"weights-trust-node{trust.node}",
-        "table-curves", "table-bytes", "table-communication", "table-importance", "graphs-curves",
+        "table-curves", "table-bytes", "table-communication", "table-importance",
     ]  # fmt: skip
 
 
@@ -607,22 +701,49 @@ def variant(row: Row, label: str, x: float | None = None, **settings: Any) -> Ro
     return dataclasses.replace(row, label=label, x=x, records=[other(record) for record in row.records])
 
 
-@pytest.mark.parametrize("others", [2, 7])
-def test_of_several_lntrusts_the_usual_one_stands_out(rows: list[Row], others: int) -> None:
-    ours = variant(rows[-1], "LNTrust", budget=1000)  # the default
-    several = [variant(ours, f"top {k + 1}", top_k=k + 1) for k in range(others)]
+@pytest.mark.parametrize("others", [1, 2, 7])
+@pytest.mark.parametrize("along", [False, True])
+def test_of_several_lntrusts_the_published_one_stands_out(rows: list[Row], others: int, along: bool) -> None:
+    """Whatever its settings are, and whether or not they go along an ablation."""
+    several = [variant(rows[-1], f"top {k + 1}", x=float(k) if along else None) for k in range(others)]
+    ours = variant(rows[-1], "all", x=99.0 if along else None, budget=7)
+    ours = dataclasses.replace(ours, published=True)
     looks = looks_of([*several, ours])
     assert [look.bold for look in looks] == [False] * others + [True]
     assert looks[-1].colour == "#d55e00"
-    assert len({look.colour for look in looks}) == others + 1
-    assert footnote(draw("importance", [*several, ours], title="")).startswith("LNTrust; mean")
+    colours = [np.array(matplotlib.colors.to_rgb(look.colour)) for look in looks]
+    assert min(np.abs(a - b).max() for a, b in itertools.combinations(colours, 2)) > 0.2
+    assert len({look.marker for look in looks}) == others + 1
+    shown = f"one of {others + 1} LNTrust rows: all; "
+    assert footnote(draw("importance", [*several, ours], title="")).startswith(shown + "mean")
+    assert footnote(draw("trust", [*several, ours], title="")).startswith(shown)
 
 
-def test_an_ablation_goes_from_light_to_dark(rows: list[Row]) -> None:
-    looks = looks_of([variant(rows[-1], str(x), x=float(x)) for x in (0, 500, 1000)])
-    light = [sum(matplotlib.colors.to_rgb(look.colour)) for look in looks]
-    assert light == sorted(light, reverse=True)
-    assert len(set(light)) == 3
+def test_one_called_lntrust_stands_out_where_none_is_published(rows: list[Row]) -> None:
+    both = [variant(rows[-1], "LNTrust, hard labels"), variant(rows[-1], "LNTrust")]
+    assert [look.bold for look in looks_of(both)] == [False, True]
+    assert "rows" not in footnote(draw("importance", both[1:], title=""))
+
+
+def test_who_does_not_report_importance_is_passed_over(rows: list[Row]) -> None:
+    ours = by_method(rows)["lntrust"]
+    report = {k: v for k, v in ours.first.summary["method_report"].items() if k != "importance"}
+    silent = [changed(record, method_report=report) for record in ours.records]
+    both = [
+        dataclasses.replace(ours, label="Hedge", records=silent, published=True),
+        dataclasses.replace(ours, label="learned"),
+    ]
+    assert footnote(draw("importance", both, title="")).startswith("one of 2 LNTrust rows: learned")
+    assert footnote(draw("trust", both, title="")).startswith("one of 2 LNTrust rows: Hedge")
+
+
+def test_among_many_methods_a_variant_is_a_shade(rows: list[Row]) -> None:
+    methods = ("independent", "uniform", "dml", "desa", "fedmd", "fedpae", "d_psgd")
+    many = [renamed(rows[0], method) for method in methods]
+    looks = looks_of([*many, variant(rows[-1], "LNTrust"), variant(rows[-1], "hard")])
+    assert len({look.colour for look in looks}) == 9
+    pale, strong = (np.array(matplotlib.colors.to_rgb(look.colour)) for look in (looks[-1], looks[-2]))
+    assert (pale >= strong).all()
 
 
 def test_spread_out() -> None:

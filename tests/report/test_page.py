@@ -18,12 +18,22 @@ from lntrust import LNTrustError, load_study
 from lntrust.experiment.collection import Record
 from lntrust.experiment.identity import identity
 from lntrust.experiment.reproduction import Claim, Panel, Reproduction, RowSettings
+from lntrust.experiment.statistics import Interval
 from lntrust.methods import find_method
 from lntrust.report import page as page_module
 from lntrust.report.coast import coastlines, land
 from lntrust.report.comparison import make_row
 from lntrust.report.page import page, write_page
-from lntrust.report.page_html import Html, gigabytes, h, number
+from lntrust.report.page_html import (
+    Html,
+    Scale,
+    gigabytes,
+    h,
+    interval_bar,
+    number,
+    scale_bar,
+    with_minus,
+)
 from lntrust.report.page_nodes import graphs
 from lntrust.report.page_study import run_command
 from lntrust.report.page_tables import main_rows, overview, section_table, section_words
@@ -59,11 +69,32 @@ class TestHtml:
         assert made == '<p class="y" data-z="&quot;">a &lt; b &amp; c<b>x</b></p>'
         assert isinstance(made, Html)
 
-    @pytest.mark.parametrize(("value", "text"), [(0.5, "0.500"), (-0.0125, "−0.013"), (None, "–")])
+    @pytest.mark.parametrize(
+        ("value", "text"), [(0.5, ".500"), (-0.0125, "−.013"), (1.5, "1.500"), (None, "–")]
+    )
     def test_numbers(self, value: float | None, text: str) -> None:
         assert number(value) == text
 
-    @pytest.mark.parametrize(("value", "text"), [(0, "0"), (1.5, "1.500"), (0.00002, "20.0 kB")])
+    @pytest.mark.parametrize(("value", "text"), [(0.044, "+.044"), (-0.044, "−.044"), (-0.0, "−.000")])
+    def test_signs(self, value: float, text: str) -> None:
+        assert number(value, sign=True) == text
+
+    def test_minus_in_words(self) -> None:
+        words = "CIFAR-10, a − b: -.032 [-.050, +.011] (5e-4)"
+        assert with_minus(words) == "CIFAR-10, a − b: −.032 [−.050, +.011] (5e-4)"
+
+    def test_intervals_share_a_scale(self) -> None:
+        scale = Scale.of([Interval(0.04, 0.02, 0.06), Interval(-0.01, -0.02, 0.0)])
+        assert scale == (-0.02, 0.06)
+        assert scale.at(-0.02) < scale.at(0) < scale.at(0.06) <= 70
+        assert scale.at(9) == scale.at(0.06)
+        assert Scale.of([]).at(0) == 35
+        assert re.findall(r">([^<]+)</text>", scale_bar(scale)) == ["0", "+.06"]  # −.02 is too near to zero
+        assert "up" in interval_bar(Interval(0.04, 0.02, 0.06), scale)
+
+    @pytest.mark.parametrize(
+        ("value", "text"), [(0, "0"), (1.5, "1.500"), (0.044, ".044"), (0.00002, "20.0 kB")]
+    )
     def test_gigabytes(self, value: float, text: str) -> None:
         assert gigabytes(value) == text
 
@@ -161,12 +192,16 @@ class TestPaper:
         for verdict in section.verdicts:
             assert verdict.outcome in words
             assert verdict.says in words
-            assert verdict.words.replace("−", "−") in words
+            assert with_minus(verdict.words) in words
         table = section_table(section, 0)
         assert "higher by" in table  # than the paper's .1
         assert "agrees" in table
-        assert "0.100<" in table
-        assert "Table 0" in overview([section], main_rows([section]))
+        assert ">.100<" in table
+        main = main_rows([section])
+        assert main[section.name].label == "B = 200"  # as the study has it, though not the first
+        glance = overview([section], main)
+        assert "Table 0" in glance
+        assert "B = 200" in glance
 
     def test_charts_of_an_ablation(
         self, records: list[Record], reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch

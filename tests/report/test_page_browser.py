@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page
 
 from lntrust.experiment.collection import Record
 from lntrust.report.page import write_page
+from lntrust.report.page_html import number
 from lntrust.report.table import human_bytes
 
 LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
@@ -121,13 +122,13 @@ class TestNumbers:
             assert len(found) == 2
             for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
                 values = [summary[score] for summary in found]
-                assert cells[name] == f"{np.mean(values):.3f} ± {np.std(values):.3f}"
-            assert cells["10th percentile"] == f"{np.mean([s['p10'] for s in found]):.3f}"
+                assert cells[name] == f"{number(float(np.mean(values)))} ± {number(float(np.std(values)))}"
+            assert cells["10th pct."] == number(float(np.mean([s["p10"] for s in found])))
             assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
             for name, kind in (("replies", "reply"), ("all", "total")):
                 sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found]))
                 small = "0" if sent == 0 else human_bytes(sent)
-                assert cells[name] == (f"{sent / 1e9:.3f}" if sent >= 1e6 else small)
+                assert cells[name] == (number(sent / 1e9) if sent >= 1e6 else small)
 
     def test_difference_is_paired_with_independent(
         self, report: Path, records: list[Record], opened: Opened
@@ -197,15 +198,15 @@ class TestNodes:
                 "Self, pooled": "self_pooled",
             }
             for name, score in names.items():
-                assert self.shown(page, name) == f"{scores[score][i]:.3f}"
+                assert self.shown(page, name) == number(scores[score][i])
             assert self.shown(page, "answers") == ("together" if told["together"][i] else "alone")
             weights = {
                 row.get_attribute("data-member"): row.locator("td.weight").inner_text()
                 for row in page.locator("#node-members tbody tr").all()
             }
-            assert weights == {j: f"{weight:.3f}" for j, weight in told["trust"][i].items()}
+            assert weights == {j: number(weight) for j, weight in told["trust"][i].items()}
             wide = {j for j, weight in told["trust"][i].items() if j != str(i) and weight >= 0.005}
-            assert {each.get_attribute("data-to") for each in page.locator("#graph .arrow").all()} == wide
+            assert {each.get_attribute("data-from") for each in page.locator("#graph .arrow").all()} == wide
 
     def test_features_and_classes(self, report: Path, records: list[Record], opened: Opened) -> None:
         page = opened(report).page
@@ -272,10 +273,10 @@ def test_map_has_every_tile(report: Path, records: list[Record], opened: Opened)
     draw_all(page)
     series = option(page, "#map")["series"]
     [world] = [r.world for r in records if r.study == "earth" and r.method == "independent"]
-    for number, name in enumerate(world["classes"]):
+    for place, name in enumerate(world["classes"]):
         [drawn] = [each["data"] for each in series if each.get("name") == name]
         tiles = zip(*(world["tiles"][key] for key in ("longitude", "latitude", "class")), strict=True)
-        wanted = [[x / 100, y / 100] for x, y, of_class in tiles if of_class == number]
+        wanted = [[x / 100, y / 100] for x, y, of_class in tiles if of_class == place]
         assert sorted(drawn) == sorted(wanted)
     [lines] = [s for s in series if s["type"] == "lines"]
     assert len(lines["data"]) == len(world["edges"])
@@ -320,6 +321,68 @@ class TestLooks:
         widths = page.evaluate("[...document.querySelectorAll('.chart svg, canvas')].map(e => e.clientWidth)")
         assert max(widths) < 340
 
+    def test_laptop(self, report: Path, opened: Opened) -> None:
+        page = opened(report, width=1280).page
+        wider = page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth).length"
+        )
+        assert wider == 0
+
+    def test_table_that_goes_on_shows_it(self, report: Path, opened: Opened) -> None:
+        page = opened(report, width=360).page
+        box = page.locator("#s-small .scroll")
+        until(page, "document.querySelector('#s-small .scroll').classList.contains('more-right')")
+        box.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        until(page, "!document.querySelector('#s-small .scroll').classList.contains('more-right')")
+
+    def test_graph_fills_its_box(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        script = """() => {
+            const box = document.getElementById("graph").getBoundingClientRect();
+            const dots = Nodes.dots.map(dot => dot.getBoundingClientRect());
+            const span = (a, b) => Math.max(...dots.map(d => d[b])) - Math.min(...dots.map(d => d[a]));
+            return [span("left", "right") / box.width, span("top", "bottom") / box.height];
+        }"""
+        assert min(page.evaluate(script)) > 0.8
+
+    def test_arrows_come_to_the_chosen_node(self, report: Path, opened: Opened) -> None:
+        """As in the figures: an arrow's tip, the fourth point of its outline, is nearer to who is chosen."""
+        page = opened(report).page
+        nearer = page.evaluate(
+            """[...document.querySelectorAll("#graph .arrow")].map(arrow => {
+                const outline = arrow.getAttribute("d").slice(1, -1).split("L");
+                const [begin, , , tip] = outline.map(point => point.split(" ").map(Number));
+                const away = (p, node) => Math.hypot(...[0, 1].map(i => p[i] - Nodes.places[node][i]));
+                const me = Nodes.chosen.node, from = Number(arrow.dataset.from);
+                return away(tip, me) < away(begin, me) && away(begin, from) < away(tip, from);
+            })"""
+        )
+        assert nearer
+        assert all(nearer)
+
+    def test_charts_fit_on_paper(self, report: Path, opened: Opened) -> None:
+        page = opened(report, scheme="dark").page
+        page.emulate_media(media="print")
+        until(page, "Charts.onPaper")
+        for width in (1040, 700):  # paper lying, paper standing
+            page.set_viewport_size({"width": width, "height": 700})
+            assert page.evaluate(BEYOND) == []
+        page.set_viewport_size({"width": 1040, "height": 700})
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 1040  # tables, too
+        assert page.evaluate(INKED) > 3  # the map is more than sea
+        assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
+        folded = page.locator("details.more .card").count()
+        assert folded == 0  # what is folded is among the others
+        small = page.evaluate(
+            """[".results td.test", ".results td.test .std"].map(
+                 s => parseFloat(getComputedStyle(document.querySelector(s)).fontSize))"""
+        )
+        assert small[1] < small[0]
+        page.emulate_media(media="screen")
+        until(page, "!Charts.onPaper")
+        assert page.evaluate("document.querySelector('.chart svg[viewBox]')") is None
+
     def test_print(self, report: Path, opened: Opened) -> None:
         page = opened(report, scheme="dark").page
         assert drawn(page) < page.evaluate("Charts.known.size")
@@ -336,6 +399,20 @@ class TestLooks:
         assert len(ids) == len(set(ids))
 
 
+# Charts that are not drawn, have no size, or reach beyond their card.
+BEYOND = """[...Charts.known.keys()].filter(box => {
+  const card = box.closest(".card").getBoundingClientRect();
+  const all = [...box.querySelectorAll("svg, canvas")].map(each => each.getBoundingClientRect());
+  const pictures = all.filter(each => each.width);
+  return !pictures.length || pictures.some(p => p.height < 50 || p.left < card.left || p.right > card.right
+    || p.top < card.top || p.bottom > card.bottom);
+}).map(box => box.outerHTML.slice(0, 120))"""
+# How many colours there are on the map.
+INKED = """(() => {
+  const canvas = document.querySelector("#map canvas"), { width, height } = canvas;
+  const bytes = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer);
+  return new Set(bytes).size;
+})()"""
 NAMELESS = """(() => {
   const all = selector => [...document.querySelectorAll(selector)];
   const own = control => control.getAttribute("aria-label") ?? "";

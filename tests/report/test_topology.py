@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from lntrust import LNTrustError
-from lntrust.report.topology import draw_topology, layout
+from lntrust.report.topology import Scene, draw_topology, layout
 from lntrust.world import World, build_world, load_dataset
 
 
@@ -72,3 +72,27 @@ def test_layout(world: World) -> None:
     assert places.shape == (5, 2)
     assert np.isfinite(places).all()
     assert (places == layout(world)).all()
+
+
+def scene(n: int, edges: list[tuple[int, int]], centres: Any = None) -> Scene:
+    return Scene("s", 0, tuple(edges), ("a",), np.zeros(n, int), np.ones(n, int), centres)
+
+
+def nearest(places: Any) -> float:
+    far = np.sqrt(((places[:, None] - places[None]) ** 2).sum(2))
+    return float(far[~np.eye(len(places), dtype=bool)].min())
+
+
+def test_nodes_do_not_lie_on_each_other() -> None:
+    star = [(0, i) for i in range(1, 30)] + [(1, i) for i in range(2, 30)]  # two hubs, drawn to one place
+    places = layout(scene(30, star))
+    assert nearest(places) > 0.7 * np.ptp(places, axis=0).max() / np.sqrt(30)
+    assert (places == layout(scene(30, star))).all()
+
+
+def test_true_places_are_left_unless_they_are_the_same() -> None:
+    centres = np.array([[46.0, 10.0], [48.0, 2.0], [52.0, 13.0], [52.0, 13.0], [40.0, -3.0]])
+    places = layout(scene(5, [], centres))
+    assert places[[0, 1, 4], 1] == pytest.approx(centres[[0, 1, 4], 0])
+    assert nearest(places) > 1
+    assert places[[2, 3]].mean(0)[1] == pytest.approx(52)

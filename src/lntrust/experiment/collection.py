@@ -119,7 +119,10 @@ def _from_folder(folder: Path) -> Record:
     identity = read_json(folder / "run.json")
     described = folder.resolve().parents[2] / world_file(identity)  # DIR/study/method/seed-…
     if not described.is_file():
-        raise LNTrustError(f"{folder}: its world is not described in {described}; run it again")
+        raise LNTrustError(
+            f"{folder}: its world is not described in {described.name}; the command that made it, with "
+            "--resume, does that"
+        )
     tables = {file.stem: _read_table(file) for file in sorted(folder.glob("*.parquet"))}
     return Record(identity, read_json(folder / "summary.json"), described.read_text("utf-8"), tables)
 

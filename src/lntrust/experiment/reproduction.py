@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -21,6 +21,9 @@ from lntrust.settings import Settings, Study
 from lntrust.study import load_study
 
 FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
+
+
+Seed = Annotated[int, Field(ge=0)]
 
 
 class PaperNumbers(Settings):
@@ -66,7 +69,7 @@ class Panel(Settings):
     title: str
     study: str
     set: dict[str, Any] = Field(default_factory=dict, description="fields of the study, for all rows")
-    seeds: list[int] | None = None
+    seeds: list[Seed] | None = Field(None, min_length=1)
     shared_stage1: bool = Field(False, description="one Stage 1 for all rows that can share it")
     x: str | None = Field(None, description="what the rows' x is: the panel is an ablation")
     rows: list[RowSettings] = Field(min_length=1)
@@ -99,6 +102,11 @@ class Panel(Settings):
             share_stage1=self.shared_stage1,
         )  # fmt: skip
 
+    def tasks(self, row: RowSettings, seeds: Sequence[int], device: str) -> list[Task]:
+        """A task for each seed; on a GPU one for all of them in a stack."""
+        stacks = [list(seeds)] if device == "cuda" else [[seed] for seed in seeds]
+        return [self.task(row, stack, device) for stack in stacks]
+
 
 class FigureSettings(Settings):
     """A picture of a panel's rows."""
@@ -117,7 +125,7 @@ class Reproduction(Settings):
     place: str = Field(description="where it stands in the paper")
     claim: str = Field(description="what the paper says, in our words")
     differences: str = Field("", description="what our protocol does otherwise, where it matters here")
-    seeds: list[int] = Field(default_factory=lambda: [0, 1, 2])
+    seeds: list[Seed] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     panels: list[Panel] = Field(min_length=1)
     figures: list[FigureSettings] = Field(default_factory=list)
 
@@ -129,17 +137,13 @@ class Reproduction(Settings):
         return self
 
     def seeds_of(self, panel: Panel, asked: Sequence[int] = ()) -> list[int]:
-        return sorted(asked or panel.seeds or self.seeds)
+        return sorted(set(asked or panel.seeds or self.seeds))
 
     def tasks(self, device: str, asked: Sequence[int] = ()) -> list[Task]:
         """All runs; on a GPU a row's seeds in one stack."""
-        out = []
-        for panel in self.panels:
-            seeds = self.seeds_of(panel, asked)
-            for row in panel.rows:
-                stacks = [seeds] if device == "cuda" else [[seed] for seed in seeds]
-                out += [panel.task(row, stack, device) for stack in stacks]
-        return out
+        seeds = [self.seeds_of(panel, asked) for panel in self.panels]
+        pairs = zip(self.panels, seeds, strict=True)
+        return [task for panel, s in pairs for row in panel.rows for task in panel.tasks(row, s, device)]
 
 
 def _toml(value: Any) -> str:

@@ -140,6 +140,7 @@ class Runs:
         if self.folders:
             finished = [folder / "summary.json" for folder in self.folders]
             if resume and all(path.is_file() for path in finished):
+                self._keep_worlds()  # of runs that an earlier version finished
                 progress(self.rounds, self.rounds, None)
                 return [read_json(path) for path in finished]
             self._guard()

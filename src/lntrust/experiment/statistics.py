@@ -60,7 +60,8 @@ def paired_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | No
 def _resampled_means(values: Float[ndarray, "n"], rng: np.random.Generator) -> Float[ndarray, "R"]:
     if np.ptp(values) == 0:  # nothing to resample, and scipy warns of it
         return np.full(RESAMPLES, values[0])
-    result = bootstrap((values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=rng)
+    few = max(1, 4_000_000 // len(values))  # resamples at a time: 10,000 nodes shall not take a gigabyte
+    result = bootstrap((values,), np.mean, n_resamples=RESAMPLES, batch=few, method="percentile", rng=rng)
     return np.asarray(result.bootstrap_distribution)
 
 

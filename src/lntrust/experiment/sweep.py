@@ -22,6 +22,7 @@ from lntrust.experiment.attempts import claim
 from lntrust.experiment.files import read_json
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
 from lntrust.experiment.runs import Progress, Runs
+from lntrust.experiment.worlds import world_file
 from lntrust.learners.views import Views, pick_device
 from lntrust.methods import find_method
 from lntrust.settings import Study
@@ -61,9 +62,15 @@ class Task(BaseModel):
         return [slug(each) for each in self.identities]
 
     def finished(self, below: Path) -> list[Summary] | None:
-        """The summaries, when all of them are there."""
-        files = [below / folder / "summary.json" for folder in self.folders]
-        return [read_json(file) for file in files] if all(file.is_file() for file in files) else None
+        """The summaries, when all of them are there, and their worlds are described."""
+        if not all(_finished(below, each) for each in self.identities):
+            return None
+        return [read_json(below / folder / "summary.json") for folder in self.folders]
+
+
+def _finished(below: Path, identity: dict[str, Any]) -> bool:
+    """An earlier version left no world; the run itself need not be made again for that."""
+    return (below / slug(identity) / "summary.json").is_file() and (below / world_file(identity)).is_file()
 
 
 class Answer(BaseModel):
@@ -219,7 +226,7 @@ def carry_out(
 ) -> list[Summary]:
     """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
     runs = task.identities
-    waiting = [each for each in runs if not (folder / slug(each) / "summary.json").is_file()]
+    waiting = [each for each in runs if not _finished(folder, each)]
     if waiting and (folder / checkpoint(runs)).is_file():
         waiting = runs  # a stack that was stopped between one summary and the next
     resumed = _round(folder / checkpoint(waiting)) if waiting else 0

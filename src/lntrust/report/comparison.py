@@ -234,8 +234,11 @@ def make_row(
     # Of several Independents in a world the one that trains as the study says is taken, whatever their order.
     known = [record for record in among if _name(record) == "independent"]
     known.sort(key=lambda r: (r.identity["settings"].get("lr") is None, r.key))
-    alone = {_world_of(record): record for record in known}
-    partners = [alone.get(_world_of(record)) for record in records]
+    alone = {(_world_of(record), record.identity["device"]): record for record in known}
+    # Made on the same device, if there is one: another one's differs by rounding.
+    elsewhere = {world: record for (world, _), record in alone.items()}
+    worlds = [(_world_of(record), record.identity["device"]) for record in records]
+    partners = [alone.get(world) or elsewhere.get(world[0]) for world in worlds]
     found = [partner for partner in partners if partner is not None]
     return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x, published)
 
@@ -249,4 +252,4 @@ def _world_of(record: Record) -> str:
     parts = {name: study[name] for name in ("data", "graph", "population")}
     parts["partition"] = {k: v for k, v in study["partition"].items() if k != "val_fraction"}
     parts["training"] = {k: v for k, v in study["training"].items() if k != "refresh"}
-    return fingerprint(parts | {"seed": record.seed, "device": record.identity["device"]})
+    return fingerprint(parts | {"seed": record.seed})

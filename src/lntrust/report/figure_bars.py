@@ -98,7 +98,7 @@ def _efficiency(
 
 
 @in_style
-def draw_importance(row: Row, title: str) -> Figure:
+def draw_importance(row: Row, title: str, which: str = "") -> Figure:
     """Permutation importance of the trust model's features: mean over seeds, bars over repetitions."""
     reports = [record.summary["method_report"] for record in row.records]
     names = list(reports[0]["importance"])
@@ -121,7 +121,7 @@ def draw_importance(row: Row, title: str) -> Figure:
     seeds = len(reports)
     footnote(
         figure,
-        f"{name_of(row)}; {'one seed' if seeds == 1 else f'mean over {seeds} seeds'}; "
+        f"{which or name_of(row)}; {'one seed' if seeds == 1 else f'mean over {seeds} seeds'}; "
         "error bars: one standard deviation over repetitions",
     )
     return figure

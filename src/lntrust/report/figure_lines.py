@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from numpy import ndarray
 
 from lntrust.experiment.collection import Record
+from lntrust.report.claims import short
 from lntrust.report.comparison import Row, Spread
 from lntrust.report.figure_style import (
     GREY,
@@ -29,7 +30,12 @@ from lntrust.report.figure_style import (
     sheet,
 )
 
-_FEW = 6  # rows whose Test and Self are told apart in one panel
+_FEW = 3  # rows whose Test and Self are told apart in one panel
+_MARKS = 4  # on a line
+_ODD = {  # what one may wonder about
+    "centralized": "trained once, as Stage 2 begins",
+    "fedpae": "alone until it selects its ensemble at the end",
+}
 Score = Literal["test", "self"]
 
 
@@ -77,31 +83,34 @@ def has_rounds(row: Row) -> bool:
 def draw_curves(rows: Sequence[Row], title: str) -> Figure:
     """Test (solid) and Self (dashed) per round, with a band of one standard deviation over seeds.
 
-    Many rows get a panel for each of the two.
+    More than a few rows get a panel for each of the two, and no bands: those would hide the lines.
     """
     shown = [row for row in rows if has_rounds(row)]
     looks = looks_of(shown)
     together = len(shown) <= _FEW
-    faint = min(0.15, 0.5 / len(shown))  # many bands on each other still let lines be seen
+    variants = sum(row.first.method == "lntrust" for row in shown) > 1
     panels: list[tuple[Score, ...]] = [("test", "self")] if together else [("test",), ("self",)]
-    tall = max(1.9, 0.6 + 0.107 * len(shown))
+    tall = max(1.9 if together else 1.6, 0.6 + 0.107 * len(shown))
     figure = sheet(WIDTH, 0.45 + tall * len(panels), title)
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axes, scores in zip(all_axes, panels, strict=True):
-        for row, look in zip(shown, looks, strict=True):
+        for number, (row, look) in enumerate(zip(shown, looks, strict=True)):
             for score in scores:
-                _curve(
-                    axes,
-                    course(row, score),
-                    look,
-                    dashed=score == "self",
-                    band=0.18 if look.bold else faint,
-                )
+                path, dashed = course(row, score), together and score == "self"
+                # Below its variants, which often run along it, a bold line is wide enough to be seen.
+                order = 1.8 if look.bold and variants else look.order
+                _curve(axes, path, look, order, dashed=dashed, marks=_marks(path, number, len(shown)))
+                if together:
+                    _band(axes, path, look, 0.09 if dashed else 0.18)
         _decorate(axes, shown, "accuracy" if together else scores[0].capitalize())
     all_axes[-1].set_xlabel("round")
     if together:
         _key(all_axes[0])
-    footnote(figure, _seeds_text(shown, "bands"))
+    notes = [_seeds_text(shown, "bands" if together else "")]
+    if not together:
+        notes += [_deviation(row) for row, look in zip(shown, looks, strict=True) if look.bold]
+    notes += [f"{name_of(row)}: {odd}" for row in shown if (odd := _ODD.get(row.first.method))]
+    footnote(figure, "; ".join(note for note in notes if note) + _every_round(shown))
     for axes, scores in zip(all_axes, panels, strict=True):
         ends = []
         for row, look in zip(shown, looks, strict=True):
@@ -112,18 +121,40 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, path: Course, look: Look, *, dashed: bool, band: float) -> None:
-    if path.empty:
-        return
-    style = (0, (2.5, 1.5)) if dashed else "-"
-    alone = len(path.rounds) == 1
-    axes.plot(
-        path.rounds, path.mean, color=look.colour, linewidth=look.width * (0.75 if dashed else 1),
-        linestyle=style, zorder=look.order, marker=look.marker if alone else None,
-    )  # fmt: skip
-    if path.std.any():
+def _deviation(row: Row) -> str:
+    """Said of one row where there is no room for bands."""
+    last = course(row, "test").std[-1]
+    end = f"standard deviation over seeds at the end, Test of “{name_of(row)}”: {short(last)}"
+    return f"no bands, too many lines; {end}" if last else ""
+
+
+def _every_round(rows: Sequence[Row]) -> str:
+    selected = any(row.test_selected for row in rows)
+    return "; curves show every round; the table's † is the best one" if selected else ""
+
+
+def _marks(path: Course, number: int, of: int) -> list[int]:
+    """Which rounds are marked: a few of each line, others than of its neighbours."""
+    points = len(path.rounds)
+    if points == 1:
+        return [0]
+    step = max(points / _MARKS, 1.0)
+    return sorted({int((k + (number + 0.5) / of) * step) for k in range(_MARKS)} & set(range(points)))
+
+
+def _curve(axes: Axes, path: Course, look: Look, order: float, *, dashed: bool, marks: list[int]) -> None:
+    if not path.empty:
+        axes.plot(
+            path.rounds, path.mean, color=look.colour, linewidth=look.width * (0.75 if dashed else 1),
+            linestyle=(0, (2.5, 1.5)) if dashed else "-", zorder=order, marker=look.marker,
+            markevery=marks, markersize=4.2 if look.bold else 3.6, markeredgecolor="white",
+            markeredgewidth=0.4,
+        )  # fmt: skip
+
+
+def _band(axes: Axes, path: Course, look: Look, alpha: float) -> None:
+    if not path.empty and path.std.any():
         low, high = path.mean - path.std, path.mean + path.std
-        alpha = band * (0.5 if dashed else 1)
         axes.fill_between(path.rounds, low, high, color=look.colour, alpha=alpha, linewidth=0, zorder=1)
 
 
@@ -157,7 +188,7 @@ def _seeds_text(rows: Sequence[Row], what: str) -> str:
     many = "–".join(map(str, sorted({counts[0], counts[-1]})))
     if counts[-1] == 1:
         return "one seed"
-    return f"mean over {many} seeds; {what}: one standard deviation over them"
+    return f"mean over {many} seeds" + (f"; {what}: one standard deviation over them" if what else "")
 
 
 # -- scores per byte -----------------------------------------------------------------------------
@@ -200,7 +231,8 @@ def draw_bytes(rows: Sequence[Row], title: str) -> Figure:
         figure,
         ("one seed" if seeds == 1 else "means over seeds")
         + "; everything sent is counted; marked: after the last round"
-        + ("; flat lines: nothing is sent in training" if silent else ""),
+        + ("; flat lines: nothing is sent in training" if silent else "")
+        + _every_round(shown),
     )
     return figure
 

@@ -29,7 +29,7 @@ _MARGIN = 0.04  # of the map's extent
 def draw_graph_figure(record: Record, title: str) -> Figure:
     """The graph: degrees as colour, kinds of learners as shapes, labelled examples as area."""
     scene = scene_of_record(record)
-    figure = sheet(WIDTH, 3.3, f"{title}, seed {scene.seed}" if title else "")
+    figure = sheet(WIDTH, 3.3, f"{title}, {scene.n} nodes, seed {scene.seed}" if title else "")
     axes = figure.add_subplot()
     crowd = min(1.0, 60 / scene.n) * (1.0 if scene.centres is None else 0.5)  # true places lie closer
     area = crowd * (28 + 130 * np.sqrt(scene.sizes / max(scene.sizes.max(), 1)))
@@ -53,7 +53,8 @@ def draw_graph_figure(record: Record, title: str) -> Figure:
         columnspacing=1,
     )
     _shapes_only(legend)
-    footnote(figure, f"{headline(scene)}; area grows with the number of labelled examples")
+    places = "" if scene.centres is None else "; at their places, or beside them where nodes would overlap"
+    footnote(figure, f"{headline(scene)}; area grows with the number of labelled examples{places}")
     return figure
 
 

@@ -2,6 +2,7 @@
 
 import textwrap
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy import ndarray
 
-from lntrust.report.comparison import Row
+from lntrust.report.comparison import Row, main_row
 
 WIDTH = 3.5  # inches, one column of a paper
 WIDE = 7.16  # both columns
@@ -87,17 +88,22 @@ NAMES = {
     "gossip_fedavg": "Gossip FedAvg", "independent": "Independent", "lntrust": "LNTrust",
     "mean_teacher": "Mean Teacher", "uniform": "Uniform",
 }  # fmt: skip
-# Saturated: those that exchange predictions. Browns: parameters. Greys: nothing.
+# Black and greys: those that send nothing. Dark or dull: parameters.
 _LOOKS = {
     "lntrust": (VERMILLION, "o"),
     "independent": ("#000000", "s"), "mean_teacher": ("#8a8f98", "D"), "centralized": ("#4d5560", "P"),
     "uniform": ("#56b4e9", "s"), "fedpae": ("#0072b2", "D"), "fedmd": ("#009e73", "^"),
     "dml": ("#cc79a7", "v"), "dml_public": ("#8f3f70", "<"), "desa": ("#d3bd00", "P"),
-    "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#a9764a", ">"), "gossip_fedavg": ("#c9a27a", "h"),
-    "decdiff_vt": ("#4f3a2e", "p"),
+    "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#5b3fa8", ">"), "gossip_fedavg": ("#8ea604", "h"),
+    "decdiff_vt": ("#12606b", "p"),
 }  # fmt: skip
 _OTHERS = ("#332288", "#999933", "#aa4499", "#6699cc", "#44aa99", "#117733")
 _MARKERS = "8*Hd"
+# Of one method's rows: apart from LNTrust's orange, and as far as possible from each other.
+_VARIANTS = (
+    "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#332288", "#8ea604", "#882255", "#7b4a2d", "#e69f00",
+)  # fmt: skip
+_CROWD = 6  # with more methods in a figure no colour is free for variants
 
 
 @dataclass(frozen=True)
@@ -128,42 +134,29 @@ def name_of(row: Row) -> str:
 
 
 def looks_of(rows: Sequence[Row]) -> list[Look]:
-    """The method's own look. Where a method has several rows, the one nearest to its defaults has that.
+    """The method's own look. Where a method has several rows, the one that stands for it has that.
 
-    The others are shades of it: from light to dark along an ablation. Of more than three that are simply
-    different, each has a colour that no method in the figure has.
+    Each other has a colour that no method in the figure has, and a marker; among many methods a variant is
+    a shade of its method's colour.
     """
     methods = [row.first.method for row in rows]
     taken = {_own_look(method)[0] for method in methods}
-    free = [colour for colour in (*OKABE_ITO, *_OTHERS) if colour not in taken and colour != "#f0e442"]
-    out: list[Look] = [Look("", "", False)] * len(rows)
-    for method in dict.fromkeys(methods):
-        mine = [i for i, other in enumerate(methods) if other == method]
+    free = [colour for colour in _VARIANTS if colour not in taken]
+    crowd = len(taken) > _CROWD
+    out: list[Look] = []
+    variants: Counter[str] = Counter()
+    for row, method in zip(rows, methods, strict=True):
+        mine = [other for other in rows if other.first.method == method]
         colour, marker = _own_look(method)
-        main = min(mine, key=lambda i: changes(rows[i]))
-        along = [i for i in mine if rows[i].x is not None]
-        others = [i for i in mine if i != main]
-        for number, i in enumerate(others):
-            if len(others) > 2:
-                shade = free.pop(0) if free else _shade(colour, 0.5)
-            else:
-                shade = _shade(colour, 0.4 - 0.8 * number)
-            out[i] = Look(shade, "sD^vP<>X"[number % 8], False)
-        out[main] = Look(colour, marker, method == "lntrust")
-        if len(along) > 1:
-            for number, i in enumerate(sorted(along, key=lambda i: rows[i].x or 0.0)):
-                shade = _shade(colour, 0.45 - 0.95 * number / (len(along) - 1))
-                out[i] = Look(shade, "osD^vP<>"[number % 8], False)
+        main = main_row(mine) or mine[0]
+        if row is main:
+            out.append(Look(colour, marker, method == "lntrust"))
+            continue
+        number = variants[method]
+        variants[method] += 1
+        shade = _shade(colour, (0.45, -0.45)[number % 2]) if crowd or not free else free.pop(0)
+        out.append(Look(shade, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
     return out
-
-
-def changes(row: Row) -> int:
-    """How many of the method's settings are not its defaults, as far as those are known."""
-    from lntrust.methods.lntrust import LNTrust  # here: it loads torch, and most of the package
-
-    usual = LNTrust.settings_class().model_dump(mode="json") if row.first.method == "lntrust" else {}
-    settings = row.first.identity["settings"]
-    return sum(settings.get(name) != value for name, value in usual.items())
 
 
 def _own_look(method: str) -> tuple[str, str]:

@@ -19,29 +19,45 @@ from lntrust.report.topology import Scene, layout, scene_of_record, shapes_of
 
 PAPERS_NODE = 4
 _LEAST = 0.005  # smaller weights are no trust
+_HARDLY = 0.1  # weight on all others together that shows nothing
 _MOST = 16  # neighbours in the picture
 _HISTOGRAMS = 5
 _NAMED = 12  # classes whose names are written
 
 
 def choose_node(record: Record) -> tuple[int, str]:
-    """The paper's node if it answers together; else one that does. And why."""
-    together, degrees = record.summary["method_report"]["together"], scene_of_record(record).degrees
-    if len(together) > PAPERS_NODE and together[PAPERS_NODE]:
+    """The paper's node if it answers together and trusts others; else one that does. And why."""
+    report, degrees = record.summary["method_report"], scene_of_record(record).degrees
+    together = report["together"]
+    others = [1.0 - float(weights.get(str(i), 0.0)) for i, weights in enumerate(report["trust"])]
+    if len(together) <= PAPERS_NODE:
+        paper = "is not there"
+    elif not together[PAPERS_NODE]:
+        paper = "answers alone"
+    elif others[PAPERS_NODE] <= _HARDLY:
+        paper = "hardly trusts others"
+    else:
         return PAPERS_NODE, ""
     mine = [node for node, does in enumerate(together) if does]
-    paper = (
-        f"the paper's node {PAPERS_NODE} {'answers alone' if len(together) > PAPERS_NODE else 'is not there'}"
-    )
     if not mine:
         node = int(np.argmax(degrees))
         return node, f"no node answers together; node {node} has most neighbours"
-    node = max(mine, key=lambda i: (degrees[i], -i))
-    return node, f"{paper}; of those that answer together, node {node} has most neighbours"
+    trusting = [node for node in mine if others[node] > _HARDLY]
+    if not trusting:
+        node = max(mine, key=lambda i: (others[i], degrees[i], -i))
+        return node, f"no node that answers together trusts others much; node {node} does most"
+    node = max(trusting, key=lambda i: (degrees[i], others[i], -i))
+    more = f"others more than {_HARDLY:g}".replace("0.", ".")
+    found = (
+        f"only node {node} gives {more}"
+        if len(trusting) == 1
+        else f"{len(trusting)} give {more}, and node {node} has most neighbours"
+    )
+    return node, f"the paper's node {PAPERS_NODE} {paper}; of {len(mine)} that answer together, {found}"
 
 
 @in_style
-def draw_trust(record: Record, title: str, node: int | None = None) -> Figure:
+def draw_trust(record: Record, title: str, node: int | None = None, which: str = "") -> Figure:
     """Deployment-time trust weights of one node; width and colour of an arrow are its weight."""
     scene, report = scene_of_record(record), record.summary["method_report"]
     node, why = choose_node(record) if node is None else (node, "")
@@ -54,7 +70,7 @@ def draw_trust(record: Record, title: str, node: int | None = None) -> Figure:
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.75, 1])[0]
     _neighbourhood(left.add_subplot(), scene, node, {j: weights[j] for j in [node, *shown]})
     _histograms(right, record, [node, *shown][:_HISTOGRAMS], node, weights)
-    notes = [why] if why else []
+    notes = [text for text in (which, why) if text]
     if not report["together"][node]:
         notes.append("it answers alone: its gate found the weights no better than itself")
     if len(around) > len(shown):

@@ -11,11 +11,11 @@ from lntrust.experiment.collection import Record
 from lntrust.experiment.files import write_whole
 from lntrust.experiment.identity import fingerprint
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
-from lntrust.report.comparison import Row
+from lntrust.report.comparison import Row, main_row
 from lntrust.report.figure_bars import draw_communication, draw_importance
 from lntrust.report.figure_lines import draw_ablation, draw_bytes, draw_curves, has_rounds
 from lntrust.report.figure_map import draw_graph_figure, draw_map
-from lntrust.report.figure_style import changes, styled
+from lntrust.report.figure_style import name_of, styled
 from lntrust.report.figure_trust import choose_node, draw_trust
 from lntrust.report.sections import Section
 
@@ -47,9 +47,11 @@ def draw(
         case "ablation":
             return draw_ablation(rows, title, x or "x")
         case "importance":
-            return draw_importance(_trusting(rows, "importance")[0], title)
+            row = _trusting(rows, "importance")
+            return draw_importance(row, title, _which(row, rows))
         case "trust":
-            return draw_trust(_of_seed(_trusting(rows, "trust")[0].records, seed), title, node)
+            row = _trusting(rows, "trust")
+            return draw_trust(_of_seed(row.records, seed), title, node, _which(row, rows))
         case "topology":
             return draw_graph_figure(_of_seed(rows[0].records, seed), title)
         case "map":
@@ -69,18 +71,30 @@ def missing(kind: FigureKind, rows: Sequence[Row]) -> str:
             return "no round was evaluated"
         case "ablation" if not any(row.x is not None for row in rows):
             return "its rows vary nothing"
-        case "importance" | "trust" if not _trusting(rows, kind):
+        case "importance" | "trust" if not _reporting(rows, kind):
             return f"LNTrust was not run, or reports no {kind}"
         case "map" if rows[0].first.world["tiles"] is None:
             return "its nodes have no places on a map"
     return ""
 
 
-def _trusting(rows: Sequence[Row], report: Literal["importance", "trust"]) -> list[Row]:
-    """LNTrust's rows that report this; the one nearest to the method's defaults first."""
+def _trusting(rows: Sequence[Row], report: Literal["importance", "trust"]) -> Row:
+    """The row that stands for LNTrust, of those that report this. There must be one."""
+    row = main_row(_reporting(rows, report))
+    assert row is not None
+    return row
+
+
+def _reporting(rows: Sequence[Row], report: Literal["importance", "trust"]) -> list[Row]:
+    """LNTrust's rows that report this: one that is deployed or weighs otherwise may have less to say."""
     ours = [row for row in rows if row.first.method == "lntrust"]
-    # One that is deployed otherwise, or weighs otherwise, may have less to say.
-    return sorted((row for row in ours if all(report in _said(r) for r in row.records)), key=changes)
+    return [row for row in ours if all(report in _said(record) for record in row.records)]
+
+
+def _which(row: Row, rows: Sequence[Row]) -> str:
+    """Said where LNTrust has several rows."""
+    several = sum(other.first.method == "lntrust" for other in rows)
+    return f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
 
 
 def _said(record: Record) -> dict[str, Any]:
@@ -115,14 +129,17 @@ def section_figures(section: Section, seen: set[str] | None = None) -> Iterator[
     yield from _figures(section, seen, named=False)
 
 
+def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
+    """Only those that it names."""
+    yield from _figures(section, set(), named=True)
+
+
 def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple[str, Figure]]:
     for asked in section.figures if named else _defaults(section):
         if missing(asked.kind, section.rows):
             continue
-        key, once = _key(asked, section), f"{asked.kind} of {section.study}"
-        # Whom nodes trust is shown once for a study, unless asked for.
-        again = not named and asked.kind in ("importance", "trust") and once in seen
-        if key in seen or again:
+        key, once = _key(asked, section), _once(asked.kind, section)
+        if key in seen or (not named and once in seen):
             continue
         seen |= {key, once}
         title = section.study if asked.kind in _WORLDS else section.title
@@ -131,16 +148,30 @@ def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple
 
 
 def _defaults(section: Section) -> list[FigureSettings]:
+    """What a section has unasked: nothing where it names pictures of something special."""
+    named = {figure.kind for figure in section.figures}
+    if section.x is None and not named <= {"curves", "bytes"}:
+        return []
     kinds: list[FigureKind] = ["curves"]
     if section.x is not None:
         kinds.insert(0, "ablation")
-    else:
-        several = sum(row.gigabytes() > 0 for row in section.rows) > 1  # one bar says nothing
-        kinds += ["bytes", "communication"] if several else ["bytes"]
+    elif len({row.first.method for row in section.rows if row.gigabytes() > 0}) > 1:  # else it says nothing
+        kinds += ["bytes", "communication"]
     if any(row.first.method == "lntrust" for row in section.rows):
         kinds += ["importance", "trust", "topology", "map"]
-    named = {figure.kind for figure in section.figures}
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]
+
+
+def _once(kind: FigureKind, section: Section) -> str:
+    """Of figures for which this is the same, one is enough, unless more are asked for: a graph, however its
+    nodes' examples are split; whom the nodes of a study trust."""
+    if kind in _WORLDS:
+        world = section.rows[0].first.world
+        parts = {name: world[name] for name in ("edges", "kinds", "learners")}
+        return fingerprint({"once": kind, "study": section.study, **parts})
+    if kind in ("importance", "trust"):
+        return fingerprint({"once": kind, "study": section.study})
+    return _key(FigureSettings(kind=kind), section)
 
 
 def _key(asked: FigureSettings, section: Section) -> str:
@@ -150,11 +181,11 @@ def _key(asked: FigureSettings, section: Section) -> str:
         record = _of_seed(rows[0].records, asked.seed)
         return fingerprint({"kind": kind, "study": record.study, "world": record.world_text})
     if kind == "trust":
-        record = _of_seed(_trusting(rows, "trust")[0].records, asked.seed)
+        record = _of_seed(_trusting(rows, "trust").records, asked.seed)
         node = choose_node(record)[0] if asked.node is None else asked.node
         return fingerprint({"kind": kind, "run": record.key, "node": node})
     if kind == "importance":
-        rows = _trusting(rows, "importance")[:1]
+        rows = [_trusting(rows, "importance")]
     return fingerprint({"kind": kind, "runs": [[record.key for record in row.records] for row in rows]})
 
 

@@ -56,7 +56,8 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     if not asked and "ablation" not in possible:
         return possible, []
     asked += ["ablation", "scatter", *["per_gb"] * ("bytes" in asked)]
-    return [c for c in possible if c in asked], [c for c in possible if c not in asked]
+    shown, more = [c for c in possible if c in asked], [c for c in possible if c not in asked]
+    return (shown, more) if shown else (more, [])
 
 
 def _evaluated(row: Row) -> bool:

@@ -6,10 +6,8 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -18,6 +16,7 @@ from lntrust.experiment.collection import Record
 from lntrust.report.coast import land
 from lntrust.report.comparison import Row
 from lntrust.report.sections import Section
+from lntrust.report.topology import spread_out
 from lntrust.trust.features import FEATURES
 
 Data = dict[str, Any]
@@ -91,20 +90,15 @@ def _places(world: Data) -> list[list[int]]:
         places = np.stack([centres[:, 1] * shrink, -centres[:, 0]], axis=1)
     else:
         edges = tuple((a, b) for a, b in world["edges"])
-        places = _spread_out(len(world["kinds"]), edges)
+        places = _turned(spread_out(len(world["kinds"]), edges))
     low, span = places.min(0), max(float(np.ptp(places, axis=0).max()), 1e-9)
     return [[int(x), int(y)] for x, y in np.rint((places - low) / span * 1000)]
 
 
-@lru_cache(maxsize=64)
-def _spread_out(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, "n 2"]:
-    graph = nx.empty_graph(n)
-    graph.add_edges_from(edges)
-    found = nx.kamada_kawai_layout(graph) if n <= 200 else nx.spring_layout(graph, seed=0)
-    places = np.array([found[i] for i in range(n)])
-    # Turned so that its longer side lies: screens are wider than high.
+def _turned(places: Float[ndarray, "n 2"]) -> Float[ndarray, "n 2"]:
+    """So that the longer side lies: screens are wider than high."""
     centred = places - places.mean(0)
-    return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)
+    return np.asarray(centred @ np.linalg.svd(centred, full_matrices=True)[2].T)
 
 
 def _run(record: Record) -> Data:

@@ -1,22 +1,37 @@
 """The page's tables and words: real tables, made here, so that they are there without any script."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lntrust.report.claims import Verdict, against_paper
-from lntrust.report.comparison import Row
-from lntrust.report.page_html import Child, Html, gigabytes, h, interval_bar, number, plus_minus, share
+from lntrust.report.comparison import Row, main_row
+from lntrust.report.page_html import (
+    Child,
+    Html,
+    Scale,
+    gigabytes,
+    h,
+    interval_bar,
+    number,
+    plus_minus,
+    scale_bar,
+    share,
+    with_minus,
+)
 from lntrust.report.sections import Section
 from lntrust.report.table import human_bytes
 
 _MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
-_LEFT = {"agreement": "words", "difference, 95 %": "difference"}  # columns of words and pictures
+_DIFFERENCE = "difference, 95 %"
+_OVER = "over Independent, 95 %"
+_LEFT = {"agreement": "words", _DIFFERENCE: "difference"}  # columns of words and pictures
 Cell = tuple[str, Child]  # its class, and what is in it
 Column = tuple[str, str, Callable[[Row], Cell]]  # group, name, and how a row fills it
 
 
 def section_table(section: Section, index: int) -> Html:
     """All that is known of a section's rows; `index` is the section's place on the page."""
-    columns = _columns(section)
+    scale = _scale(section.rows)
+    columns = _columns(section, scale)
     best = best_row(section.rows)
     groups: list[tuple[str, int]] = []
     for group, _, _ in columns:
@@ -31,7 +46,7 @@ def section_table(section: Section, index: int) -> Html:
             h("th", "method", scope="col", rowspan=2, class_="label"),
             [h("th", name, scope="colgroup", colspan=span, class_="group") for name, span in groups],
         ),
-        h("tr", [h("th", name, scope="col", class_=_LEFT.get(name)) for _, name, _ in columns]),
+        h("tr", [_head(name, scale) for _, name, _ in columns]),
     )
     body = h(
         "tbody", [_line(row, columns, row is best, (index, place)) for place, row in enumerate(section.rows)]
@@ -39,6 +54,15 @@ def section_table(section: Section, index: int) -> Html:
     caption = h("caption", f"{section.title}: {_seeds(section.rows)}, mean ± standard deviation over seeds")
     table = h("table", caption, head, body, class_="results")
     return h("div", table, class_="scroll", tabindex=0, role="region", aria_label=f"Table: {section.title}")
+
+
+def _head(name: str, scale: Scale) -> Html:
+    content = _with_scale(name, scale) if name == _DIFFERENCE else name
+    return h("th", content, scope="col", class_=_LEFT.get(name))
+
+
+def _with_scale(name: str, scale: Scale) -> Child:
+    return [h("span", name, class_="over"), scale_bar(scale)]
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
@@ -58,39 +82,53 @@ def _line(row: Row, columns: Sequence[Column], is_best: bool, place: tuple[int, 
     return h("tr", label, cells, class_="best" if is_best else None, data_label=row.label)
 
 
-def _columns(section: Section) -> list[Column]:
+def _scale(rows: Iterable[Row]) -> Scale:
+    return Scale.of(row.difference for row in rows if _is_compared(row) and row.difference)
+
+
+def _is_compared(row: Row) -> bool:
+    return row.difference is not None and row.first.method != "independent"
+
+
+def _columns(section: Section, scale: Scale) -> list[Column]:
     rows = section.rows
-    reaches = [max(abs(d.low), abs(d.high)) for row in rows if (d := row.difference)]
-    widest = max(reaches, default=0.0)
     out: list[Column] = [
-        ("accuracy", "Test", lambda row: ("test", [plus_minus(row.test, len(row.seeds)), _dagger(row)])),
+        ("accuracy", "Test", lambda row: ("test", plus_minus(row.test, len(row.seeds), _dagger(row)))),
         ("accuracy", "Self", lambda row: ("", plus_minus(row.spread("self"), len(row.seeds)))),
     ]
     if section.has_paper:
         out += [("the paper", "Test ", lambda row: ("paper", _printed(row, "test")))]
         if any("self" in row.paper for row in rows):
             out += [("the paper", "Self ", lambda row: ("paper", _printed(row, "self")))]
-        out += [("the paper", "agreement", lambda row: ("words", against_paper(row) or "–"))]
+        out += [("the paper", "agreement", lambda row: ("words", _agreement(row)))]
     if any("gain" in row.paper for row in rows):
         out += [
-            ("gain over Stage 1", "ours", lambda row: ("", plus_minus(row.gain, len(row.seeds)))),
-            ("gain over Stage 1", "paper", lambda row: ("paper", number(row.paper.get("gain"), sign=True))),
+            ("over Stage 1", "ours", lambda row: ("", plus_minus(row.gain, len(row.seeds)))),
+            ("over Stage 1", "paper", lambda row: ("paper", number(row.paper.get("gain"), sign=True))),
         ]
     against = "against Independent"
-    if any(row.independent for row in rows):
+    if any(_is_compared(row) for row in rows):
         out += [
-            (against, "difference, 95 %", lambda row: ("difference", _difference(row, widest))),
+            (against, _DIFFERENCE, lambda row: ("difference", _difference(row, scale))),
             (against, "chance better", lambda row: ("", number(_chance(row)))),
         ]
-    return [
-        *out,
+    out += [
         ("nodes", "pooled", lambda row: ("", plus_minus(row.spread("test_pooled"), len(row.seeds)))),
-        ("nodes", "10th percentile", lambda row: ("", number(s.mean if (s := row.spread("p10")) else None))),
+        ("nodes", "10th pct.", lambda row: ("", number(s.mean if (s := row.spread("p10")) else None))),
         ("nodes", "harmed", lambda row: ("", share(s.mean if (s := row.spread("harmed")) else None))),
-        ("GB sent per node", "replies", lambda row: ("", gigabytes(row.gigabytes("reply")))),
-        ("GB sent per node", "all", lambda row: ("", gigabytes(row.gigabytes()))),
-        ("deployed", "bytes per answer", lambda row: ("", human_bytes(row.bytes_per_answer))),
     ]
+    # What is nothing in every row is no column.
+    if any(row.gigabytes("reply") for row in rows):
+        out += [("GB per node", "replies", lambda row: ("", gigabytes(row.gigabytes("reply"))))]
+    if any(row.gigabytes() for row in rows):
+        out += [("GB per node", "all", lambda row: ("", gigabytes(row.gigabytes())))]
+    if any(row.bytes_per_answer for row in rows):
+        out += [("deployed", "bytes per answer", lambda row: ("", human_bytes(row.bytes_per_answer)))]
+    return out
+
+
+def _agreement(row: Row) -> str:
+    return with_minus(against_paper(row) or "–")
 
 
 def _dagger(row: Row) -> Html | None:
@@ -106,13 +144,13 @@ def _printed(row: Row, name: str) -> Child:
     return [number(value), h("span", f" ± {number(std)}", class_="std") if std is not None else None]
 
 
-def _difference(row: Row, widest: float) -> Child:
+def _difference(row: Row, scale: Scale) -> Child:
     found = row.difference
-    if found is None or row.first.method == "independent":
+    if found is None or not _is_compared(row):
         return "–"
     reach = f"[{number(found.low, sign=True)}, {number(found.high, sign=True)}]"
-    text = h("span", number(found.mean, sign=True), " ", h("span", reach, class_="std"), class_="n")
-    return [interval_bar(found, widest), text]
+    numbers = [number(found.mean, sign=True), " ", h("span", reach, class_="std")]
+    return [interval_bar(found, scale), h("span", numbers, class_="n")]
 
 
 def _chance(row: Row) -> float | None:
@@ -145,21 +183,20 @@ def section_words(section: Section) -> Html:
 
 
 def _verdict(verdict: Verdict) -> Html:
-    return h(
-        "li", badge(verdict.outcome), h("div", h("p", verdict.says), h("p", verdict.words, class_="how"))
-    )
+    how = h("p", with_minus(verdict.words), class_="how")
+    return h("li", badge(verdict.outcome), h("div", h("p", verdict.says), how))
 
 
 def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
     """Every section in a line: what was best, how LNTrust did, and what became of the paper's claims."""
-    reaches = [abs(x) for row in main.values() for x in row.difference or ()]
-    widest = max(reaches, default=0.0)
-    lines = [(section, _at_a_glance(section, main.get(section.name), widest)) for section in sections]
+    scale = _scale(main.values())
+    lines = [(section, _at_a_glance(section, main.get(section.name), scale)) for section in sections]
     # A column that has nothing to say in any line is left out.
     names = [name for name in lines[0][1] if any(cells[name][1] != "–" for _, cells in lines)]
-    head = h(
-        "thead", h("tr", h("th", "section", scope="col"), [h("th", name, scope="col") for name in names])
-    )
+    titles = [(name, _with_scale(name, scale) if name == _OVER else name) for name in names]
+    heads = [h("th", title, scope="col", class_="difference" if name == _OVER else None)
+              for name, title in titles]  # fmt: skip
+    head = h("thead", h("tr", h("th", "section", scope="col"), heads))
     body = [
         h("tr", _linked(section), [h("td", cells[name][1], class_=cells[name][0] or None) for name in names])
         for section, cells in lines
@@ -175,19 +212,24 @@ def _linked(section: Section) -> Html:
     return h("th", h("span", link, place, class_="name"), scope="row", class_="label")
 
 
-def _at_a_glance(section: Section, ours: Row | None, widest: float) -> dict[str, Cell]:
+def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, Cell]:
     best = best_row(section.rows)
     other_name = None if ours is None or _is_called_so(ours) else h("span", ours.label, class_="by")
     outcomes = [verdict.outcome for verdict in section.verdicts]
     claims = [_count(each, outcomes.count(each)) for each in _MARKS if each in outcomes]
     return {
         "claims": ("words", claims or "–"),
-        "LNTrust: Test": ("", [plus_minus(ours.test, len(ours.seeds)), other_name] if ours else "–"),
+        "LNTrust: Test": (
+            "",
+            [plus_minus(ours.test, len(ours.seeds), _dagger(ours)), other_name] if ours else "–",
+        ),
         "the paper's": ("paper", _printed(ours, "test") if ours else "–"),
-        "over Independent, 95 %": ("difference", _difference(ours, widest) if ours else "–"),
+        _OVER: ("difference", _difference(ours, scale) if ours else "–"),
         "best Test": (
             "",
-            [plus_minus(best.test, len(best.seeds)), h("span", best.label, class_="by")] if best else "–",
+            [plus_minus(best.test, len(best.seeds), _dagger(best)), h("span", best.label, class_="by")]
+            if best
+            else "–",
         ),
     }
 
@@ -199,15 +241,9 @@ def _count(outcome: str, count: int) -> Html:
 
 
 def main_rows(sections: Sequence[Section]) -> dict[str, Row]:
-    """By section, the row that stands for LNTrust: called so here or in another section, else its last."""
-    ours = [
-        (section.name, row) for section in sections for row in section.rows if row.first.method == "lntrust"
-    ]
-    called = {row.first.row_key for _, row in ours if _is_called_so(row)}
-    out: dict[str, Row] = {}
-    for fits in (lambda row: True, lambda row: row.first.row_key in called, _is_called_so):
-        out |= {name: row for name, row in ours if fits(row)}  # the last that fits best
-    return out
+    """By section, the row that stands for LNTrust, where there is one."""
+    found = [(section.name, main_row(section.rows)) for section in sections]
+    return {name: row for name, row in found if row is not None}
 
 
 def _is_called_so(row: Row) -> bool:

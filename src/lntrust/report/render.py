@@ -230,6 +230,7 @@ def _md_cell(cell: Cell) -> str:
 
 def _md(text: str) -> str:
     """Text that Markdown shall take for nothing else. An underscore inside a word is harmless."""
+    text = " ".join(text.split())  # a line of a table is one line
     return re.sub(r"[\\`*<|\[\]]|(?<!\w)_|_(?!\w)", lambda match: "\\" + match[0], text)
 
 
@@ -245,7 +246,8 @@ def _tex_name(letter: str) -> str:
 
 _TEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"}, **{sign: f"{{{sign}}}" for sign in "[]"},
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     "→": r"$\rightarrow$", "−": "$-$", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$",
     "×": r"$\times$", "–": "--", "…": r"\dots{}", "†": r"$\dagger$",
     **{c: f"$\\{_tex_name(c)}$" for c in map(chr, [*range(0x3B1, 0x3CA), *map(ord, "ΓΔΘΛΞΠΣΦΨΩ")])},
@@ -287,7 +289,7 @@ def _tex_cell(cell: Cell) -> str:
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)
+    return "".join(_TEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
 # -- Arrow ----------------------------------------------------------------------------------------

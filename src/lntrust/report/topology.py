@@ -18,6 +18,7 @@ from lntrust.experiment.files import write_whole
 from lntrust.world import World
 
 _SHAPES = "*osD^vPX"
+_GAP = 0.75  # least distance of nodes; half of it where they have true places
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,20 @@ def _sorted(edges: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def layout(world: World | Scene) -> Float[ndarray, "n 2"]:
-    """True positions where the world has them (longitude shrunk by latitude), else a spring layout."""
+    """True positions where the world has them (longitude shrunk by latitude), else a spring layout.
+
+    Nodes that would lie on each other are pushed apart.
+    """
     scene = scene_of_world(world) if isinstance(world, World) else world
     if scene.centres is not None:
         shrink = np.cos(np.radians(scene.centres[:, 0].mean()))
-        return np.stack([scene.centres[:, 1] * shrink, scene.centres[:, 0]], axis=1)
-    return np.array(_spring(scene.n, scene.edges))
+        return _apart(np.stack([scene.centres[:, 1] * shrink, scene.centres[:, 0]], axis=1), _GAP / 2)
+    return spread_out(scene.n, scene.edges)
+
+
+def spread_out(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, "n 2"]:
+    """Places for nodes that have none of their own."""
+    return np.array(_spring(n, edges)).reshape(n, 2)
 
 
 @lru_cache(maxsize=16)  # several figures show the same graph
@@ -84,8 +93,36 @@ def _spring(n: int, edges: tuple[tuple[int, int], ...]) -> list[tuple[float, flo
     graph: "nx.Graph[int]" = nx.Graph()
     graph.add_nodes_from(range(n))
     graph.add_edges_from(edges)
-    places = nx.kamada_kawai_layout(graph) if n <= 200 else nx.spring_layout(graph, seed=0)
-    return [(float(places[i][0]), float(places[i][1])) for i in range(n)]
+    # The finer the layout, the longer it takes: each of these a second or two at most.
+    if n <= 200:
+        places = nx.kamada_kawai_layout(graph)
+    else:
+        places = nx.spring_layout(graph, seed=0) if n <= 1000 else nx.spectral_layout(graph)
+    apart = _apart(np.array([places[i] for i in range(n)], dtype=float).reshape(n, 2), _GAP)
+    return [(float(x), float(y)) for x, y in apart]
+
+
+def _apart(places: Float[ndarray, "n 2"], gap: float, steps: int = 100) -> Float[ndarray, "n 2"]:
+    """Nodes closer than the gap pushed away from each other, the others left where they are.
+
+    The gap is in parts of what a square grid of as many nodes would have.
+    """
+    n = len(places)
+    extent = float(np.ptp(places, axis=0).max()) if n > 1 else 0.0
+    gap *= extent / np.sqrt(max(n, 1))
+    places = places.copy()
+    for _ in range(steps if extent else 0):
+        away = places[:, None] - places[None]
+        far = np.sqrt((away**2).sum(2)) + np.eye(n) * extent
+        lacking = np.maximum(gap - far, 0.0)
+        if not (lacking > 1e-3 * gap).any():
+            break
+        # Those at the same place part along an angle of their own.
+        angle = np.arange(n)[:, None] - np.arange(n)[None]
+        aside = np.sign(angle)[..., None] * np.stack([np.cos(np.abs(angle)), np.sin(np.abs(angle))], 2)
+        ways = np.where((far > 1e-9 * extent)[..., None], away / np.maximum(far, 1e-12)[..., None], aside)
+        places += 0.5 * (lacking[..., None] * ways).sum(1)
+    return places
 
 
 def shapes_of(learners: Sequence[str]) -> list[str]:

@@ -175,13 +175,13 @@ const KIND = {
     Charts.add(box, () => {
       const { row, points, sides } = parts();
       const series = sides.map(([side, data, colour, symbol]) => ({ name: `${side}: ${data.length}`, type: "scatter", data, symbol, symbolSize: 8, itemStyle: { color: colour, opacity: 0.72 } }));
-      const values = points.flatMap(([x, y]) => [x, y]), low = Math.min(...values), high = Math.max(...values);
+      const values = points.flatMap(([x, y]) => [x, y]), low = values.reduce((a, b) => Math.min(a, b), 1), high = values.reduce((a, b) => Math.max(a, b), 0);
       const ends = [Math.max(0, Math.floor(low * 20) / 20), Math.min(1, Math.ceil(high * 20) / 20)];
-      const same = { type: "value", min: ends[0], max: ends[1], axisLabel: { formatter: (value) => value.toFixed(2) } };
+      const same = { type: "value", min: ends[0], max: ends[1], axisLabel: { formatter: tick(2) } };
       return {
         series: [...series, { type: "line", data: [[ends[0], ends[0]], [ends[1], ends[1]]], symbol: "none", silent: true, lineStyle: { color: Theme.colour("muted"), width: 1, type: "dashed" }, tooltip: { show: false } }],
         xAxis: axis(`Independent, ${row.nodes.score}`, same),
-        yAxis: axis(`${row.label.length > 26 ? row.label.slice(0, 25) + "…" : row.label}, ${row.nodes.score}`, { ...same, nameGap: 42 }),
+        yAxis: axis(`${row.label.length > 26 ? row.label.slice(0, 25) + "…" : row.label}, ${row.nodes.score}`, { ...same, nameGap: 34 }),
         tooltip: { ...baseOption().tooltip, formatter: (at) => tip(`Node ${at.value[2]}, seed ${at.value[3]}`, [[row.label, number(at.value[1])], ["Independent", number(at.value[0])]]) },
         aria: described(`Each node's score under ${row.label} against Independent: ${sides.map(([side, data]) => `${data.length} ${side}`).join(", ")}`),
       };

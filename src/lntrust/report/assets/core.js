@@ -32,9 +32,12 @@ function drawn(name, attributes = {}, ...children) {
   return made;
 }
 
-const number = (value, digits = 3) =>
-  value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−");
-const short = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3))));
+/** As in the tables: no zero before the point, and a true minus. */
+const bare = (text) => text.replace(/^(-?)0\./, "$1.").replace(/^-/, "−");
+const number = (value, digits = 3) => (value === null || value === undefined ? "–" : bare(value.toFixed(digits)));
+/** At an axis: zero is but zero. */
+const tick = (digits) => (value) => (value === 0 ? "0" : number(value, digits));
+const short = (value) => bare(Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3))));
 
 function humanBytes(count) {
   for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
@@ -61,6 +64,7 @@ const Theme = {
 
 const Charts = {
   known: new Map(), // element → { make, chart, off }
+  onPaper: false,
 
   /**
    * `make` gives an ECharts option, `legend` its entries. `off`: names of series that the reader has switched off.
@@ -75,7 +79,9 @@ const Charts = {
   draw(box) {
     const entry = this.known.get(box);
     if (!entry.chart) {
-      entry.chart = echarts.init(box, null, { renderer: entry.renderer });
+      // A canvas is made for sharp screens, and for paper.
+      const sharp = entry.renderer === "canvas" ? { devicePixelRatio: Math.max(2, window.devicePixelRatio) } : {};
+      entry.chart = echarts.init(box, null, { renderer: entry.renderer, ...sharp, ...(this.onPaper ? paperSize(box) : {}) });
       this.sizes.observe(box);
     }
     if (entry.legend) putLegend(box, entry.legend(), entry.line);
@@ -97,6 +103,29 @@ const Charts = {
   redraw() { for (const box of this.known.keys()) this.refresh(box); },
   all() { for (const box of this.known.keys()) this.draw(box); },
 
+  /**
+   * Every chart, at one size for paper. The style sheet scales it to the width that paper has, which is not known
+   * here: for that a picture must say how large it is drawn.
+   */
+  toPaper() {
+    this.onPaper = true;
+    for (const [box, entry] of this.known) {
+      const { width, height } = paperSize(box);
+      entry.chart?.resize({ width, height });
+      this.draw(box);
+      box.querySelector("svg")?.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    }
+  },
+
+  toScreen() {
+    this.onPaper = false;
+    for (const [box, entry] of this.known) {
+      box.querySelector("svg")?.removeAttribute("viewBox");
+      if (box.clientWidth) entry.chart?.resize({ width: "auto", height: "auto" });
+    }
+    this.redraw();
+  },
+
   watch: new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       if (!isIntersecting) continue;
@@ -106,9 +135,20 @@ const Charts = {
   }, { rootMargin: "250px" }),
 
   sizes: new ResizeObserver((entries) => {
-    for (const { target } of entries) if (target.clientWidth) Charts.known.get(target).chart.resize();
+    if (Charts.onPaper) return;
+    for (const { target } of entries) {
+      if (!target.clientWidth) continue;
+      const { chart, renderer } = Charts.known.get(target);
+      chart.resize({ width: "auto", height: "auto" });
+      if (renderer === "canvas") Charts.draw(target); // what it shows is by its width
+    }
   }),
 };
+
+function paperSize(box) {
+  if (box.id === "map") return { width: 860, height: Math.round(860 / Maps.ratio) };
+  return box.classList.contains("small") ? { width: 400, height: 170 } : { width: 430, height: 240 };
+}
 
 /** What every chart has: fonts, colours, no animation, a tooltip that stays inside, words for screen readers. */
 function baseOption() {
@@ -148,7 +188,7 @@ function accuracyAxis(name, values, more = {}) {
   const min = Math.max(0, Math.floor((low - room) / step) * step), max = Math.min(1, Math.ceil((high + room) / step) * step);
   return axis(name, {
     type: "value", min: Number(min.toFixed(3)), max: Number(max.toFixed(3)), interval: step * (max - min > 6.5 * step ? 2 : 1),
-    nameGap: 42, ...more, axisLabel: { formatter: (value) => value.toFixed(2), ...more.axisLabel },
+    nameGap: 34, ...more, axisLabel: { formatter: tick(2), ...more.axisLabel },
   });
 }
 

@@ -28,7 +28,9 @@ const Maps = {
     const map = DATA.maps[this.chosen], [west, south, east, north] = map.window;
     // A degree of longitude is shorter than one of latitude; the box has the shape that is left.
     this.shrink = Math.cos(((south + north) / 2) * (Math.PI / 180));
-    this.box.style.aspectRatio = String(((east - west) * this.shrink) / (north - south));
+    this.ratio = ((east - west) * this.shrink) / (north - south);
+    this.box.style.aspectRatio = String(this.ratio);
+    this.box.style.setProperty("--ratio", String(this.ratio));
     document.getElementById("map-title").textContent = `${map.study}, seed ${map.seed}: ${map.centres.length} regions, ${map.edges.length} edges`;
   },
 
@@ -63,8 +65,11 @@ const Maps = {
     const keys = [...groups.keys()].sort((a, b) => a - b);
     const name = (key) => (byClass ? classes[key] : `region ${key}`);
     const colour = (key) => (byClass ? classColour(key, classes.length) : shown(SPARE[key % SPARE.length]));
+    // Where the map is small, so are its marks; they grow as it is enlarged, and have their numbers once those fit.
+    const small = Math.min(1, Math.max(0.4, (Charts.known.get(this.box).chart.getWidth() / 760) * Math.sqrt(this.zoom)));
     const most = Math.max(...owned), ink = Theme.colour("ink"), surface = Theme.colour("surface");
     return {
+      backgroundColor: Theme.colour("sea"), // on paper a canvas is not transparent
       geo: {
         map: `land-${this.chosen}`, boundingCoords: [[west, north], [east, south]], aspectScale: this.shrink, preserveAspect: true, left: 0, right: 0, top: 0, bottom: 0,
         roam: this.zoom > 1 ? "move" : false, zoom: this.zoom, ...(this.centre ? { center: this.centre } : {}), silent: true,
@@ -72,12 +77,12 @@ const Maps = {
         regions: [{ name: "lake", itemStyle: { areaColor: Theme.colour("sea") } }],
       },
       series: [
-        ...keys.map((key) => ({ name: name(key), type: "scatter", coordinateSystem: "geo", data: groups.get(key), symbol: "rect", tooltip: { show: false }, symbolSize: Math.min(2.4 * Math.sqrt(this.zoom), 7), silent: true, itemStyle: { color: colour(key), opacity: 0.8 }, z: 3, progressive: 0 })),
-        { type: "lines", coordinateSystem: "geo", data: map.edges.map(([a, b]) => ({ coords: [centres[a], centres[b]] })), lineStyle: { color: ink, width: 1, opacity: 0.5 }, silent: true, tooltip: { show: false }, z: 4 },
+        ...keys.map((key) => ({ name: name(key), type: "scatter", coordinateSystem: "geo", data: groups.get(key), symbol: "rect", tooltip: { show: false }, symbolSize: Math.min(Math.max(2.4 * small, 1.3) * Math.sqrt(this.zoom), 7), silent: true, itemStyle: { color: colour(key), opacity: 0.8 }, z: 3, progressive: 0 })),
+        { type: "lines", coordinateSystem: "geo", data: map.edges.map(([a, b]) => ({ coords: [centres[a], centres[b]] })), lineStyle: { color: ink, width: small < 0.7 ? 0.6 : 1, opacity: 0.5 }, silent: true, tooltip: { show: false }, z: 4 },
         {
-          type: "scatter", coordinateSystem: "geo", z: 5, symbol: "circle", data: centres.map((place, i) => ({ value: [...place, i], symbolSize: 9 + 17 * Math.sqrt(owned[i] / most) })),
-          itemStyle: { color: surface, borderColor: ink, borderWidth: 1.6, opacity: 0.95 },
-          label: { show: true, formatter: (hit) => String(hit.value[2]), fontSize: 9.5, fontWeight: 600, color: ink },
+          type: "scatter", coordinateSystem: "geo", z: 5, symbol: "circle", data: centres.map((place, i) => ({ value: [...place, i], symbolSize: small * (9 + 17 * Math.sqrt(owned[i] / most)) })),
+          itemStyle: { color: surface, borderColor: ink, borderWidth: small < 0.7 ? 1 : 1.6, opacity: 0.95 },
+          label: { show: small >= 0.7, formatter: (hit) => String(hit.value[2]), fontSize: 9.5, fontWeight: 600, color: ink },
         },
       ],
       tooltip: { ...baseOption().tooltip, formatter: (hit) => {

@@ -22,6 +22,7 @@ const Nodes = {
     Charts.add(document.getElementById("node-classes"), () => this.classes(), { legend, line: false });
     Charts.add(document.getElementById("node-gate"), () => this.gate());
     this.show({ name: runs[0].name, seed: runs[0].seed });
+    new ResizeObserver(() => { if (!Charts.onPaper && Math.abs(this.shape() - this.drawnShape) > 0.02) { this.draw(); this.mark(); } }).observe(document.getElementById("graph"));
   },
 
   /** Show another run, seed or node; what is not said stays, as far as it exists there. */
@@ -44,6 +45,23 @@ const Nodes = {
 
   // -- the picture -----------------------------------------------------------------------------------
 
+  /** How high the picture's box is, for its width. */
+  shape() {
+    const { clientWidth, clientHeight } = document.getElementById("graph");
+    return clientWidth ? Math.min(Math.max(clientHeight / clientWidth, 0.45), 1.3) : 0.7;
+  },
+
+  /** Where nodes are drawn. Places on the earth keep their proportions; others mean nothing, and fill the box. */
+  laidOut() {
+    const { places, on_earth: onEarth } = this.world;
+    const wide = Math.max(...places.map((place) => place[0]), 1), high = Math.max(...places.map((place) => place[1]), 1);
+    if (onEarth) return { places, wide, high };
+    const room = 1090 * this.shape() - 90, stretch = [1000 / wide, room / high];
+    // A line of nodes stays one: nothing is stretched without end.
+    const [x, y] = stretch.map((factor) => Math.min(factor, 3 * Math.min(...stretch)));
+    return { places: places.map((place) => [place[0] * x, place[1] * y]), wide: wide * x, high: high * y };
+  },
+
   radius(node) {
     const sizes = this.sizes, most = Math.max(...sizes);
     const [least, room] = sizes.length > 60 ? [12, 9] : [15, 13];
@@ -51,12 +69,14 @@ const Nodes = {
   },
 
   draw() {
-    const { places, edges, kinds, learners, train, validation, on_earth: onEarth } = this.world, run = this.run;
+    const { edges, kinds, learners, train, validation, on_earth: onEarth } = this.world, run = this.run;
+    this.drawnShape = this.shape();
+    const { places, wide, high } = this.laidOut();
+    this.places = places;
     const sum = (row) => row.reduce((a, b) => a + b, 0);
     this.sizes = train.map((row, i) => sum(row) + sum(validation[i]));
     // On a narrow screen nodes are drawn larger, to be read and touched.
     this.scale = Math.min(1.55, Math.max(1, 520 / (document.getElementById("graph").clientWidth || 700)));
-    const wide = Math.max(...places.map((place) => place[0])), high = Math.max(...places.map((place) => place[1]));
     const picture = drawn("svg", { viewBox: `-45 -45 ${wide + 90} ${high + 90}`, role: "group", "aria-label": "Graph of the nodes" });
     const lines = drawn("g");
     for (const [a, b] of edges) lines.append(drawn("line", { class: "edge", x1: places[a][0], y1: places[a][1], x2: places[b][0], y2: places[b][1] }));
@@ -80,12 +100,12 @@ const Nodes = {
       element("li", {}, element("span", {}, picture_(kind), `${learners[kind]} (${kinds.filter((each) => each === kind).length})`))));
     document.getElementById("graph-note").textContent =
       `${kinds.length} nodes, ${edges.length} edges${onEarth ? ", at their true places" : ""}. Area by labelled examples. Dashed outline: answers alone. ` +
-      `Arrows after the last refresh; weights below 0.005 have none.`;
+      `Arrows go to the chosen node from those it trusts, after the last refresh; weights below .005 have none.`;
   },
 
-  /** The chosen node's arrows; who is no neighbour steps back. */
+  /** Arrows to the chosen node, the way answers flow; who is no neighbour steps back. */
   mark() {
-    const { places } = this.world, me = this.chosen.node, members = this.run.members[me];
+    const { places } = this, me = this.chosen.node, members = this.run.members[me];
     const near = new Set(members.map(([j]) => j));
     this.dots.forEach((dot, i) => {
       dot.classList.toggle("chosen", i === me);
@@ -94,14 +114,14 @@ const Nodes = {
     this.arrows.replaceChildren();
     for (const [j, weight] of members) {
       if (j === me || weight < 0.005) continue;
-      const [from, to] = [places[me], places[j]], length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+      const [from, to] = [places[j], places[me]], length = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
       const step = [(to[0] - from[0]) / length, (to[1] - from[1]) / length];
-      const half = 1 + 7 * weight, head = 9 + half, begin = this.radius(me) + 2, tip = Math.max(length - this.radius(j) - 3, begin + head);
-      // Along the way from me to j, and across it: a shaft, then a head that stays wider than the shaft.
+      const half = 1 + 7 * weight, head = 9 + half, begin = this.radius(j) + 2, tip = Math.max(length - this.radius(me) - 3, begin + head);
+      // Along the way from j to me, and across it: a shaft, then a head that stays wider than the shaft.
       const point = (along, across) => `${(from[0] + step[0] * along - step[1] * across).toFixed(1)} ${(from[1] + step[1] * along + step[0] * across).toFixed(1)}`;
       const neck = tip - 1.5 * head;
       const outline = [[begin, half], [neck, half], [neck, head], [tip, 0], [neck, -head], [neck, -half], [begin, -half]];
-      this.arrows.append(drawn("path", { class: "arrow", "data-to": j, d: `M${outline.map(([along, across]) => point(along, across)).join("L")}z`, opacity: (0.45 + 0.5 * weight).toFixed(2) }));
+      this.arrows.append(drawn("path", { class: "arrow", "data-from": j, d: `M${outline.map(([along, across]) => point(along, across)).join("L")}z`, opacity: (0.45 + 0.5 * weight).toFixed(2) }));
     }
   },
 
@@ -166,7 +186,7 @@ const Nodes = {
     return {
       grid: { left: 8, right: 14, top: 10, bottom: 26, containLabel: true },
       xAxis: axis("round of Stage 2", { type: "value", min: 0, max: Math.max(rounds.at(-1), 1), nameGap: 24, splitLine: { show: false } }),
-      yAxis: axis("", { type: "value", min: 0, max: Number((Math.max(...this.run.lambda.flat(), 0.1) * 1.1).toFixed(1)), splitNumber: 3, axisLabel: { formatter: (value) => value.toFixed(1) } }),
+      yAxis: axis("", { type: "value", min: 0, max: Number((this.run.lambda.flat().reduce((a, b) => Math.max(a, b), 0.1) * 1.1).toFixed(1)), splitNumber: 3, axisLabel: { formatter: tick(1) } }),
       series: [{
         name: "λ", type: "line", step: "end", lineStyle: { color: colour, width: 2 }, symbol: "circle", symbolSize: 9,
         data: rounds.map((round, k) => ({ value: [round, lambda[k]], itemStyle: { color: together[me][k] === "1" ? colour : Theme.colour("surface"), borderColor: colour, borderWidth: 2 } })),

@@ -28,9 +28,13 @@
       link.addEventListener("click", () => Nodes.show({ name: run.name, seed: run.seed, node: Number(node ?? 0) }));
     }
   };
+  // Who prints the page as soon as it has loaded, as `chromium --print-to-pdf` does, must not be too early: an empty
+  // frame whose document is still open holds the load event back.
+  const hold = document.body.appendChild(element("iframe", { hidden: true, title: "loading" }));
+  hold.contentDocument.open();
   unpacked().then((more) => { Object.assign(DATA, more); rest(); }).catch((error) => {
     for (const section of document.querySelectorAll("#nodes, #maps")) section.append(element("p", { class: "note" }, `This browser cannot show it: ${error}`));
-  }).finally(() => { root.dataset.ready = ""; });
+  }).finally(() => { hold.contentDocument.close(); hold.remove(); root.dataset.ready = ""; });
 
   // A link into something folded opens it.
   const unfold = () => { for (let at = document.getElementById(location.hash.slice(1)); at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };
@@ -54,22 +58,39 @@
   window.addEventListener("scroll", () => { if (!waiting) { waiting = true; requestAnimationFrame(locate); } }, { passive: true });
   locate();
 
-  // Paper is light, has one width, and shows what was folded away.
+  // Where a table goes on beyond its box, its edge shows it.
+  const boxes = [...document.querySelectorAll(".scroll")];
+  const edge = (box) => box.classList.toggle("more-right", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+  const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => edge(target.closest(".scroll"))));
+  for (const box of boxes) {
+    box.addEventListener("scroll", () => edge(box), { passive: true });
+    widths.observe(box);
+    widths.observe(box.firstElementChild);
+  }
+
+  // Paper is light, and shows what was folded away. Some browsers tell of printing one way, some another, some both.
+  const paper = window.matchMedia("print");
   let before = null;
-  window.addEventListener("beforeprint", () => {
-    before = { theme: root.dataset.theme, closed: [...document.querySelectorAll("details.more:not([open])")] };
-    before.closed.forEach((each) => { each.open = true; });
+  const toPaper = () => {
+    if (before) return;
+    // Folded charts go to the others: so they fill their lines.
+    const moved = [...document.querySelectorAll("details.more .charts")].map((home) => [home, [...home.children]]);
+    for (const [home, cards] of moved) home.closest("section").querySelector(".charts").append(...cards);
+    before = { theme: root.dataset.theme, moved };
     root.dataset.theme = "light";
-    Charts.all();
-    // The page is not laid out for paper yet: widths that fit two charts side by side, and one map.
-    const onPaper = (box) => (box.id === "map" ? { width: 600, height: 600 / Number(box.style.aspectRatio) } : { width: box.classList.contains("small") ? 325 : 455 });
-    for (const [box, { chart }] of Charts.known) chart.resize(onPaper(box));
+    Charts.toPaper();
     swatches();
-  });
-  window.addEventListener("afterprint", () => {
-    before.closed.forEach((each) => { each.open = false; });
-    Theme.set(before.theme);
-    for (const { chart } of Charts.known.values()) chart.resize({ width: "auto", height: "auto" });
+  };
+  const toScreen = () => {
+    if (!before) return;
+    const { moved, theme } = before;
+    before = null;
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    for (const [home, cards] of moved) home.append(...cards);
+    Charts.toScreen();
     swatches();
-  });
+  };
+  window.addEventListener("beforeprint", toPaper);
+  window.addEventListener("afterprint", toScreen);
+  paper.addEventListener("change", () => (paper.matches ? toPaper() : toScreen()));
 }

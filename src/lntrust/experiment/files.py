@@ -15,8 +15,11 @@ from torch import Tensor
 from lntrust.errors import LNTrustError
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place by one rename."""
+def write_whole(path: Path, write: Callable[[Path], object], mode: int = 0o644) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place by one rename.
+
+    The temporary can be read by its owner only; the file gets `mode`.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -26,7 +29,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             write(temporary)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(0o644)
+            temporary.chmod(mode)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

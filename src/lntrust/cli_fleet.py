@@ -1,0 +1,77 @@
+"""`lntrust fleet`: what concerns live nodes together."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from lntrust.cli_options import Debug, out
+from lntrust.errors import LNTrustError
+
+fleet = typer.Typer(
+    help="Live nodes on a real network. Here so far: their certificates.", no_args_is_help=True
+)
+SOON = 14.0  # days
+
+
+@fleet.callback()
+def _fleet() -> None:
+    pass
+
+
+@fleet.command()
+def certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The authority's folder; made if it is new.")],
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST,…", help="Certify a node that others reach at these names or addresses."
+        ),
+    ] = None,
+    renew: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A new key and certificate; all: for every node.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Forget a node's key, and renew no more.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long new certificates hold.")] = 90,
+    debug: Debug = False,
+) -> None:
+    """A certificate authority for a fleet: one certificate per node, then a list of all.
+
+    Each node gets a folder in DIR: node.pem, node.key and ca.pem, to be
+    copied to the device. Keep ca.key where it is, and secret: whoever has
+    it can join the fleet under any name. A certificate cannot be called
+    back, so take a removed node off its neighbours' lists, too.
+    """
+    from lntrust.fleet.certificates import Authority
+
+    asked = [_split(text) for text in node or []]
+    authority = Authority.open(folder)
+    for name in remove or []:
+        authority.remove(name)
+    for name, hosts in asked:
+        authority.issue(name, hosts, days)
+    living = [each.name for each in authority.nodes() if not each.removed]
+    for name in living if renew == ["all"] else renew or []:
+        authority.renew(name, days)
+    now = datetime.now(UTC)
+    table = Table("node", "hosts", "expires", "")
+    for each in authority.nodes():
+        left = each.days_left(now)
+        state = "expired" if left < 0 else f"{left:.0f} days left" + (", renew it" if left < SOON else "")
+        state = "removed" if each.removed else state
+        table.add_row(
+            escape(each.name), escape(", ".join(each.hosts)), f"{each.expires:%Y-%m-%d %H:%M} UTC", state
+        )
+    out.print(table if authority.nodes() else f"{folder}: no node has a certificate yet; --node NAME=HOST")
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    name, sign, hosts = text.partition("=")
+    if not sign or not name or not all(hosts.split(",")):
+        raise LNTrustError(f"--node {text}: must look like NAME=HOST or NAME=HOST,HOST")
+    return name, hosts.split(",")

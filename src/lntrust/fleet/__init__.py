@@ -1,0 +1,1 @@
+"""Live nodes on a real network. Needs the extra `fleet`."""

@@ -1,0 +1,194 @@
+"""A small certificate authority: one certificate per node, its common name the node's name.
+
+The authority's folder holds `ca.pem`, `ca.key`, and `fleet.json` with the nodes it has certified. Each node
+has a folder in it with all that goes to the device: `node.pem`, `node.key` and a copy of `ca.pem`. Keys can
+be read by their owner only, and the authority's own key never leaves its folder.
+
+A certificate that is out cannot be called back: there is no list that nodes ask. Whoever is removed has to be
+taken off the neighbours' lists, and its certificate runs out. So certificates are short-lived, and renewed.
+"""
+
+import ipaddress
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.files import read_json, write_json, write_whole
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:  # said where it is used, with what to install
+    x509 = None  # type: ignore[assignment]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")  # a part of a key on the network, and a folder
+AUTHORITY_DAYS = 3650
+NODE_DAYS = 90
+_SLACK = timedelta(minutes=5)  # a device's clock may be a little behind ours
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A node's certificate, as the authority remembers it."""
+
+    name: str
+    hosts: tuple[str, ...]
+    expires: datetime
+    removed: bool = False
+
+    def days_left(self, now: datetime) -> float:
+        return (self.expires - now) / timedelta(days=1)
+
+
+class Authority:
+    """Certifies nodes. `Authority.open(folder)` makes one there, if there is none yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._nodes: dict[str, dict[str, Any]] = read_json(folder / "fleet.json")["nodes"]
+
+    @classmethod
+    def open(cls, folder: Path) -> "Authority":
+        if x509 is None:
+            raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+        if folder.is_file():
+            raise LNTrustError(f"{folder}: is a file; must be a folder, or a name for a new one")
+        made = [(folder / name).is_file() for name in ("ca.pem", "ca.key", "fleet.json")]
+        if any(made) and not all(made):
+            raise LNTrustError(f"{folder}: ca.pem, ca.key and fleet.json belong together, and one is missing")
+        if not all(made):
+            _found(folder)
+        return cls(folder)
+
+    def nodes(self) -> list[Certified]:
+        """Every node that was ever certified, by name."""
+        return [
+            Certified(name, tuple(n["hosts"]), datetime.fromisoformat(n["expires"]), n["removed"])
+            for name, n in sorted(self._nodes.items())
+        ]
+
+    def issue(self, name: str, hosts: Sequence[str], days: int = NODE_DAYS) -> Certified:
+        """A key and a certificate for a node that is reached at these names or addresses."""
+        if not NAME.fullmatch(name) or (self.folder / name).is_file():
+            raise LNTrustError(
+                f"node {name!r}: a name has letters, digits, dots, dashes and underscores, and is no file's"
+            )
+        if not hosts:
+            raise LNTrustError(f"node {name}: needs a host name or address at which others reach it")
+        known = self._nodes.get(name)
+        if known and not known["removed"]:
+            raise LNTrustError(f"node {name}: has a certificate; renew it, or remove the node first")
+        return self._certify(name, hosts, days)
+
+    def renew(self, name: str, days: int = NODE_DAYS) -> Certified:
+        """A new key and certificate in the place of the old ones; these work until they run out."""
+        return self._certify(name, self._known(name)["hosts"], days)
+
+    def remove(self, name: str) -> None:
+        """Forget a node's key, and renew no more. Its neighbours still have to take it off their lists."""
+        node = self._known(name)
+        self._write(name, {**node, "removed": True})
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _known(self, name: str) -> dict[str, Any]:
+        node = self._nodes.get(name)
+        if node is None or node["removed"]:
+            known = ", ".join(each.name for each in self.nodes() if not each.removed) or "none yet"
+            raise LNTrustError(
+                f"node {name}: has no certificate from {self.folder}; those that have: {known}"
+            )
+        return node
+
+    def _certify(self, name: str, hosts: Sequence[str], days: int) -> Certified:
+        now = datetime.now(UTC).replace(microsecond=0)
+        authority = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
+        signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        expires = now + timedelta(days=days)
+        if expires > authority.not_valid_after_utc:
+            last = authority.not_valid_after_utc
+            raise LNTrustError(f"{days} days: the authority itself ends on {last:%Y-%m-%d}")
+        key = ec.generate_private_key(ec.SECP256R1())
+        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        made = (
+            _begun(name, authority.subject, key.public_key(), now, expires)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        place = self.folder / name
+        _write_key(place / "node.key", key)
+        _write_bytes(place / "node.pem", made.public_bytes(serialization.Encoding.PEM))
+        _write_bytes(place / "ca.pem", (self.folder / "ca.pem").read_bytes())
+        self._write(name, {"hosts": list(hosts), "expires": expires.isoformat(), "removed": False})
+        return Certified(name, tuple(hosts), expires)
+
+    def _write(self, name: str, node: dict[str, Any]) -> None:
+        self._nodes[name] = node
+        write_json(self.folder / "fleet.json", {"schema": 1, "nodes": self._nodes})
+
+
+def _found(folder: Path) -> None:
+    """A new authority: a key, and a certificate signed with it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)
+    name = f"lntrust fleet {os.urandom(4).hex()}"  # two fleets are told apart in messages
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    sign_only = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
+    made = (
+        _begun(name, subject, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(**sign_only), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(folder / "ca.key", key)
+    _write_bytes(folder / "ca.pem", made.public_bytes(serialization.Encoding.PEM))
+    write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
+
+
+_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
+
+def _begun(name: str, issuer: Any, public_key: Any, now: datetime, expires: datetime) -> Any:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(expires)
+    )
+
+
+def _host(text: str) -> Any:
+    """An address, or a host's name."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*", text):
+        raise LNTrustError(f"host {text!r}: neither a host name nor an address; without port")
+    return x509.DNSName(text)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    write_whole(path, lambda temporary: temporary.write_bytes(data))
+
+
+def _write_key(path: Path, key: Any) -> None:
+    """Readable by its owner only, from the first moment on."""
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_whole(path, lambda temporary: temporary.write_bytes(text), mode=0o600)

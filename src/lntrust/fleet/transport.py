@@ -1,0 +1,215 @@
+"""The door between live nodes: Zenoh, peer to peer, over TLS with certificates on both sides.
+
+A node answers questions under `lntrust/NAME/ask/ASKER`. Access control, on both ends of every link, ties
+the last part to the name in the asker's certificate, and the first to the answerer's: so a node knows who
+asks and who answers, and a stranger, or somebody who speaks in another's name, gets nothing. Liveliness
+tokens tell who is there. A question has a deadline; a neighbour that hangs costs nobody else anything.
+
+What passes is bytes, the codec's business. What is refused by us comes with a reason. Zenoh's own limits lie
+above ours, and what they stop is dropped in silence.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lntrust.errors import LNTrustError
+
+Answer = Callable[[str, bytes], bytes]  # who asks, what; may raise LNTrustError to refuse, with a reason
+LIMIT = 4 << 20  # bytes of a message that we take
+_HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say why
+
+
+class NoAnswerError(LNTrustError):
+    """Nobody answered in time: not there, not allowed, too slow, or too large."""
+
+
+class RefusedError(LNTrustError):
+    """An answer that says no, and why."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A neighbour: the name in its certificate, and where it listens; without an address it comes to us."""
+
+    name: str
+    address: str | None = None  # host:port
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands: its name, where it listens, its certificates, its neighbours."""
+
+    name: str
+    listen: str  # host:port
+    certificates: Path  # node.pem, node.key, ca.pem
+    peers: tuple[Peer, ...]
+    lease_ms: int = 2000  # a frozen neighbour is given up after this
+
+
+def configuration(place: Place) -> dict[str, Any]:
+    """Zenoh's settings: nothing but TLS, nobody but the neighbours, no discovery, no shared memory."""
+    files = {name: str(place.certificates / name) for name in ("node.pem", "node.key", "ca.pem")}
+    known = [peer for peer in place.peers if peer.address]
+    return {
+        "mode": "peer",
+        "listen": {"endpoints": [f"tls/{place.listen}"]},
+        "connect": {
+            "endpoints": [f"tls/{peer.address}" for peer in known],
+            "timeout_ms": -1, "exit_on_failure": False,
+        },
+        "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
+        "transport": {
+            "shared_memory": {"enabled": False},  # it would pass by TLS
+            "link": {
+                "protocols": ["tls"],
+                "tx": {"lease": place.lease_ms, "keep_alive": 4},
+                "rx": {"max_message_size": _HARD_LIMIT + 4096},
+                "tls": {
+                    "root_ca_certificate": files["ca.pem"],
+                    "enable_mtls": True, "verify_name_on_connect": True,
+                    "listen_private_key": files["node.key"], "listen_certificate": files["node.pem"],
+                    "connect_private_key": files["node.key"], "connect_certificate": files["node.pem"],
+                },
+            },
+        },
+        "low_pass_filter": [
+            {"flows": ["ingress"], "messages": ["put", "delete", "query", "reply"], "key_exprs": ["**"],
+             "size_limit": _HARD_LIMIT},
+        ],
+        "access_control": _access(place),
+    }  # fmt: skip
+
+
+def _access(place: Place) -> dict[str, Any]:
+    """What each neighbour may send us and hear from us, by its certificate's name; all else is denied."""
+    me, rules, policies = place.name, [], []
+    for peer in place.peers:
+        you = peer.name
+        mine = _messages(me, you)
+        for flow, (asks, answers) in (("ingress", (you, me)), ("egress", (me, you))):
+            for what, key in _messages(answers, asks):
+                rules.append(_rule(f"{you} {flow} {what}", flow, what, key))
+        policies.append(
+            {
+                "subjects": [you],
+                "rules": [f"{you} {flow} {what}" for flow in ("ingress", "egress") for what, _ in mine],
+            }
+        )
+    return {
+        "enabled": True, "default_permission": "deny", "rules": rules, "policies": policies,
+        "subjects": [{"id": peer.name, "cert_common_names": [peer.name]} for peer in place.peers],
+    }  # fmt: skip
+
+
+def _messages(answerer: str, asker: str) -> list[tuple[str, str]]:
+    """What the asker sends to the answerer, as Zenoh's kinds of messages, and under which key."""
+    return [
+        ("query", f"lntrust/{answerer}/ask/{asker}"),
+        ("reply", f"lntrust/{asker}/ask/{answerer}"),  # to what the other one asked
+        ("declare_queryable", f"lntrust/{asker}/**"),
+        ("liveliness_token", f"lntrust/{asker}/alive"),
+        ("liveliness_query", f"lntrust/{answerer}/alive"),
+        ("declare_liveliness_subscriber", f"lntrust/{answerer}/alive"),
+    ]
+
+
+def _rule(name: str, flow: str, message: str, key: str) -> dict[str, Any]:
+    return {"id": name, "permission": "allow", "flows": [flow], "messages": [message], "key_exprs": [key]}
+
+
+class Door:
+    """A node's door: it answers, asks, and knows who is there. Close it in the end."""
+
+    def __init__(self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8) -> None:
+        try:
+            import zenoh
+        except ImportError:
+            raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
+        self._zenoh, self.place, self._answer = zenoh, place, answer
+        self._present: set[str] = set()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="answer")
+        self._room = threading.BoundedSemaphore(workers + waiting)  # else a flood fills the memory
+        try:
+            self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
+        except zenoh.ZError as error:
+            raise LNTrustError(f"node {place.name}: cannot listen on {place.listen}: {error}") from None
+        names = [peer.name for peer in place.peers]
+        self._declared: Sequence[Any] = [
+            *(self._session.declare_queryable(f"lntrust/{place.name}/ask/{n}", self._asked) for n in names),
+            *(self._session.liveliness().declare_subscriber(f"lntrust/{n}/alive", self._seen, history=True)
+              for n in names),
+            self._session.liveliness().declare_token(f"lntrust/{place.name}/alive"),
+        ]  # fmt: skip
+
+    def ask(self, name: str, question: bytes, timeout: float) -> bytes:
+        """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
+        if len(question) > LIMIT:
+            raise LNTrustError(
+                f"question to {name}: {len(question)} bytes; at most {LIMIT} can be asked at once"
+            )
+        replies = self._session.get(
+            f"lntrust/{name}/ask/{self.place.name}", payload=question, timeout=timeout,
+            # Blocking, the default, would wait for a hung neighbour's queue, past any deadline.
+            congestion_control=self._zenoh.CongestionControl.DROP,
+        )  # fmt: skip
+        for reply in replies:
+            if reply.ok is not None:
+                return bytes(reply.ok.payload.to_bytes())
+            assert reply.err is not None
+            reason = reply.err.payload.to_bytes().decode("utf-8", "replace")
+            if reason != "Timeout":
+                raise RefusedError(f"{name}: {reason}")
+        raise NoAnswerError(f"{name}: no answer within {timeout:g} s")
+
+    @property
+    def present(self) -> set[str]:
+        """The neighbours that are there.
+
+        One that is killed is missed within milliseconds, one that freezes after its lease; but not as long as
+        megabytes to it lie in the way (Zenoh 1.10). So its silence has to count, too, not its presence alone.
+        """
+        with self._lock:
+            return set(self._present)
+
+    def close(self) -> None:
+        self._session.close()  # type: ignore[no-untyped-call]
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- called by Zenoh, in a thread of its own, one after another: so nothing here may take long --------
+
+    def _seen(self, sample: Any) -> None:
+        name = str(sample.key_expr).split("/")[1]
+        with self._lock:
+            if sample.kind == self._zenoh.SampleKind.PUT:
+                self._present.add(name)
+            else:
+                self._present.discard(name)
+
+    def _asked(self, query: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            query.reply_err(b"busy")
+            query.drop()
+            return
+        self._pool.submit(self._answered, query)
+
+    def _answered(self, query: Any) -> None:
+        asker = str(query.key_expr).rpartition("/")[2]
+        try:
+            question = b"" if query.payload is None else bytes(query.payload.to_bytes())
+            if len(question) > LIMIT:
+                raise LNTrustError(f"{len(question)} bytes; at most {LIMIT} are taken")
+            answer = self._answer(asker, question)
+            query.reply(str(query.key_expr), answer, congestion_control=self._zenoh.CongestionControl.DROP)
+        except LNTrustError as error:
+            query.reply_err(str(error).encode())
+        except Exception as error:  # whatever goes wrong over one question ends nothing else
+            query.reply_err(f"internal error: {type(error).__name__}".encode())
+        finally:
+            query.drop()
+            self._room.release()

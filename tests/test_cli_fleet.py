@@ -1,0 +1,40 @@
+"""`lntrust fleet certs`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_certs(lntrust: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "fleet"
+    empty = lntrust("fleet", "certs", folder)
+    assert empty.code == 0
+    assert "no node has a certificate yet" in " ".join(empty.out.split())
+    got = lntrust(
+        "fleet", "certs", folder, "--node", "a=192.0.2.1,a.example", "--node", "b=192.0.2.2", "--days", "5"
+    )
+    assert got.code == 0, got.err
+    assert "renew it" in got.out
+    assert sorted(path.name for path in (folder / "a").iterdir()) == ["ca.pem", "node.key", "node.pem"]
+    got = lntrust("fleet", "certs", folder, "--renew", "all", "--remove", "b")
+    assert got.code == 0, got.err
+    assert "90 days left" in got.out
+    assert "removed" in got.out
+    assert not (folder / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--node", "a"], "NAME=HOST"),
+        (["--node", "a=x,,y"], "NAME=HOST"),
+        (["--node", "a=x:1"], "neither a host name nor an address"),
+        (["--renew", "a"], "has no certificate"),
+        (["--remove", "a"], "has no certificate"),
+    ],
+)
+def test_what_is_wrong_is_said(lntrust: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
+    got = lntrust("fleet", "certs", tmp_path / "fleet", *arguments)
+    assert got.code == 2
+    assert words in " ".join(got.err.split())

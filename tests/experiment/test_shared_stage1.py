@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
@@ -278,3 +279,15 @@ def test_a_broken_file_says_so(views: Views, shared: Path) -> None:
     file.write_bytes(b"broken")
     with pytest.raises(LNTrustError, match=f"{file}: not a readable safetensors file"):
         go(make("training.refresh=1"), "lntrust", views, shared)
+
+
+def test_another_versions_file_is_refused_by_name(tiny: Any, views: Views, tmp_path: Path) -> None:
+    Runs(tiny(), "lntrust", [0], views, folder=tmp_path, share_stage1=True)()
+    (kept,) = tmp_path.rglob("stage1/*.safetensors")
+    save_file({"population/nothing": torch.zeros(1)}, kept)
+    other = Runs(tiny("training.refresh=3"), "lntrust", [0], views, folder=tmp_path, share_stage1=True)
+    with pytest.raises(LNTrustError, match=f"{kept.name}: does not fit this run; remove it"):
+        other()
+    kept.unlink()
+    fresh = Runs(tiny("training.refresh=3"), "lntrust", [0], views, folder=tmp_path, share_stage1=True)
+    assert fresh()[0]["test"] is not None

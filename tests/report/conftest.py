@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,9 @@ from lntrust import load_study
 from lntrust.experiment import Run
 from lntrust.experiment.collection import Record, read_runs, write_collection
 from lntrust.learners.views import Views
+from lntrust.report.page import write_page
+
+sys.path.insert(0, str(Path(__file__).parent))  # for browsing.py and made_up.py
 
 SMALL = """
 inherits = "digits"
@@ -130,3 +134,10 @@ def opened(browser: Browser) -> Iterator[Opened]:
         one.page.context.close()
         assert one.troubles == []
         assert len(set(one.requests)) == 1, one.requests  # the page itself, perhaps again
+
+
+@pytest.fixture(scope="session")
+def report(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_page(records, path, "lntrust report runs -o report.html")
+    return path

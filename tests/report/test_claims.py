@@ -1,11 +1,6 @@
 """The paper's statements, held against runs of every kind."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from made_up import Scores, made
 
 from lntrust.experiment.reproduction import Claim

@@ -1,13 +1,10 @@
 """Rows: which runs they are made of, what they are compared with, and what they are called."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from made_up import NODES, made
 
 from lntrust.experiment import Run

@@ -1,15 +1,14 @@
-"""The page in a real browser: it loads alone, tells the runs' numbers, and works for hands, keys and eyes."""
+"""The page in a real browser: it loads alone, tells the runs' numbers, and works for hands and keys."""
 
 import copy
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from browsing import Opened, draw_all, drawn, option, until
 from playwright.sync_api import Locator, Page
 
 from lntrust.experiment.collection import Record
@@ -18,60 +17,6 @@ from lntrust.report.page_html import number
 from lntrust.report.table import human_bytes
 
 LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
-Opened = Callable[..., Any]  # see conftest.py
-
-
-@pytest.fixture(scope="module")
-def report(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_page(records, path, "lntrust report runs -o report.html")
-    return path
-
-
-def draw_all(page: Page) -> None:
-    page.evaluate("Charts.all()")
-
-
-def option(page: Page, selector: str) -> dict[str, Any]:
-    """What a chart was told to draw."""
-    script = "s => JSON.stringify(Charts.known.get(document.querySelector(s)).chart.getOption())"
-    return dict(json.loads(page.evaluate(script, selector)))
-
-
-def drawn(page: Page) -> int:
-    return int(page.evaluate("[...Charts.known.values()].filter(entry => entry.chart).length"))
-
-
-def until(page: Page, script: str) -> None:
-    """Wait until this is true. Not Playwright's own waiting: the page's policy forbids to evaluate text."""
-    for _ in range(100):
-        if page.evaluate(script):
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"never came true: {script}")
-
-
-def contrast(page: Page, selector: str) -> float:
-    """WCAG's contrast between an element's text and what it stands on."""
-    colours = page.evaluate(
-        """selector => {
-            let element = document.querySelector(selector);
-            const text = getComputedStyle(element).color;
-            const clear = colour => colour === "rgba(0, 0, 0, 0)";
-            const ground = () => getComputedStyle(element).backgroundColor;
-            while (clear(ground()) && element !== document.body) element = element.parentElement;
-            return [text, ground()];
-        }""",
-        selector,
-    )
-    light, dark = sorted((luminance(colour) for colour in colours), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = np.array([float(x) / 255 for x in re.findall(r"[\d.]+", colour)[:3]])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def runs_of(records: list[Record], label: str) -> list[Record]:
@@ -288,143 +233,6 @@ def test_map_has_every_tile(report: Path, records: list[Record], opened: Opened)
     assert option(page, "#map")["geo"][0]["zoom"] == pytest.approx(1.6)
 
 
-class TestLooks:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_text_can_be_read(self, report: Path, opened: Opened, scheme: str) -> None:
-        page = opened(report, scheme=scheme).page
-        page.locator(".study > summary").first.click()
-        text = ("body", ".subtitle", ".note", "nav a", ".results td", ".results .std", "thead th", "button",
-                "select", "#overview a", "pre", "tr.best td", "caption")  # fmt: skip
-        for selector in text:
-            assert contrast(page, selector) >= 4.5, selector
-        shade = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        assert shade < 0.05 if scheme == "dark" else shade > 0.8
-
-    def test_theme_can_be_chosen(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
-        draw_all(page)
-        dark = option(page, "#s-small [data-chart=curves]")["textStyle"]["color"]
-        page.get_by_role("button", name="Switch to light colours").click()
-        assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
-        assert option(page, "#s-small [data-chart=curves]")["textStyle"]["color"] != dark
-        page.reload()
-        page.locator("html[data-ready]").wait_for(state="attached")
-        assert page.evaluate("document.documentElement.dataset.theme") == "light"  # is remembered
-
-    def test_phone(self, report: Path, opened: Opened) -> None:
-        page = opened(report, width=360).page
-        draw_all(page)
-        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
-        box = page.locator("#s-small .scroll")
-        assert box.evaluate("box => box.scrollWidth > box.clientWidth")  # scrolls inside its own box
-        widths = page.evaluate("[...document.querySelectorAll('.chart svg, canvas')].map(e => e.clientWidth)")
-        assert max(widths) < 340
-
-    def test_laptop(self, report: Path, opened: Opened) -> None:
-        page = opened(report, width=1280).page
-        wider = page.evaluate(
-            "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth).length"
-        )
-        assert wider == 0
-
-    def test_table_that_goes_on_shows_it(self, report: Path, opened: Opened) -> None:
-        page = opened(report, width=360).page
-        box = page.locator("#s-small .scroll")
-        until(page, "document.querySelector('#s-small .scroll').classList.contains('more-right')")
-        box.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
-        until(page, "!document.querySelector('#s-small .scroll').classList.contains('more-right')")
-
-    def test_graph_fills_its_box(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
-        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
-        script = """() => {
-            const box = document.getElementById("graph").getBoundingClientRect();
-            const dots = Nodes.dots.map(dot => dot.getBoundingClientRect());
-            const span = (a, b) => Math.max(...dots.map(d => d[b])) - Math.min(...dots.map(d => d[a]));
-            return [span("left", "right") / box.width, span("top", "bottom") / box.height];
-        }"""
-        assert min(page.evaluate(script)) > 0.8
-
-    def test_arrows_come_to_the_chosen_node(self, report: Path, opened: Opened) -> None:
-        """As in the figures: an arrow's tip, the fourth point of its outline, is nearer to who is chosen."""
-        page = opened(report).page
-        nearer = page.evaluate(
-            """[...document.querySelectorAll("#graph .arrow")].map(arrow => {
-                const outline = arrow.getAttribute("d").slice(1, -1).split("L");
-                const [begin, , , tip] = outline.map(point => point.split(" ").map(Number));
-                const away = (p, node) => Math.hypot(...[0, 1].map(i => p[i] - Nodes.places[node][i]));
-                const me = Nodes.chosen.node, from = Number(arrow.dataset.from);
-                return away(tip, me) < away(begin, me) && away(begin, from) < away(tip, from);
-            })"""
-        )
-        assert nearer
-        assert all(nearer)
-
-    def test_charts_fit_on_paper(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
-        page.emulate_media(media="print")
-        until(page, "Charts.onPaper")
-        for width in (1040, 700):  # paper lying, paper standing
-            page.set_viewport_size({"width": width, "height": 700})
-            assert page.evaluate(BEYOND) == []
-        page.set_viewport_size({"width": 1040, "height": 700})
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= 1040  # tables, too
-        assert page.evaluate(INKED) > 3  # the map is more than sea
-        assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
-        folded = page.locator("details.more .card").count()
-        assert folded == 0  # what is folded is among the others
-        small = page.evaluate(
-            """[".results td.test", ".results td.test .std"].map(
-                 s => parseFloat(getComputedStyle(document.querySelector(s)).fontSize))"""
-        )
-        assert small[1] < small[0]
-        page.emulate_media(media="screen")
-        until(page, "!Charts.onPaper")
-        assert page.evaluate("document.querySelector('.chart svg[viewBox]')") is None
-
-    def test_print(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
-        assert drawn(page) < page.evaluate("Charts.known.size")
-        assert page.pdf(format="A4").startswith(b"%PDF")
-        assert drawn(page) == page.evaluate("Charts.known.size")
-        assert page.evaluate("document.documentElement.dataset.theme ?? 'none'") == "none"  # as before
-
-    def test_for_those_who_listen(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
-        assert page.evaluate(NAMELESS) == []
-        assert page.locator("h1").count() == 1
-        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
-        assert len(ids) == len(set(ids))
-
-
-# Charts that are not drawn, have no size, or reach beyond their card.
-BEYOND = """[...Charts.known.keys()].filter(box => {
-  const card = box.closest(".card").getBoundingClientRect();
-  const all = [...box.querySelectorAll("svg, canvas")].map(each => each.getBoundingClientRect());
-  const pictures = all.filter(each => each.width);
-  return !pictures.length || pictures.some(p => p.height < 50 || p.left < card.left || p.right > card.right
-    || p.top < card.top || p.bottom > card.bottom);
-}).map(box => box.outerHTML.slice(0, 120))"""
-# How many colours there are on the map.
-INKED = """(() => {
-  const canvas = document.querySelector("#map canvas"), { width, height } = canvas;
-  const bytes = new Uint32Array(canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer);
-  return new Set(bytes).size;
-})()"""
-NAMELESS = """(() => {
-  const all = selector => [...document.querySelectorAll(selector)];
-  const own = control => control.getAttribute("aria-label") ?? "";
-  const beside = select => [...select.labels].map(l => l.firstChild.textContent).join("");
-  return [
-    ...all("table").filter(table => !table.caption?.textContent || !table.tHead),
-    ...all("th").filter(cell => !cell.scope),
-    ...all(".chart").filter(chart => own(chart).length < 20),
-    ...all("button").filter(button => !(button.textContent.trim() || own(button))),
-    ...all("select").filter(select => !(own(select) || beside(select).trim())),
-  ].map(each => each.outerHTML.slice(0, 120));
-})()"""
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 

@@ -3,16 +3,12 @@
 import io
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parent))
 from made_up import made
+from rich.console import Console
 
 from lntrust.experiment.collection import Record
 from lntrust.report.claims import Verdict

@@ -1,12 +1,9 @@
 """Which tables a heap of runs makes: the paper's as far as they were run, then the rest."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from made_up import made
 
 from lntrust.experiment.collection import Record, read_runs

@@ -69,3 +69,12 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise LNTrustError(f"{path}: not a readable JSON file: {error}; remove it to start over") from None
+
+
+def clear(folder: Path, *patterns: str) -> None:
+    """Take these files away, for a fresh run."""
+    try:
+        for file in [file for pattern in patterns for file in folder.glob(pattern)]:
+            file.unlink()
+    except OSError as error:
+        raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lntrust.experiment.files import write_whole
+from lntrust.experiment.metrics import Predictions
 
 
 class History:
@@ -54,6 +55,28 @@ class History:
     def load(self, state: dict[str, Tensor]) -> None:
         noted = [None if bool(loss.isnan().all()) else loss for loss in state["history/loss"]]
         self._rounds = list(zip(noted, state["history/bytes"].tolist(), strict=True))
+
+
+Evaluations = dict[int, Predictions]  # by round
+
+
+def packed(worlds: list[Evaluations]) -> dict[str, Tensor]:
+    """The evaluations of several worlds as named tensors."""
+    return {
+        f"{world}/{done}/{way}": torch.from_numpy(predicted)
+        for world, evaluations in enumerate(worlds)
+        for done, ways in evaluations.items()
+        for way, predicted in ways.items()
+    }
+
+
+def unpacked(tensors: dict[str, Tensor], worlds: int) -> list[Evaluations]:
+    """And back."""
+    out: list[Evaluations] = [{} for _ in range(worlds)]
+    for name, predicted in tensors.items():
+        world, done, way = name.split("/", 2)  # a variant's name has a slash of its own
+        out[int(world)].setdefault(int(done), {})[way] = predicted.numpy()
+    return out
 
 
 def evaluation_file(folder: Path, number: int) -> Path:

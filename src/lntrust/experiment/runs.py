@@ -20,16 +20,18 @@ from torch import Tensor
 
 from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.experiment.evaluation import answers, asked_by_world, check_members, padded, test_inputs
-from lntrust.experiment.files import (
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-    write_whole,
-)
+from lntrust.experiment.files import clear, read_json, read_tensors, write_json, write_tensors, write_whole
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
 from lntrust.experiment.metrics import Predictions, summarise
-from lntrust.experiment.records import History, evaluation_file, hardware, versions, write_rounds
+from lntrust.experiment.records import (
+    History,
+    evaluation_file,
+    hardware,
+    packed,
+    unpacked,
+    versions,
+    write_rounds,
+)
 from lntrust.experiment.worlds import keep_world
 from lntrust.learners import Labelled, Population
 from lntrust.learners.models import Backend
@@ -377,28 +379,24 @@ class Runs:
         ended = self._history.copy()
         ended.note(self._losses(), [0] * len(self.seeds))  # nobody speaks in Stage 1
         tensors |= ended.state()
-        for s, evaluations in enumerate(self._evaluations):
-            for number, predicted in evaluations.items():
-                named = {
-                    f"evaluation/{s}/{number}/{way}": torch.from_numpy(p) for way, p in predicted.items()
-                }
-                tensors |= named
+        tensors |= {f"evaluation/{name}": t for name, t in packed(self._evaluations).items()}
         self._stop_clock()
         write_tensors(self._stage1, tensors, {"seconds": f"{self.seconds:.3f}"})
 
     def _take_stage1(self) -> None:
         """Begin where another run's Stage 1 has ended. The steps are the same, so the bits are, too."""
         tensors, metadata = read_tensors(self._stage1)
-        self.seconds += float(metadata["seconds"])  # it was trained, if not now
-        self.population.load(below("population/", tensors))
-        for name, predicted in below("evaluation/", tensors).items():
-            world, done, way = name.split("/", 2)
-            self._evaluations[int(world)].setdefault(int(done), {})[way] = predicted.numpy()
+        try:
+            self.seconds += float(metadata["seconds"])  # it was trained, if not now
+            self.population.load(below("population/", tensors))
+            self._evaluations = unpacked(below("evaluation/", tensors), len(self.seeds))
+            self._history.load(tensors)
+        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
+            raise LNTrustError(f"{self._stage1}: does not fit this run; remove it to start over") from error
         for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
             for number, by_way in evaluations.items():
                 own = {way: torch.from_numpy(p) for way, p in by_way.items()}
                 write_tensors(evaluation_file(folder, number), own)
-        self._history.load(tensors)
         losses = self._history.drop_last()  # noted again below, with what is said when Stage 1 has ended
         self.done = self.network.round = self.study.training.stage1_rounds
         self._begin_collaboration()
@@ -411,10 +409,5 @@ class Runs:
 
     def _clear(self) -> None:
         """A fresh start takes an earlier run of the same identity away."""
-        patterns = ("summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
         for folder in {*self.folders, self._checkpoint.parent}:
-            try:
-                for file in [file for pattern in patterns for file in folder.glob(pattern)]:
-                    file.unlink()
-            except OSError as error:
-                raise LNTrustError(f"cannot clear {folder} for a fresh run: {error}") from None
+            clear(folder, "summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")

@@ -16,6 +16,7 @@ from lntrust.cli_bench import bench
 from lntrust.cli_compare import collect, compare
 from lntrust.cli_figures import figures
 from lntrust.cli_fleet import fleet
+from lntrust.cli_node import node
 from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, StudyName, err, interruptible, out
 from lntrust.cli_page import report
 from lntrust.cli_reproduce import reproduce
@@ -154,6 +155,7 @@ app.command()(figures)
 app.command()(collect)
 app.add_typer(bench, name="bench")
 app.add_typer(fleet, name="fleet")
+app.add_typer(node, name="node")
 
 
 @app.command()

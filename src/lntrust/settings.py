@@ -164,8 +164,10 @@ class LearnerSettings(Settings):
 
     name: str = Field(description="how tables and figures call it")
     kind: str = Field(
-        description="linear, mlp, cnn1d, cnn2d, forest, or your own as package.module:factory "
-        "(called with input_shape, classes and the options; returns an nn.Module or an estimator)"
+        description="linear, mlp, cnn1d, cnn2d, forest; onnx, a finished model that does not learn (options: "
+        "file, and where needed input, output, logits); a scikit-learn class, as "
+        "sklearn.ensemble:ExtraTreesClassifier; or your own as package.module:factory (called with "
+        "input_shape, classes and the options; returns an nn.Module or an estimator)"
     )
     view: str = Field(description="what it sees of an example: a view of the dataset")
     share: float | None = Field(None, gt=0, le=1, description="by_degree: share of the nodes; none: the rest")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from lntrust.errors import LNTrustError
 from lntrust.settings import Settings, Study
 
-__all__ = ["Study", "describe", "list_studies", "load_study", "value_of"]
+__all__ = ["Study", "describe", "explain", "list_studies", "load_study", "value_of"]
 
 
 def list_studies() -> dict[str, Path]:
@@ -33,7 +33,7 @@ def load_study(name: str | Path, overrides: Sequence[str] = ()) -> Study:
     try:
         return Study.model_validate(table)
     except ValidationError as error:
-        raise LNTrustError(_explain(error, str(name))) from None
+        raise LNTrustError(explain(error, f"study {name}", Study)) from None
 
 
 def _read(name: str, trail: tuple[str, ...], base: Path | None = None) -> dict[str, Any]:
@@ -116,28 +116,27 @@ def _index(entries: list[Any], part: str, override: str) -> int:
     return int(part)
 
 
-def _explain(error: ValidationError, source: str) -> str:
-    """Pydantic's findings, a line each: field, value, what would be right."""
+def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
+    """Pydantic's findings about a model, a line each: source, field, value, what would be right."""
     lines = []
     for item in error.errors():
         path = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            known = _fields_at(item["loc"][:-1])
+            known = _fields_at(model, item["loc"][:-1])
             close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
-            lines.append(f"study {source}: unknown field {path}; {hint}")
+            lines.append(f"{source}: unknown field {path}; {hint}")
         elif item["type"] == "missing":
-            lines.append(f"study {source}: {path} is missing")
+            lines.append(f"{source}: {path} is missing")
         elif item["type"] == "value_error":
             where = f"{path}: " if path else ""
-            lines.append(f"study {source}: {where}{item['msg'].removeprefix('Value error, ')}")
+            lines.append(f"{source}: {where}{item['msg'].removeprefix('Value error, ')}")
         else:
-            lines.append(f"study {source}: {path} = {item['input']!r}: {item['msg'].lower()}")
+            lines.append(f"{source}: {path} = {item['input']!r}: {item['msg'].lower()}")
     return "\n".join(lines)
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Study
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     for part in location:
         if isinstance(part, int):
             continue

@@ -43,7 +43,9 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None, mode: int = 0o644
+) -> None:
     held: dict[str, Tensor] = {}
     memory: set[int] = set()
     for name, tensor in tensors.items():
@@ -51,7 +53,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
         where = flat.untyped_storage().data_ptr()
         held[name] = flat.clone() if where in memory else flat  # safetensors refuses shared memory
         memory.add(where)
-    write_whole(path, lambda temporary: save_file(held, temporary, metadata))
+    write_whole(path, lambda temporary: save_file(held, temporary, metadata), mode)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -136,6 +136,36 @@ class Authority:
         write_json(self.folder / "fleet.json", {"schema": 1, "nodes": self._nodes})
 
 
+def expiry(folder: Path) -> datetime:
+    """Until when the certificate in a node's folder holds."""
+    return dates(folder)[1]
+
+
+def dates(folder: Path) -> tuple[datetime, datetime]:
+    """From when until when it holds; an error if one of the node's three files is missing or broken."""
+    if x509 is None:
+        raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+    for name in ("node.pem", "node.key", "ca.pem"):
+        if not (folder / name).is_file():
+            raise LNTrustError(
+                f"{folder / name}: is not there; `lntrust fleet certs` makes node.pem, node.key and ca.pem"
+            )
+    made = _certificate(folder)
+    return made.not_valid_before_utc, made.not_valid_after_utc
+
+
+def name_in(folder: Path) -> str:
+    """Whose certificate it is."""
+    return str(_certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def _certificate(folder: Path) -> Any:
+    try:
+        return x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{folder / 'node.pem'}: not a readable certificate: {error}") from None
+
+
 def _found(folder: Path) -> None:
     """A new authority: a key, and a certificate signed with it."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)

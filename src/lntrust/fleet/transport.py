@@ -21,6 +21,7 @@ from lntrust.errors import LNTrustError
 
 Answer = Callable[[str, bytes], bytes]  # who asks, what; may raise LNTrustError to refuse, with a reason
 LIMIT = 4 << 20  # bytes of a message that we take
+BUSY = "busy"
 _HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say why
 
 
@@ -49,6 +50,7 @@ class Place:
     certificates: Path  # node.pem, node.key, ca.pem
     peers: tuple[Peer, ...]
     lease_ms: int = 2000  # a frozen neighbour is given up after this
+    multicast: bool = False  # find neighbours without an address on the local network
 
 
 def configuration(place: Place) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def configuration(place: Place) -> dict[str, Any]:
             "endpoints": [f"tls/{peer.address}" for peer in known],
             "timeout_ms": -1, "exit_on_failure": False,
         },
-        "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
+        "scouting": {"multicast": {"enabled": place.multicast}, "gossip": {"enabled": False}},
         "transport": {
             "shared_memory": {"enabled": False},  # it would pass by TLS
             "link": {
@@ -122,16 +124,45 @@ def _rule(name: str, flow: str, message: str, key: str) -> dict[str, Any]:
     return {"id": name, "permission": "allow", "flows": [flow], "messages": [message], "key_exprs": [key]}
 
 
+@dataclass(frozen=True)
+class Pending:
+    """A question under way."""
+
+    name: str
+    timeout: float
+    replies: Any  # Zenoh closes it when the deadline has passed
+
+    def result(self) -> bytes:
+        """The answer, once it is there. Raises `RefusedError` or `NoAnswerError`."""
+        for reply in self.replies:
+            if reply.ok is not None:
+                return bytes(reply.ok.payload.to_bytes())
+            assert reply.err is not None
+            reason = reply.err.payload.to_bytes().decode("utf-8", "replace")
+            if reason != "Timeout":
+                raise RefusedError(f"{self.name}: {reason}")
+        raise NoAnswerError(f"{self.name}: no answer within {self.timeout:g} s")
+
+
 class Door:
     """A node's door: it answers, asks, and knows who is there. Close it in the end."""
 
-    def __init__(self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8) -> None:
+    def __init__(
+        self,
+        place: Place,
+        answer: Answer,
+        *,
+        workers: int = 2,
+        waiting: int = 8,
+        busy: Callable[[str], None] = lambda _: None,
+    ) -> None:
         try:
             import zenoh
         except ImportError:
             raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
-        self._zenoh, self.place, self._answer = zenoh, place, answer
+        self._zenoh, self.place, self._answer, self._busy = zenoh, place, answer, busy
         self._present: set[str] = set()
+        self._appearances: dict[str, int] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="answer")
         self._room = threading.BoundedSemaphore(workers + waiting)  # else a flood fills the memory
@@ -149,6 +180,10 @@ class Door:
 
     def ask(self, name: str, question: bytes, timeout: float) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
+        return self.begin(name, question, timeout).result()
+
+    def begin(self, name: str, question: bytes, timeout: float) -> "Pending":
+        """Ask, and go on: several neighbours can be asked before the first answer is waited for."""
         if len(question) > LIMIT:
             raise LNTrustError(
                 f"question to {name}: {len(question)} bytes; at most {LIMIT} can be asked at once"
@@ -158,14 +193,7 @@ class Door:
             # Blocking, the default, would wait for a hung neighbour's queue, past any deadline.
             congestion_control=self._zenoh.CongestionControl.DROP,
         )  # fmt: skip
-        for reply in replies:
-            if reply.ok is not None:
-                return bytes(reply.ok.payload.to_bytes())
-            assert reply.err is not None
-            reason = reply.err.payload.to_bytes().decode("utf-8", "replace")
-            if reason != "Timeout":
-                raise RefusedError(f"{name}: {reason}")
-        raise NoAnswerError(f"{name}: no answer within {timeout:g} s")
+        return Pending(name, timeout, replies)
 
     @property
     def present(self) -> set[str]:
@@ -176,6 +204,11 @@ class Door:
         """
         with self._lock:
             return set(self._present)
+
+    def appearances(self, name: str) -> int:
+        """How often a neighbour has come: one that was away may not be what it was."""
+        with self._lock:
+            return self._appearances.get(name, 0)
 
     def close(self) -> None:
         self._session.close()  # type: ignore[no-untyped-call]
@@ -188,18 +221,20 @@ class Door:
         with self._lock:
             if sample.kind == self._zenoh.SampleKind.PUT:
                 self._present.add(name)
+                self._appearances[name] = self._appearances.get(name, 0) + 1
             else:
                 self._present.discard(name)
 
     def _asked(self, query: Any) -> None:
         if not self._room.acquire(blocking=False):
-            query.reply_err(b"busy")
+            query.reply_err(BUSY.encode())
             query.drop()
+            self._busy(_asker(query))
             return
         self._pool.submit(self._answered, query)
 
     def _answered(self, query: Any) -> None:
-        asker = str(query.key_expr).rpartition("/")[2]
+        asker = _asker(query)
         try:
             question = b"" if query.payload is None else bytes(query.payload.to_bytes())
             if len(question) > LIMIT:
@@ -213,3 +248,8 @@ class Door:
         finally:
             query.drop()
             self._room.release()
+
+
+def _asker(query: Any) -> str:
+    """The last part of the key: access control has tied it to the asker's certificate."""
+    return str(query.key_expr).rpartition("/")[2]

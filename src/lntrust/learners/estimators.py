@@ -79,6 +79,15 @@ class Estimators:
         self._models[k], self._fitted_on[k] = model, new
         self._kept.pop(k, None)
 
+    def model(self, k: int) -> Any:
+        """The k-th estimator as it was fitted last; it is never fitted again. None before."""
+        return self._models[k]
+
+    def put(self, k: int, model: Any) -> None:
+        """Somebody else's fitted estimator in the k-th place."""
+        self._models[k], self._fitted_on[k] = model, None
+        self._kept.pop(k, None)
+
     def _answer(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
         """Probabilities over all C classes. Kept until the next fit, since nothing else changes them."""
         if len(self._inputs) * self.classes > _KEPT:

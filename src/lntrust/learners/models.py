@@ -136,6 +136,11 @@ class Models:
             return f"torch.vmap cannot run it ({str(error).splitlines()[0]})"
         return None
 
+    @property
+    def skeleton(self) -> nn.Module:
+        """The architecture; its own parameters mean nothing."""
+        return self._skeleton
+
     # -- running ----------------------------------------------------------------------------------
 
     def _slice(self, which: slice | Int[Tensor, "_"]) -> dict[str, Tensor]:

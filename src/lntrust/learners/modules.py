@@ -2,9 +2,11 @@
 
 A factory is called with the shape of one input, the number of classes and the learner's options, and
 returns a torch module that maps [B, *input] to logits [B, C], or a scikit-learn classifier with
-`predict_proba`. Modules take PyTorch's default initialisation.
+`predict_proba`. A scikit-learn class is a factory, too, and is called with the options alone. Modules take
+PyTorch's default initialisation.
 """
 
+import inspect
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -93,12 +95,20 @@ def forest(_input_shape: tuple[int, ...], _classes: int, trees: int = 100, **opt
     return RandomForestClassifier(n_estimators=trees, **options)
 
 
+def onnx(input_shape: tuple[int, ...], classes: int, file: str, **options: Any) -> Any:
+    """A finished model in an ONNX file: it answers, and does not learn."""
+    from lntrust.learners.onnx import OnnxClassifier
+
+    return OnnxClassifier(file, input_shape, classes, **options)
+
+
 KINDS: dict[str, Callable[..., Any]] = {
     "linear": linear,
     "mlp": mlp,
     "cnn1d": cnn1d,
     "cnn2d": cnn2d,
     "forest": forest,
+    "onnx": onnx,
 }
 
 
@@ -114,7 +124,11 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
             f"{field} = {learner.kind!r}: must be one of {', '.join(KINDS)}, or package.module:factory"
         )
     try:
-        model = factory(input_shape, classes, **learner.options)
+        if _is_estimator_class(factory):
+            _check_options(factory, learner.options)
+            model = factory(**learner.options)
+        else:
+            model = factory(input_shape, classes, **learner.options)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise LNTrustError(
             f"{field} = {learner.kind!r} with options {learner.options} on inputs of shape "
@@ -123,9 +137,22 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
     if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
         raise LNTrustError(
             f"{field} = {learner.kind!r} made a {type(model).__name__}: must be a torch nn.Module or "
-            "an estimator with predict_proba"
+            "an estimator with predict_proba (which SGDClassifier, say, has with loss = log_loss only)"
         )
     return model
+
+
+def _is_estimator_class(factory: Any) -> bool:
+    return isinstance(factory, type) and hasattr(factory, "get_params") and hasattr(factory, "set_params")
+
+
+def _check_options(estimator: type, options: dict[str, Any]) -> None:
+    """Scikit-learn's own message does not say which options there are."""
+    known = inspect.signature(estimator).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
+    unknown = [] if takes_any else [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: unknown options; known are {', '.join(known) or 'none'}")
 
 
 def with_named_dropout(module: nn.Module) -> nn.Module:

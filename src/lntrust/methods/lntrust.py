@@ -97,7 +97,7 @@ class LNTrust(Method):
     def start(self, site: Site) -> State:
         if self.certify:
             self._certificate = Certificate(site)
-        return self._refresh(site, {}, t=0)
+        return self.refresh(site, {}, t=0)
 
     def round(self, site: Site, state: State, t: int) -> State:
         if self.certify and self._certificate is None:  # a resumed run
@@ -108,7 +108,7 @@ class LNTrust(Method):
             site.population.step(batch)
         with site.network.standing_still():
             if t % site.world.study.training.refresh == 0:
-                state = self._refresh(site, state, t)
+                state = self.refresh(site, state, t)
             lesson = (
                 self._lesson(site, state, t) if t > self.settings.warmup and self._distils(site) else None
             )
@@ -122,7 +122,7 @@ class LNTrust(Method):
         rounds = site.world.study.training.stage2_rounds
         if rounds == 0 and "open" in state:
             return state  # nothing has changed since the start
-        return self._refresh(site, state, rounds + 1)
+        return self.refresh(site, state, rounds + 1)
 
     def deploy(self, site: Site, state: State) -> Deployment:
         around = site.around
@@ -138,7 +138,7 @@ class LNTrust(Method):
 
     # -- probes and trust -------------------------------------------------------------------------
 
-    def _refresh(self, site: Site, state: State, t: int) -> State:
+    def refresh(self, site: Site, state: State, t: int) -> State:
         """Probe the neighbours, fit the weighting, set weights and gates."""
         evidence = self._probe(site, t)
         if self._weighting is None:
@@ -188,17 +188,24 @@ class LNTrust(Method):
         strength = torch.full_like(a_self, self.settings.strength)
         if self.settings.training_gate:
             strength = gate.training_gate(self.settings.strength, a_ens, a_self)
+        together, validated = self._together(evidence, closed, closed_votes)
         return memory, {
             "open": opened,
             "open votes": weighting.votes(memory, evidence, evidence.open),
             "closed": closed,
             "closed votes": closed_votes,
             "lambda": strength,
-            "answers together": self._together(evidence, closed, closed_votes),
+            "answers together": together,
+            "validated": validated,
         }
 
-    def _together(self, evidence: Evidence, closed: Tensor, votes: Tensor) -> Bool[Tensor, "n"]:
-        """The deployment gate. A node without validation examples trusts itself."""
+    def _together(
+        self, evidence: Evidence, closed: Tensor, votes: Tensor
+    ) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 2"]]:
+        """The deployment gate, and validation accuracy: the node's own and its ensemble's.
+
+        A node without validation examples trusts itself.
+        """
         q = ensemble.mixed(evidence.probabilities, votes, evidence.offsets)
         own = evidence.probabilities[:, 0]
 
@@ -208,15 +215,16 @@ class LNTrust(Method):
             true = p.gather(-1, evidence.labels[:, None])
             return right, ensemble.validation_loss(true, one, evidence.offsets)
 
-        accuracy = evidence.accuracy
+        accuracy, by_ensemble, by_self = evidence.accuracy, scores(q), scores(own)
         together = gate.deployment_gate(
             self.settings.deployment_gate,
             a_deploy=gate.ensemble_accuracy(closed, accuracy),
             a_self=accuracy[:, 0],
-            ensemble=scores(q),
-            own=scores(own),
+            ensemble=by_ensemble,
+            own=by_self,
         )
-        return together & (evidence.offsets.diff() > 0)
+        validated = torch.stack([by_self[0], by_ensemble[0]], 1)
+        return together & (evidence.offsets.diff() > 0), validated
 
     def _probe(self, site: Site, t: int) -> Evidence:
         """Ask everybody about V_i, and about a sample of the shard for ŵ_j."""

@@ -1,0 +1,354 @@
+"""Those whom a live node may ask: who is there, who fits, who is worth asking just now.
+
+Every question has a deadline, and neighbours are asked side by side: one that hangs costs the time that was
+granted, and nobody else anything. After some failures in a row it is left alone for a while.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet import wire
+from lntrust.fleet.books import HELLO, RETRY, Books, size_of
+from lntrust.fleet.desk import HELLO_FIRST
+from lntrust.fleet.foreign import Foreign
+from lntrust.fleet.limits import Breaker, State
+from lntrust.fleet.settings import NeighbourSettings, NodeSettings
+from lntrust.fleet.transport import BUSY, Door, NoAnswerError, Pending, RefusedError
+from lntrust.network.codec import Message, Size, decode, encode
+from lntrust.network.network import probability_rows
+
+NOW = -1  # the round of a question that belongs to none
+_BACKOFF = 0.05  # seconds before the first retry; doubles
+_HELLO_PATIENCE = 2.0
+
+
+@dataclass
+class Neighbour:
+    """What is known of one. Plain fields: several threads read them, whoever heard last writes."""
+
+    settings: NeighbourSettings
+    breaker: Breaker
+    foreign: Foreign | None = None
+    greeted: int = 0  # at which of its appearances it was greeted; 0: never
+    degree: int = 0
+    refused: str | None = None  # why it does not fit, until it is greeted again
+    version: int | None = None  # of its model, by its last reply
+    heard_at: float | None = None
+    round_trip: float | None = None  # seconds a hello takes
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A sound reply: rows are probability vectors."""
+
+    probabilities: Float[ndarray, "m C"]
+    version: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """No reply, or none that can be used."""
+
+    kind: str  # as counted: absent, silent, busy, refused, malformed, unsound, breaker, mismatch
+    text: str
+
+
+class Circle:
+    """A node's neighbours, by name."""
+
+    def __init__(
+        self, settings: NodeSettings, books: Books, door: Door | None, facts: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._settings, self._books, self._door, self._facts = settings, books, door, facts
+        limits = settings.limits
+        self.members = {
+            each.name: Neighbour(
+                each,
+                Breaker(limits.failures, limits.pause),
+                Foreign(each, settings.input) if each.url else None,
+            )
+            for each in settings.neighbours
+        }
+        self._at_once = wire.at_once(settings.input)
+        self._lockstep = settings.network.clock == "lockstep"
+        foreign = sum(each.foreign is not None for each in self.members.values())
+        self._pool = ThreadPoolExecutor(max(1, 4 * foreign), thread_name_prefix="foreign")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for each in self.members.values():
+            if each.foreign is not None:
+                each.foreign.close()
+
+    # -- who --------------------------------------------------------------------------------------
+
+    @property
+    def present(self) -> set[str]:
+        """Who is there, as far as can be told; of a server nothing can be."""
+        here = set() if self._door is None else self._door.present
+        return here | {name for name, each in self.members.items() if each.foreign is not None}
+
+    def appearances(self, name: str) -> int:
+        return 0 if self._door is None else self._door.appearances(name)
+
+    def chosen(self) -> list[str]:
+        """Whom to ask: all, or the fastest of those that are present and fit."""
+        if self._settings.network.choose == "listed":
+            return list(self.members)
+        fit = [n for n in self.members if n in self.present and self.members[n].refused is None]
+        fit.sort(key=lambda name: self.members[name].round_trip or float("inf"))
+        fastest = set(fit[: self._settings.network.fastest])
+        return [name for name in self.members if name in fastest]
+
+    def states(self) -> dict[str, State]:
+        now = time.monotonic()
+        return {name: each.breaker.state(now) for name, each in self.members.items()}
+
+    def wait_for_all(self, seconds: float) -> None:
+        """In lockstep nobody may be missed: wait until everybody is there, or the time is over."""
+        deadline = time.monotonic() + seconds
+        while len(self.present) < len(self.members) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    # -- meeting ----------------------------------------------------------------------------------
+
+    def greet(self, names: Sequence[str], timeout: float) -> None:
+        """Say hello to these nodes, side by side: do both mean the same by an input, and by a class?"""
+        assert self._door is not None or not names
+        mine = self._facts()
+        message = wire.hello(mine)
+        data = encode(message)
+        begun: list[tuple[str, int, float, Pending]] = []
+        for name in names:
+            assert self._door is not None
+            appearance, now = self._door.appearances(name), time.monotonic()
+            self._books.count("queries out", name)
+            self._books.sent(name, HELLO, "query", size_of(message, data))
+            begun.append((name, appearance, now, self._door.begin(name, data, timeout)))
+        for name, appearance, since, pending in begun:
+            try:
+                self._met(name, appearance, since, pending.result(), mine)
+            except RefusedError as error:
+                reason = str(error).removeprefix(f"{name}: ")
+                if reason != BUSY:
+                    self.members[name].refused = reason
+                self._books.count("failures", "busy" if reason == BUSY else "mismatch")
+            except NoAnswerError:
+                self._books.count("failures", "silent")
+
+    def _met(self, name: str, appearance: int, since: float, data: bytes, mine: dict[str, Any]) -> None:
+        each = self.members[name]
+        try:
+            message = decode(data)
+            theirs = wire.told(message)
+        except LNTrustError as error:
+            each.refused = str(error)
+            self._books.count("failures", "malformed")
+            return
+        self._books.received(name, HELLO, "reply", size_of(message, data))
+        each.refused = wire.mismatch(mine, theirs)
+        if each.refused is not None:
+            self._books.count("failures", "mismatch")
+            return
+        took = time.monotonic() - since
+        each.round_trip = took if each.round_trip is None else 0.7 * each.round_trip + 0.3 * took
+        each.greeted, each.degree = max(1, appearance), wire.degree_of(theirs)
+        each.version, each.heard_at = message.version, time.monotonic()
+
+    def meet(self, timeout: float = _HELLO_PATIENCE) -> None:
+        """Greet every node that is present, also those that did not fit: they may have changed."""
+        here = self.present
+        self.greet([n for n, each in self.members.items() if n in here and each.foreign is None], timeout)
+
+    def _greet_new(self, names: Sequence[str], deadline: float) -> None:
+        """Greet whom we have not met since it came, or never."""
+        new = [
+            name
+            for name in names
+            if self.members[name].foreign is None
+            and self._door is not None
+            and self.members[name].greeted < max(1, self._door.appearances(name))
+        ]
+        if new:
+            self.greet(new, max(0.01, min(_HELLO_PATIENCE, deadline - time.monotonic())))
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        names: Sequence[str],
+        x: Shaped[ndarray, "m *s"],
+        phase: str,
+        *,
+        timeout: float,
+        round_: int = NOW,
+        retries: int = 0,
+    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+        """What these say about inputs, side by side and within the time; and why others did not."""
+        deadline = time.monotonic() + timeout
+        failed: dict[str, Failure] = {}
+        here = self.present
+        if self._lockstep and len(here) < len(self.members):
+            self.wait_for_all(timeout)
+            here = self.present
+        for name in names:
+            if name not in here:
+                failed[name] = Failure("absent", "not there")
+        self._greet_new([n for n in names if n not in failed], deadline)
+        asked = []
+        for name in (n for n in names if n not in failed):
+            each = self.members[name]
+            if each.refused is not None:
+                failed[name] = Failure("mismatch", each.refused)
+            elif not each.breaker.admits(time.monotonic()):
+                failed[name] = Failure("breaker", "left alone after failures")
+            else:
+                asked.append(name)
+        heard = self._ask_in_pieces(asked, x, phase, deadline, round_, retries, failed)
+        for failure in failed.values():
+            self._books.count("failures", failure.kind)
+        return heard, failed
+
+    def _ask_in_pieces(
+        self,
+        names: list[str],
+        x: Shaped[ndarray, "m *s"],
+        phase: str,
+        deadline: float,
+        round_: int,
+        retries: int,
+        failed: dict[str, Failure],
+    ) -> dict[str, Heard]:
+        """As many inputs at once as a message holds; who fails once is not asked the rest."""
+        parts: dict[str, list[Heard]] = {name: [] for name in names}
+        left = names
+        for start in range(0, max(1, len(x)), self._at_once):
+            piece = x[start : start + self._at_once]
+            got, missed = self._ask_once(left, piece, phase, deadline, round_, retries)
+            failed |= missed
+            for name, reply in got.items():
+                parts[name].append(reply)
+            left = [name for name in left if name in got]
+        now = time.monotonic()
+        for name in names:
+            if name in left:
+                self.members[name].breaker.succeeded()
+            else:
+                self.members[name].breaker.failed(now)
+        return {
+            name: Heard(np.concatenate([p.probabilities for p in parts[name]]), parts[name][-1].version)
+            for name in left
+        }
+
+    def _ask_once(
+        self, names: list[str], x: ndarray, phase: str, deadline: float, round_: int, retries: int
+    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+        """One message to each, and again to those who were busy or silent, after a while."""
+        message = wire.question(x, round_)
+        data = encode(message)
+        got: dict[str, Heard] = {}
+        missed: dict[str, Failure] = {}
+        waiting = names
+        for attempt in range(retries + 1):
+            timeout = (deadline - time.monotonic()) / (retries + 1 - attempt)
+            if timeout <= 0:
+                missed |= {name: Failure("silent", "no time left") for name in waiting if name not in missed}
+                break
+            for name in waiting if attempt else []:
+                self._books.count("retries", name)
+            booked = RETRY if attempt else phase
+            begun = [(name, self._begin(name, message, data, booked, timeout)) for name in waiting]
+            for name, pending in begun:
+                reply = self._collect(name, pending, len(x), booked, deadline, (message, data))
+                if isinstance(reply, Heard):
+                    got[name] = reply
+                    missed.pop(name, None)
+                else:
+                    missed[name] = reply
+            again = [n for n in waiting if n in missed and missed[n].kind in ("busy", "silent")]
+            waiting = again
+            if not waiting or attempt == retries:
+                break
+            pause = _BACKOFF * 2**attempt * (0.5 + random.random())  # not all at the same moment again
+            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        return got, missed
+
+    def _begin(
+        self, name: str, message: Message, data: bytes, phase: str, timeout: float
+    ) -> "Pending | Future[Any]":
+        self._books.count("queries out", name)
+        each = self.members[name]
+        if each.foreign is not None:
+            return self._pool.submit(each.foreign.ask, message.tensors[wire.INPUTS], timeout)
+        assert self._door is not None
+        self._books.sent(name, phase, "query", size_of(message, data))
+        return self._door.begin(name, data, timeout)
+
+    def _collect(
+        self,
+        name: str,
+        pending: "Pending | Future[Any]",
+        m: int,
+        phase: str,
+        deadline: float,
+        again: tuple[Message, bytes] | None,
+    ) -> Heard | Failure:
+        """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
+        try:
+            if isinstance(pending, Future):
+                return self._checked(name, self._foreign(name, pending, m, phase, deadline), 0)
+            data = pending.result()
+            message = decode(data)
+            self._books.received(name, phase, "reply", size_of(message, data))
+            return self._checked(
+                name, wire.heard(message, m, len(self._settings.input.classes)), message.version
+            )
+        except RefusedError as error:
+            reason = str(error).removeprefix(f"{name}: ")
+            if reason == HELLO_FIRST and again is not None:
+                self.greet([name], max(0.01, min(_HELLO_PATIENCE, deadline - time.monotonic())))
+                if self.members[name].refused is None:
+                    self._books.count("retries", name)
+                    left = max(0.01, deadline - time.monotonic())
+                    return self._collect(
+                        name, self._begin(name, *again, RETRY, left), m, RETRY, deadline, None
+                    )
+            return Failure("busy" if reason == BUSY else "refused", reason)
+        except NoAnswerError as error:
+            return Failure("silent", str(error).removeprefix(f"{name}: "))
+        except LNTrustError as error:
+            return Failure("malformed", str(error))
+
+    def _foreign(
+        self, name: str, pending: "Future[Any]", m: int, phase: str, deadline: float
+    ) -> Float[ndarray, "m C"]:
+        try:
+            reply = pending.result(max(0.0, deadline - time.monotonic()))
+        except FutureTimeoutError:
+            pending.cancel()
+            raise NoAnswerError(f"{name}: no answer in time") from None
+        shape, C = self._settings.input, len(self._settings.input.classes)
+        inputs = m * int(np.prod(shape.shape)) * np.dtype(shape.dtype).itemsize
+        self._books.sent(name, phase, "query", Size(inputs, max(0, reply.sent - inputs)))
+        self._books.received(name, phase, "reply", Size(4 * m * C, max(0, reply.received - 4 * m * C)))
+        p: Float[ndarray, "m C"] = reply.probabilities
+        return p
+
+    def _checked(self, name: str, p: Float[ndarray, "m C"], version: int) -> Heard | Failure:
+        """A reply that is not made of probabilities is no reply."""
+        if not bool(probability_rows(torch.from_numpy(p)).all()):
+            return Failure("unsound", "its answers are no probabilities")
+        each = self.members[name]
+        each.version, each.heard_at = version, time.monotonic()
+        return Heard(p, version)

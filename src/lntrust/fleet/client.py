@@ -1,0 +1,92 @@
+"""A running node's client: what the command line asks of it, through its HTTP door."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import urllib3
+from jaxtyping import Shaped
+from numpy import ndarray
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.data import as_inputs, read_table
+from lntrust.fleet.service import Which
+from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.tensors import DATATYPES
+
+
+@dataclass(frozen=True)
+class Client:
+    """Speaks to the node that a NODE.toml describes."""
+
+    settings: NodeSettings
+
+    @classmethod
+    def of(cls, file: Path) -> "Client":
+        settings = load_node(file)
+        if settings.http.listen == "off":
+            raise LNTrustError(f"node {settings.name}: http.listen = off, so that it cannot be asked")
+        return cls(settings)
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self._asked("GET", "/status", None)
+        return answer
+
+    def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
+        """Classes, probabilities, the weights of who answered, and who did not."""
+        s = self.settings.input
+        tensor = {"name": s.name, "shape": list(x.shape), "datatype": DATATYPES[np.dtype(s.dtype)]}
+        body = {"inputs": [{**tensor, "data": x.ravel().tolist()}]}
+        answer = self._asked("POST", f"/v2/models/{which}/infer", body)
+        found = {each["name"]: each for each in answer["outputs"]}
+        told = answer["parameters"]
+        weights = {k.removeprefix("weight."): v for k, v in told.items() if k.startswith("weight.")}
+        return {
+            "label": found["label"]["data"],
+            "probabilities": np.reshape(found["probabilities"]["data"], (len(x), -1)).tolist(),
+            "weights": weights,
+            "silent": [part for part in told.get("silent", "").split(", ") if part],
+        }
+
+    def _asked(self, method: str, path: str, body: Any) -> Any:
+        s = self.settings
+        url = f"http://{s.http.listen}{path}"
+        headers = {"Content-Type": "application/json"}
+        if s.http.token is not None:
+            headers["Authorization"] = f"Bearer {s.http.token.read_text('utf-8').strip()}"
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer = urllib3.request(
+                method, url, body=data, headers=headers, timeout=s.limits.deadline + 10, retries=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise LNTrustError(
+                f"node {s.name}: no answer at {s.http.listen} ({type(error).__name__}); start it with "
+                "`lntrust node run`"
+            ) from None
+        try:
+            told = json.loads(answer.data)
+        except ValueError:
+            raise LNTrustError(f"{url}: answered with something else than JSON: not a node?") from None
+        if answer.status != 200:
+            raise LNTrustError(f"node {s.name}: {answer.status}: {told.get('error', told)}")
+        return told
+
+
+def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
+    """Inputs to be classified, from a file."""
+    try:
+        if path.suffix == ".json":
+            x = np.asarray(json.loads(path.read_text("utf-8")))
+        elif path.suffix == ".npy":
+            x = np.load(path, allow_pickle=False)
+        else:
+            x = np.asarray(read_table(str(path), "INPUTS")["x"])
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{path}: cannot be read: {error}") from None
+    try:
+        return as_inputs(x, settings.input)
+    except LNTrustError as error:
+        raise LNTrustError(f"{path}: {error}") from None

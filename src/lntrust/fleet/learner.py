@@ -1,0 +1,178 @@
+"""A live node's own model: a population of one that learns, and snapshots of it that answer.
+
+Learning happens in one thread. Questions come in others, and are answered by snapshots: a snapshot never
+changes, so nobody hears a model that is half a step further.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+from torch import Tensor, nn
+
+from lntrust.errors import LNTrustError
+from lntrust.experiment.files import read_tensors
+from lntrust.fleet.data import NodeData
+from lntrust.fleet.settings import NodeSettings
+from lntrust.fleet.world import OneNode, node_number
+from lntrust.learners import Population, heads, modules
+from lntrust.learners.estimators import Estimators
+from lntrust.learners.losses import softmax
+from lntrust.learners.stack import Stack
+from lntrust.learners.views import Views
+from lntrust.plugins import load_object
+from lntrust.settings import LearnerSettings
+
+See = Callable[[Shaped[ndarray, "m *s"]], Float[Tensor, "m *v"]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model as it stood at one moment."""
+
+    version: int
+    see: See
+    answer: Callable[[Float[Tensor, "m *v"]], Float[ndarray, "m C"]]
+
+    def predict(self, x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m C"]:
+        """p(x), for inputs as they travel."""
+        return self.answer(self.see(x))
+
+
+class _OwnView(Views):
+    """How the node's own examples look to its model."""
+
+    def __init__(self, view: Float[Tensor, "N *v"]) -> None:
+        self.device, self.dtype, self._view = view.device, view.dtype, view
+
+    def __getitem__(self, name: str) -> Float[Tensor, "N *v"]:
+        return self._view
+
+
+class LiveLearner:
+    """The node's model, in training. `replace` puts another in its place."""
+
+    def __init__(self, settings: NodeSettings, data: NodeData) -> None:
+        self._settings, self._data = settings, data
+        self._see = _seeing(settings)
+        self._view = self._see(data.inputs)
+        self.population = self._made(_factory(settings))
+
+    def _made(self, factory: Callable[..., Any]) -> Population:
+        s = self._settings
+        # The population builds its models by name, and estimators are built anew at every fit.
+        kind = f"model of {s.name}"
+        modules.KINDS[kind] = factory
+        learner = LearnerSettings(name="own", kind=kind, view="own")
+        seeds = OneNode((s.seed,), 1, node_number(s))
+        labels = torch.from_numpy(self._data.labels)
+        population = Population(
+            [learner], np.zeros(1, dtype=np.int64), _OwnView(self._view), labels, len(s.input.classes),
+            s.training, seeds, "loop",
+        )  # fmt: skip
+        (stack,) = population.stacks
+        if isinstance(stack, Estimators) and not s.model.trains:
+            stack.put(0, modules.build(learner, tuple(self._view.shape[1:]), len(s.input.classes)))
+        return population
+
+    @property
+    def refits(self) -> bool:
+        """Whether the model learns by being fitted again, on labels and pseudo-labels."""
+        return isinstance(self.population.stacks[0], Estimators) and self._settings.model.trains
+
+    def replace(self, model: Any) -> None:
+        """Another model from now on: a module with its parameters, or an estimator, which is fitted."""
+        if isinstance(model, nn.Module):
+            self.population = self._made(lambda *_: _prepared(copy.deepcopy(model), self._settings, None))
+        elif hasattr(model, "predict_proba"):
+            from sklearn.base import clone
+
+            fixed = not self._settings.model.trains or not hasattr(model, "get_params")
+            self.population = self._made(lambda *_: model if fixed else clone(model))
+        else:
+            raise LNTrustError(
+                f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
+            )
+
+    def snapshot(self, version: int) -> Snapshot:
+        (stack,) = self.population.stacks
+        if isinstance(stack, Estimators):
+            model, classes = stack.model(0), self.population.classes
+            return Snapshot(version, self._see, lambda x: _estimated(model, x, classes))
+        return Snapshot(version, self._see, _answering(stack))
+
+
+def _seeing(settings: NodeSettings) -> See:
+    """From inputs as they travel to what the model sees: scaled, then the user's view."""
+    scale, name = settings.model.scale, settings.model.view
+    function = None if name is None else load_object(name, "model.view")
+    dtype = getattr(torch, settings.training.precision)
+
+    def see(x: Shaped[ndarray, "m *s"]) -> Float[Tensor, "m *v"]:
+        seen = torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
+        if scale != 1.0:
+            seen = seen * scale
+        if function is None:
+            return seen
+        out = torch.as_tensor(function(seen), dtype=dtype)
+        if len(out) != len(seen):
+            raise LNTrustError(f"model.view = {name!r}: made {len(out)} rows of {len(seen)} inputs")
+        return out
+
+    return see
+
+
+def _factory(settings: NodeSettings) -> Callable[..., Any]:
+    """What NODE.toml names under [model]."""
+    learner, weights = settings.learner, settings.model.weights
+
+    def make(input_shape: tuple[int, ...], classes: int) -> Any:
+        model = modules.build(learner, input_shape, classes)
+        return _prepared(model, settings, weights) if isinstance(model, nn.Module) else model
+
+    return make
+
+
+def _prepared(module: nn.Module, settings: NodeSettings, weights: Path | None) -> nn.Module:
+    """With the parameters of a file, if one is named; and frozen, if the model shall learn nothing."""
+    if weights is not None:
+        tensors, _ = read_tensors(weights)
+        try:
+            module.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise LNTrustError(f"model.weights = {weights}: does not fit the model: {error}") from None
+    return module if settings.model.trains else module.requires_grad_(False)
+
+
+def _answering(stack: Stack) -> Callable[[Float[Tensor, "m *v"]], Float[ndarray, "m C"]]:
+    """A torch model of its own: parameters are copied, so that learning goes on without it."""
+    state = {name: t[0].clone() for name, t in {**stack.params, **stack.buffers}.items()}
+    if stack.is_head:
+        weight, bias = state[heads.WEIGHT].T, state[heads.BIAS]
+        return lambda x: softmax(torch.addmm(bias, x.flatten(1), weight)).float().numpy()
+    module = copy.deepcopy(stack.skeleton).eval().requires_grad_(False)
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if name in state:
+            tensor.copy_(state[name])
+
+    def answer(x: Float[Tensor, "m *v"]) -> Float[ndarray, "m C"]:
+        with torch.no_grad():
+            return softmax(module(x.clone())).float().numpy()
+
+    return answer
+
+
+def _estimated(model: Any, x: Float[Tensor, "m *v"], classes: int) -> Float[ndarray, "m C"]:
+    """Probabilities over all C classes: 0 for one that it has never seen; one never fitted knows nothing."""
+    out = np.zeros((len(x), classes), dtype=np.float32)
+    if model is None:
+        out[:] = 1.0 / classes
+    elif len(x):
+        out[:, np.asarray(model.classes_, dtype=np.int64)] = model.predict_proba(x.flatten(1).numpy())
+    return out

@@ -1,0 +1,372 @@
+"""What a live node does by itself, in one thread: learn, ask, trust, and learn from whom it trusts.
+
+The rounds are the simulation's, and so is the method; but the clock is the node's own. Stage 1 is local
+training. Then the neighbours are probed, and Stage 2 goes on as the paper has it, with whoever answers. When
+training is over the neighbours are probed now and then, since they change, go, and come back.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.books import Books
+from lntrust.fleet.circle import Circle
+from lntrust.fleet.data import NodeData
+from lntrust.fleet.learner import LiveLearner
+from lntrust.fleet.logs import event, failed
+from lntrust.fleet.network import LiveNetwork
+from lntrust.fleet.settings import NodeSettings
+from lntrust.fleet.shelf import Shelf
+from lntrust.fleet.state import Kept, read_state, write_state
+from lntrust.fleet.world import node_world
+from lntrust.learners import Labelled
+from lntrust.methods import Site, State
+from lntrust.methods.base import below
+from lntrust.methods.lntrust import LNTrust
+
+_LOG_KEPT = 100  # refreshes whose trust is remembered
+_OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody came
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the last refresh has found: whose answers count how much. Never changed, only replaced."""
+
+    votes: dict[str, Float[ndarray, "*C"]] = field(default_factory=dict)  # a number, or one per class
+    weights: dict[str, float] = field(default_factory=dict)  # α, the node itself included
+    together: bool = False  # whether to answer with the ensemble
+    strength: float | None = None  # λ_eff
+    validation: dict[str, float] = field(default_factory=dict)
+    probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
+
+
+class Life:
+    """Rounds, one after another, from the last saved state on."""
+
+    def __init__(
+        self, settings: NodeSettings, data: NodeData, learner: LiveLearner, circle: Circle, books: Books,
+        shelf: Shelf,
+    ) -> None:  # fmt: skip
+        self.settings, self.data, self.learner = settings, data, learner
+        self.circle, self.books, self.shelf = circle, books, shelf
+        self.trust = Trust()
+        self.done, self.version = 0, 0
+        self.error: str | None = None
+        self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0}
+        self._fingerprint = data.fingerprint
+        self._state: State = {}
+        self._settled: State = {}  # the trust model at the end of training
+        self._names = [each.name for each in settings.neighbours]
+        self._world = node_world(settings, data)
+        self._network = LiveNetwork(
+            settings, self._world, lambda: learner.population, data, circle, books, self._publish
+        )
+        asks = bool(self._names) and len(data.validation) > 0
+        self._method = LNTrust(settings.trust) if asks else None
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._replacement: tuple[Any, threading.Event, list[BaseException]] | None = None
+        self._tried: dict[str, tuple[int, int | None]] = {}
+        self._refreshed_at = self._saved_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="life", daemon=True)
+        self._restore()
+        self._enter()
+
+    # -- from outside -----------------------------------------------------------------------------
+
+    @property
+    def rounds(self) -> int:
+        return self.settings.training.stage1_rounds + self.settings.training.stage2_rounds
+
+    @property
+    def phase(self) -> str:
+        if self.done < self.settings.training.stage1_rounds:
+            return "stage 1"
+        return "stage 2" if self.done < self.rounds else "deployed"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step that is under way, and save."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(self.settings.limits.patience * (self.settings.limits.retries + 2) + 30)
+
+    def replace(self, model: Any) -> None:
+        """Put another model in the place of the node's own, between two rounds; returns when it is done."""
+        done, errors = threading.Event(), list[BaseException]()
+        if not self._thread.is_alive():
+            self._replace(model)
+            return
+        self._replacement = (model, done, errors)
+        self._wake.set()
+        done.wait()
+        if errors:
+            raise errors[0]
+
+    # -- the course of a life ---------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        """The stage that the rounds done belong to; the model can be asked from now on."""
+        training, stage = self.settings.training, 1 if self.done < self.settings.training.stage1_rounds else 2
+        population = self.learner.population
+        lists = self._world.labelled(stage, uses_validation=self._method is not None)
+        labelled = Labelled(lists, population.labels, training, population.seeds, stage, population.device)
+        self._site = Site(self._world, population, self._network, labelled)
+        if self.learner.refits and (stage == 1 or "pseudo/ids" not in self._state):
+            population.refit(lists)
+        if self.shelf.empty:
+            self._publish(None)
+
+    def _run(self) -> None:
+        try:
+            if self.phase != "stage 1" and "open" not in self._state:
+                self._begin_collaboration()
+            while not self._stopping.is_set():
+                self._replace_if_asked()
+                if self.phase == "stage 1":
+                    self._local_round()
+                elif self.phase == "stage 2":
+                    self._round()
+                else:
+                    self._stand()
+                self._save_if_due()
+                if self.settings.life.rest and self.phase != "deployed":
+                    self._stopping.wait(self.settings.life.rest)
+        except Exception as error:  # the node goes on answering
+            self.error = f"{type(error).__name__}: {error}"
+            failed("training has stopped", error, round=self.done)
+        self.save()
+        if self._replacement is not None:
+            self._replacement[2].append(LNTrustError("the node has stopped"))
+            self._replacement[1].set()
+
+    def _local_round(self) -> None:
+        for batch in self._site.labelled.round(self.done):
+            self._site.population.step(batch)
+        self.done += 1
+        if self.phase != "stage 1":
+            self._begin_collaboration()
+        else:
+            self._publish(None)
+
+    def _begin_collaboration(self) -> None:
+        self._enter()
+        self._network.round = 0
+        self._publish(0)
+        event("stage 2 begins", round=self.done)
+        if self._method is not None:
+            # A trust model that was kept goes on, with a circle that has changed.
+            known = bool(self._state)
+            refresh, start = self._method.refresh, self._method.start
+            self._state = refresh(self._site, self._state, 0) if known else start(self._site)
+            self._refreshed()
+        if self.settings.training.stage2_rounds == 0:
+            event("training is over", round=self.done)
+
+    def _round(self) -> None:
+        t = self.done - self.settings.training.stage1_rounds + 1
+        self._network.round = t
+        if self._method is None:
+            for batch in self._site.labelled.round(t - 1):
+                self._site.population.step(batch)
+            self._publish(t)
+        else:
+            self._state = self._method.round(self._site, self._state, t)
+            if t % self.settings.training.refresh == 0:
+                self._refreshed()
+            elif self._somebody_came():
+                self._refresh()
+        if t % self.settings.training.refresh == 0 and self.learner.refits:
+            pseudo = self._method.pseudo_labels(self._site, self._state) if self._method else None
+            self._site.population.refit(self._site.labelled.lists, pseudo)
+        if self.done + 1 == self.rounds:  # it is deployed when the neighbours have been looked at once more
+            self._finish()
+        self.done += 1
+
+    def _finish(self) -> None:
+        self._network.round = self.settings.training.stage2_rounds + 1
+        self._publish(self._network.round)
+        if self._method is not None:
+            self._state = self._method.finish(self._site, self._state)
+            self._refreshed()
+        event("training is over", round=self.rounds, **self._told())
+
+    def _stand(self) -> None:
+        """Wait until there is a reason to probe again: time, a newcomer, somebody with an older model."""
+        due = self._refreshed_at + self.settings.life.refresh_every
+        left = min(due - time.monotonic(), 0.5)
+        if left > 0:
+            self._wake.wait(left)
+            self._wake.clear()
+        lockstep = self.settings.network.clock == "lockstep"  # the comparison ends here
+        if self._stopping.is_set() or lockstep or self._method is None:
+            return
+        if time.monotonic() >= due or self._somebody_came():
+            self._refresh()
+
+    # -- trust ------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        assert self._method is not None
+        t = self.done - self.settings.training.stage1_rounds
+        state = dict(self._state)
+        if self.phase == "deployed":
+            # Each refresh fits a little further. Over months that would end in blind faith, so a node whose
+            # training is over starts each time from the trust model with which it ended.
+            self._settled = self._settled or below("memory/", state)
+            state |= {f"memory/{name}": tensor for name, tensor in self._settled.items()}
+        self._state = self._method.refresh(self._site, state, t)
+        self._refreshed()
+
+    def _refreshed(self) -> None:
+        """Make what the method has found known to those who answer clients."""
+        self._refreshed_at = time.monotonic()
+        state = self._state
+        for name in [name for name in state if name.startswith("log/")]:
+            state[name] = state[name][-_LOG_KEPT:]
+        self.trust = self._trust_of(state, dict(self._network.probed))
+        event("trust refreshed", round=self.done, **self._told())
+
+    def _trust_of(self, state: State, probed: dict[str, int]) -> Trust:
+        members = [self.settings.name, *self._names]
+        votes, closed = state["closed votes"][0].numpy(), state["closed"][0].tolist()
+        validated = state["validated"][0].tolist()
+        return Trust(
+            votes={name: votes[k].copy() for k, name in enumerate(members)},
+            weights=dict(zip(members, closed, strict=True)),
+            together=bool(state["answers together"][0]),
+            strength=float(state["lambda"][0]),
+            validation={"self": validated[0], "ensemble": validated[1]},
+            probed=probed,
+        )
+
+    def _told(self) -> dict[str, Any]:
+        trust = {name: round(weight, 4) for name, weight in self.trust.weights.items()}
+        return {"trust": trust, "together": self.trust.together, "validation": self.trust.validation}
+
+    def _somebody_came(self) -> bool:
+        """Whether a neighbour is there that was not probed, or not the model that it has now."""
+        if self.settings.network.clock == "lockstep":
+            return False
+        if time.monotonic() - self._refreshed_at < _OUT_OF_TURN:
+            return False
+        new = {}
+        for name in self.circle.chosen():
+            if name not in self.circle.present:
+                continue
+            each, probed = self.circle.members[name], self.trust.probed.get(name)
+            older = probed is not None and each.version is not None and each.version < probed
+            if probed is None or older:
+                new[name] = (self.circle.appearances(name), each.version)
+        came = any(self._tried.get(name) != what for name, what in new.items())
+        self._tried |= new  # once for each coming: one that does not answer waits for its turn
+        return came
+
+    # -- the model --------------------------------------------------------------------------------
+
+    def _publish(self, round_: int | None) -> None:
+        self.version += 1
+        self.shelf.put(self.learner.snapshot(self.version), round_)
+
+    def _replace_if_asked(self) -> None:
+        if self._replacement is None:
+            return
+        model, done, errors = self._replacement
+        self._replacement = None
+        try:
+            self._replace(model)
+            if self._method is not None and self._state:
+                self._refresh()
+        except Exception as error:  # the caller's to know; the old model stays
+            errors.append(error)
+        finally:
+            done.set()
+
+    def _replace(self, model: Any) -> None:
+        self.learner.replace(model)
+        self._state = {name: t for name, t in self._state.items() if not name.startswith("pseudo/")}
+        self._enter()
+        self._publish(None)
+        event("model replaced", version=self.version)
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self._saved_at >= self.settings.life.save_every:
+            self.save()
+
+    def save(self) -> None:
+        """Write down all that a restart needs. A disk that is full is no reason to stop."""
+        self._saved_at = time.monotonic()
+        ledger, counters = self.books.state()
+        tensors = {f"ledger/{name}": t for name, t in ledger.items()}
+        tensors |= {f"population/{name}": t for name, t in self.learner.population.state().items()}
+        tensors |= {f"method/{name}": t for name, t in self._state.items()}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        kept = Kept(
+            self.settings.name, self.done, self.version, self._names, self.trust.probed, self._fingerprint,
+            counters, now,
+        )  # fmt: skip
+        try:
+            write_state(self.settings.life.state, kept, tensors)
+            self.saved = {**self.saved, "round": self.done, "at": now}
+        except LNTrustError as error:
+            self.saved = {**self.saved, "failures": self.saved["failures"] + 1}
+            failed("state not saved", error, round=self.done)
+
+    def _restore(self) -> None:
+        found = read_state(self.settings.life.state, self.settings.name)
+        if found is None:
+            return
+        kept, tensors = found
+        self.books.load(below("ledger/", tensors), kept.counters, kept.neighbours)
+        self.done, self.version = min(kept.done, self.rounds), kept.version
+        same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
+        self._load_model(below("population/", tensors), same_data)
+        method = below("method/", tensors)
+        if self._method is not None and method:
+            # The trust model fits any circle; weights are this circle's, pseudo-labels this data's.
+            if not same_circle:
+                method = {name: t for name, t in method.items() if name.startswith("memory/")}
+            if not same_data:
+                method = {name: t for name, t in method.items() if not name.startswith("pseudo/")}
+            self._state = method
+            if same_circle and "closed" in method:
+                self.trust = self._trust_of(method, kept.probed)
+                self._network.probed = dict(kept.probed)
+        self.saved = {"round": kept.done, "at": kept.saved_at, "failures": 0}
+        event("state restored", round=self.done, version=self.version, saved_at=kept.saved_at)
+
+    def _load_model(self, tensors: dict[str, Tensor], same_data: bool) -> None:
+        if not same_data:
+            event("data has changed", note="estimators are fitted anew")
+            tensors = {name: t for name, t in tensors.items() if "/fit/" not in name}
+        try:
+            self.learner.population.load(tensors)
+        except (KeyError, RuntimeError, ValueError, IndexError) as error:
+            raise LNTrustError(
+                f"{self.settings.life.state}: holds another model's state ({type(error).__name__}: {error}); "
+                "move it away, or set life.state to a new folder"
+            ) from None
+
+
+def blended(
+    votes: dict[str, Float[ndarray, "*C"]], said: dict[str, Float[ndarray, "m C"]]
+) -> tuple[Float[ndarray, "m C"], dict[str, float]] | None:
+    """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
+    total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
+    mass = {name: float(np.mean(votes[name])) for name in said}
+    if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
+        return None
+    weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}
+    return (total / total.sum(1, keepdims=True)).astype(np.float32), weights

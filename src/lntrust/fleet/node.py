@@ -1,0 +1,199 @@
+"""A live node: beside a model, with doors to neighbours and clients.
+
+>>> with Node.from_file("NODE.toml") as node:  # doctest: +SKIP
+...     node.predict(x).probabilities
+"""
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from numpy import ndarray
+
+import lntrust
+from lntrust.fleet import wire
+from lntrust.fleet.books import DEPLOY, Books
+from lntrust.fleet.certificates import expiry
+from lntrust.fleet.circle import Circle
+from lntrust.fleet.data import as_inputs, load_data
+from lntrust.fleet.desk import Desk
+from lntrust.fleet.learner import LiveLearner
+from lntrust.fleet.life import Life, blended
+from lntrust.fleet.logs import event
+from lntrust.fleet.service import Prediction, Which
+from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.shelf import Shelf
+from lntrust.fleet.status import NeighbourStatus, Status
+from lntrust.fleet.transport import Door, Peer, Place
+from lntrust.network.network import probability_rows
+
+
+class Node:
+    """Learns, asks its neighbours, and answers. Start it, and close it in the end."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self.settings = settings
+        self._books = Books([each.name for each in settings.neighbours])
+        data = load_data(settings)
+        lockstep = settings.network.clock == "lockstep"
+        self._shelf = Shelf(lockstep, settings.limits.patience)
+        self._expires = expiry(settings.network.certificates) if settings.peers else None
+        learner = LiveLearner(settings, data)
+        desk = Desk(settings, self._books, self._shelf.at, self._facts)
+        self._door = self._opened(desk) if settings.peers else None
+        self._circle = Circle(settings, self._books, self._door, self._facts)
+        try:
+            self._life = Life(settings, data, learner, self._circle, self._books, self._shelf)
+        except BaseException:
+            self._close_doors()
+            raise
+        self._began = time.monotonic()
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, train: bool = True) -> Self:
+        """The node that a NODE.toml describes, running. `train = False`: only answering, as it last was."""
+        return cls(load_node(path)).start(train=train)
+
+    def start(self, *, train: bool = True) -> Self:
+        """Begin to live: learn, and ask."""
+        event("node started", name=self.settings.name, round=self._life.done, pid=os.getpid())
+        if train:
+            self._life.start()
+        return self
+
+    def close(self) -> None:
+        """Save, and be gone."""
+        self._life.stop()
+        self._close_doors()
+        event("node stopped", name=self.settings.name, round=self._life.done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- answering --------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Of the node's own model."""
+        return self._shelf.latest.version
+
+    @property
+    def ready(self) -> bool:
+        return not self._shelf.empty
+
+    def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
+        """What the node says about these inputs: with those it trusts, or by itself."""
+        inputs = as_inputs(np.asarray(x), self.settings.input)
+        self._books.count("clients", which)
+        snapshot, trust, me = self._shelf.latest, self._life.trust, self.settings.name
+        own = snapshot.predict(inputs)
+        alone = Prediction(own, {me: 1.0}, {me: snapshot.version}, {})
+        if which == "self" or not trust.together or not self.settings.data.deployed:
+            return alone
+        silent: dict[str, str] = {}
+        members = [n for n, v in trust.votes.items() if n != me and n in trust.probed and bool(np.any(v > 0))]
+        heard, failed = self._circle.ask(members, inputs, DEPLOY, timeout=self.settings.limits.deadline)
+        silent |= {name: failure.text for name, failure in failed.items()}
+        said = {me: own}
+        for name, reply in heard.items():
+            if reply.version < trust.probed[name]:  # trust was learned on a model that it has no more
+                silent[name] = (
+                    f"its model is older ({reply.version}) than the one probed ({trust.probed[name]})"
+                )
+            else:
+                said[name] = reply.probabilities
+        if not bool(probability_rows(torch.from_numpy(own)).all()):
+            del said[me]  # its own model has come to grief; the others may still know
+        mix = blended(trust.votes, said)
+        if mix is None:
+            return Prediction(own, {me: 1.0}, {me: snapshot.version}, silent)
+        versions = {name: snapshot.version if name == me else heard[name].version for name in said}
+        return Prediction(mix[0], mix[1], versions, silent)
+
+    def replace(self, model: Any) -> None:
+        """Another model in the place of the node's own, from now on: an nn.Module or a classifier.
+
+        Training goes on with it, neighbours hear it, and trust is learned anew. Returns when it is in place.
+        """
+        self._life.replace(model)
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        version = 0 if self._shelf.empty else self._shelf.latest.version
+        return wire.facts(self.settings.input, len(self.settings.neighbours), version)
+
+    def status(self) -> dict[str, Any]:
+        """All that can be told about the node; see `lntrust.fleet.status`."""
+        life, trust, books = self._life, self._life.trust, self._books
+        status: Status = {
+            "name": self.settings.name,
+            "lntrust": lntrust.__version__,
+            "model_version": self.version,
+            "phase": life.phase,
+            "round": life.done,
+            "rounds": life.rounds,
+            "error": life.error,
+            "uptime": time.monotonic() - self._began,
+            "strength": trust.strength,
+            "together": trust.together,
+            "validation": trust.validation,
+            "trust": trust.weights,
+            "neighbours": self._neighbours(),
+            "queries": {"in": books.counted("queries in"), "out": books.counted("queries out")},
+            "bytes": books.traffic(),
+            "retries": books.counted("retries"),
+            "refusals": books.counted("refusals"),
+            "failures": books.counted("failures"),
+            "clients": books.counted("clients"),
+            "certificate": self._certificate(),
+            "saved": life.saved,
+        }
+        return dict(status)
+
+    def _neighbours(self) -> dict[str, NeighbourStatus]:
+        present, states, trust = self._circle.present, self._circle.states(), self._life.trust
+        now = time.monotonic()
+        return {
+            name: {
+                "present": name in present,
+                "state": states[name].name.lower().replace("_", " "),
+                "trust": trust.weights.get(name, 0.0),
+                "probed": name in trust.probed,
+                "version": each.version,
+                "age": None if each.heard_at is None else now - each.heard_at,
+                "round_trip": each.round_trip,
+                "refused": each.refused,
+            }
+            for name, each in self._circle.members.items()
+        }
+
+    def _certificate(self) -> dict[str, Any]:
+        if self._expires is None:
+            return {"expires": None, "seconds_left": None}
+        left = (self._expires - datetime.now(UTC)).total_seconds()
+        return {"expires": self._expires.isoformat(), "seconds_left": left}
+
+    # -- doors ------------------------------------------------------------------------------------
+
+    def _opened(self, desk: Desk) -> Door:
+        s = self.settings
+        peers = tuple(Peer(each.name, each.address) for each in s.peers)
+        place = Place(s.name, s.network.listen, s.network.certificates, peers, multicast=s.network.multicast)
+        # In lockstep a question of the future waits in a thread: there must be one for everybody.
+        workers = s.limits.workers + (2 * len(peers) if s.network.clock == "lockstep" else 0)
+        return Door(place, desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy)
+
+    def _close_doors(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        if hasattr(self, "_circle"):
+            self._circle.close()

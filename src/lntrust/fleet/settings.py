@@ -1,0 +1,283 @@
+"""Every setting of a live node, documented where it is declared: the fields of NODE.toml."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.certificates import NAME
+from lntrust.methods.lntrust import LNTrustSettings
+from lntrust.settings import LearnerSettings, Settings, TrainingSettings
+from lntrust.study import explain
+
+Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]  # host:port
+DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
+
+
+class InputSettings(Settings):
+    """What is classified. All nodes of a fleet have to agree on it, and say so when they meet."""
+
+    name: str = Field(
+        "input", min_length=1, description="the input's name, as clients and neighbours call it"
+    )
+    shape: tuple[int, ...] = Field(description="the shape of one input, e.g. [3, 32, 32]")
+    dtype: Literal[DTYPES] = Field(  # type: ignore[valid-type]
+        "float32", description="of the numbers that travel: " + ", ".join(DTYPES)
+    )
+    classes: tuple[str, ...] = Field(
+        min_length=2, description="the classes' names, in the order of the labels"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "InputSettings":
+        if any(side < 1 for side in self.shape):
+            raise ValueError(f"shape {list(self.shape)}: every side must be at least 1")
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes {list(self.classes)}: names must differ")
+        return self
+
+
+class ModelSettings(Settings):
+    """The node's own model."""
+
+    kind: str = Field(
+        description="linear, mlp, cnn1d, cnn2d, forest, onnx; a scikit-learn class, as "
+        "sklearn.ensemble:ExtraTreesClassifier; or your own package.module:factory, called with input_shape, "
+        "classes and the options, which returns an nn.Module or a classifier with predict_proba"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description='arguments for the kind; onnx: file = "model.onnx"'
+    )
+    weights: Path | None = Field(None, description="a torch model's first parameters, a .safetensors file")
+    scale: float = Field(
+        1.0, description="inputs are multiplied by this before the model sees them (1/255, say)"
+    )
+    view: str | None = Field(
+        None,
+        description="package.module:function from inputs [m, …] to what the model sees; none: the inputs",
+    )
+    trains: bool = Field(True, description="false: the model answers as it is, and learns nothing")
+
+
+class DataSettings(Settings):
+    """The node's own data, and which of it may leave the device."""
+
+    labelled: str = Field(
+        description="inputs and labels: .npz or .parquet (columns x and y), or package.module:loader, which "
+        "returns (x, y). Labels are numbers, or names of classes. They never leave the device"
+    )
+    probe_with: str = Field(
+        description="labelled inputs that neighbours are shown to learn whom to trust. validation: the part "
+        "that is withheld below; a file or loader: those instead; none: show nothing, and answer alone"
+    )
+    shard: str = Field(
+        description="unlabelled inputs that neighbours are shown to learn from their answers: a .npz or "
+        ".parquet (x), package.module:loader, or none: show nobody anything, and learn alone"
+    )
+    val_fraction: float = Field(0.2, gt=0, lt=1, description="share of the labelled inputs that is withheld")
+    deployed: bool = Field(
+        True,
+        description="whether inputs to be classified may be shown to trusted neighbours; false: answer alone",
+    )
+
+
+class NeighbourSettings(Settings):
+    """Somebody to ask: a node of the fleet by the name in its certificate, or a server by its URL."""
+
+    name: str = Field(
+        pattern=f"^{NAME.pattern}$", description="the name in its certificate; of a server, any"
+    )
+    address: Address | None = Field(None, description="host:port where it listens; none: it connects to us")
+    url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="a server of the Open Inference Protocol: http://host:port/v2/models/MODEL. It has no "
+        "certificate of ours; https is checked against the system's authorities",
+    )
+    input: str | None = Field(None, description="url: the input tensor's name; none: as ours")
+    output: str = Field("probabilities", description="url: the output tensor with class probabilities")
+    classes: tuple[str, ...] | None = Field(None, description="url: its classes in its order; none: as ours")
+    token: Path | None = Field(None, description="url: a file with a bearer token")
+
+    @model_validator(mode="after")
+    def _one_door(self) -> "NeighbourSettings":
+        if self.url and self.address:
+            raise ValueError(f"neighbour {self.name}: has an address or a url, not both")
+        if not self.url and (self.input or self.classes or self.token):
+            raise ValueError(f"neighbour {self.name}: input, classes and token belong to a url")
+        return self
+
+
+class NetworkSettings(Settings):
+    """The door between nodes."""
+
+    listen: Address = Field("127.0.0.1:7447", description="host:port where neighbours reach this node")
+    certificates: Path = Field(
+        Path(), description="folder with node.pem, node.key and ca.pem, as `lntrust fleet certs` makes them"
+    )
+    choose: Literal["listed", "allowed"] = Field(
+        "listed",
+        description="listed: every neighbour below; allowed: the `fastest` of those that are present",
+    )
+    fastest: int = Field(8, ge=1, description="choose = allowed: how many to ask")
+    fleet_size: int | None = Field(
+        None, ge=1, description="n of the feature d_j/n; none: the neighbours and this node"
+    )
+    multicast: bool = Field(
+        False, description="find neighbours without an address by multicast on this network"
+    )
+    clock: Literal["own", "lockstep"] = Field(
+        "own",
+        description="own: nobody waits for anybody; lockstep: questions name a round, and wait for it (to "
+        "compare with a simulation)",
+    )
+    number: int | None = Field(None, ge=0, description="lockstep: the node's number in the simulation")
+
+
+class LimitSettings(Settings):
+    """What this node grants others, and how long it waits for them."""
+
+    deadline: float = Field(
+        1.0, gt=0, le=600, description="seconds until an answer to a client is given at the latest"
+    )
+    patience: float = Field(5.0, gt=0, le=600, description="seconds to wait for neighbours while training")
+    rate: float = Field(
+        20_000.0, gt=0, description="examples per second that one neighbour may ask about, lasting"
+    )
+    burst: float = Field(40_000.0, ge=1, description="examples that one neighbour may ask about at once")
+    workers: int = Field(2, ge=1, le=64, description="threads that answer neighbours")
+    waiting: int = Field(16, ge=0, description="questions that may wait for them; others are told: busy")
+    retries: int = Field(1, ge=0, le=10, description="times to ask again, while training, who did not answer")
+    failures: int = Field(3, ge=1, description="failures in a row after which a neighbour is left alone")
+    pause: float = Field(1.0, gt=0, description="seconds for which it is at first; doubles up to a minute")
+
+
+class HttpSettings(Settings):
+    """The door for clients: Open Inference Protocol v2, /status and /metrics."""
+
+    listen: Address | Literal["off"] = Field("127.0.0.1:8080", description="host:port, or off")
+    token: Path | None = Field(
+        None, description="a file with a bearer token that clients must show; none: nobody"
+    )
+    largest: int = Field(16 << 20, ge=1, description="bytes of a request at most")
+
+
+class LifeSettings(Settings):
+    """How the node lives."""
+
+    state: Path = Field(Path("state"), description="folder for all that a restart needs")
+    save_every: float = Field(10.0, gt=0, description="seconds between two states on disk")
+    refresh_every: float = Field(60.0, gt=0, description="seconds between two probes, once training is over")
+    rest: float = Field(
+        0.0, ge=0, description="seconds of rest between two rounds: leave the device to others"
+    )
+    threads: int = Field(1, ge=1, description="threads of torch")
+    log: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
+
+
+class NodeSettings(Settings):
+    """A live node: NODE.toml."""
+
+    name: str = Field(pattern=f"^{NAME.pattern}$", description="the name in its certificate")
+    seed: int = Field(0, ge=0, description="of initial weights, batches and draws")
+    input: InputSettings
+    model: ModelSettings
+    data: DataSettings
+    neighbours: list[NeighbourSettings] = Field(default_factory=list)
+    network: NetworkSettings = Field(default_factory=NetworkSettings.model_construct)
+    limits: LimitSettings = Field(default_factory=LimitSettings.model_construct)
+    http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
+    life: LifeSettings = Field(default_factory=LifeSettings.model_construct)
+    training: TrainingSettings = Field(default_factory=TrainingSettings.model_construct)
+    trust: LNTrustSettings = Field(default_factory=LNTrustSettings)
+
+    @field_validator("training")
+    @classmethod
+    def _own_schedule(cls, training: TrainingSettings) -> TrainingSettings:
+        if training.schedule != "every_node":
+            raise ValueError(
+                "schedule = random_node needs somebody who draws; a live node takes its own steps"
+            )
+        return training
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "NodeSettings":
+        names = [each.name for each in self.neighbours]
+        if len(set(names)) < len(names):
+            raise ValueError(f"neighbours: names must differ, not {names}")
+        if self.name in names:
+            raise ValueError(f"neighbours: {self.name} is this node itself")
+        if self.network.clock == "lockstep" and self.network.number is None:
+            raise ValueError(
+                "network.clock = lockstep needs network.number, the node's number in the simulation"
+            )
+        return self
+
+    @property
+    def peers(self) -> list[NeighbourSettings]:
+        """The neighbours that are nodes of the fleet."""
+        return [each for each in self.neighbours if not each.url]
+
+    @property
+    def learner(self) -> LearnerSettings:
+        options = dict(self.model.options)
+        return LearnerSettings(name=self.name, kind=self.model.kind, view="own", options=options)
+
+
+def load_node(path: str | Path) -> NodeSettings:
+    """The settings in a NODE.toml; files it names are found beside it."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "NODE.toml"
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    try:
+        settings = NodeSettings.model_validate(table)
+    except ValidationError as error:
+        raise LNTrustError(explain(error, f"node {path}", NodeSettings)) from None
+    return _beside(settings, path.resolve().parent)
+
+
+def _beside(settings: NodeSettings, folder: Path) -> NodeSettings:
+    """Paths as the file means them: beside itself."""
+
+    def full(path: Path | None) -> Path | None:
+        return None if path is None else folder / path
+
+    def source(text: str) -> str:
+        is_file = text not in ("none", "validation") and Path(text).suffix in (".npz", ".parquet")
+        return str(folder / text) if is_file else text
+
+    s, options = settings, dict(settings.model.options)
+    if s.model.kind == "onnx" and isinstance(options.get("file"), str):
+        options["file"] = str(folder / options["file"])
+    data = {name: source(getattr(s.data, name)) for name in ("labelled", "probe_with", "shard")}
+    return s.model_copy(
+        update={
+            "model": s.model.model_copy(update={"weights": full(s.model.weights), "options": options}),
+            "data": s.data.model_copy(update=data),
+            "neighbours": [n.model_copy(update={"token": full(n.token)}) for n in s.neighbours],
+            "network": s.network.model_copy(update={"certificates": full(s.network.certificates)}),
+            "http": s.http.model_copy(update={"token": full(s.http.token)}),
+            "life": s.life.model_copy(update={"state": full(s.life.state)}),
+        }
+    )
+
+
+def fields_of(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """(path, default, meaning) of every field, depth first."""
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        many = [each for each in getattr(inner, "__args__", ()) if isinstance(each, type)]
+        tables = [each for each in (inner, *many) if isinstance(each, type) and issubclass(each, Settings)]
+        if tables:
+            path = f"[[{name}]]" if many else name
+            yield from fields_of(tables[0], f"{prefix}{path}.")
+            continue
+        default = "required" if info.is_required() else info.get_default(call_default_factory=True)
+        yield f"{prefix}{name}", "none" if default is None else str(default), info.description or ""

@@ -1,0 +1,120 @@
+"""What nodes say to each other, in the codec's messages: hello, questions, answers.
+
+Two nodes that meet compare what they mean by an input and by a class. Permuted classes would only look like
+an untrustworthy neighbour, so they are refused by name.
+"""
+
+import json
+from math import prod
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.settings import InputSettings
+from lntrust.fleet.transport import LIMIT
+from lntrust.network.codec import PROTOCOL, Message, size
+
+INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
+_LONGEST = 64 << 10  # bytes of a hello
+
+
+def facts(wanted: InputSettings, degree: int, version: int) -> dict[str, Any]:
+    """What a node says of itself when it meets another."""
+    return {
+        "protocol": PROTOCOL,
+        "input": wanted.name,
+        "shape": list(wanted.shape),
+        "dtype": wanted.dtype,
+        "classes": list(wanted.classes),
+        "degree": degree,
+        "version": version,
+    }
+
+
+def hello(about: dict[str, Any], kind: Any = "query") -> Message:
+    text = json.dumps(about, separators=(",", ":")).encode()
+    return Message(kind, {HELLO: np.frombuffer(text, dtype=np.uint8)}, version=int(about["version"]))
+
+
+def told(message: Message) -> dict[str, Any]:
+    """The facts in a hello, or an error that says what is wrong with them."""
+    tensor = message.tensors.get(HELLO)
+    if tensor is None or tensor.dtype != np.uint8 or tensor.ndim != 1 or len(tensor) > _LONGEST:
+        raise LNTrustError("hello: must be a tensor of bytes")
+    try:
+        about = json.loads(tensor.tobytes())
+    except (ValueError, RecursionError):
+        raise LNTrustError("hello: not JSON") from None
+    if not isinstance(about, dict):
+        raise LNTrustError("hello: must be a JSON object")
+    return about
+
+
+def mismatch(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
+    """Why two nodes cannot work together, if so; in the words of the first."""
+    for name in ("protocol", "input", "shape", "dtype"):
+        if theirs.get(name) != mine[name]:
+            return f"{name} is {mine[name]!r} here and {_short(theirs.get(name))} there"
+    if theirs.get("classes") == mine["classes"]:
+        return None
+    classes = theirs.get("classes")
+    if isinstance(classes, list) and sorted(map(str, classes)) == sorted(mine["classes"]):
+        pairs = enumerate(zip(mine["classes"], classes, strict=True))
+        place, (a, b) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"classes are in another order: class {place} is {a!r} here and {_short(b)} there"
+    return f"classes are {_short(mine['classes'])} here and {_short(classes)} there"
+
+
+def degree_of(theirs: dict[str, Any]) -> int:
+    degree = theirs.get("degree")
+    return degree if isinstance(degree, int) and 0 <= degree < 1_000_000 else 0
+
+
+def question(x: Shaped[ndarray, "m *s"], round_: int) -> Message:
+    return Message("query", {INPUTS: x}, round=round_)
+
+
+def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
+    """The inputs of a question, or an error that says what is wrong with them."""
+    x = message.tensors.get(INPUTS)
+    if message.kind != "query" or x is None:
+        raise LNTrustError(f"a question needs a tensor {INPUTS!r}; this is a {message.kind}")
+    if x.dtype != wanted.dtype or x.shape[1:] != tuple(wanted.shape) or not x.ndim:
+        want = f"{wanted.dtype}[m, {', '.join(map(str, wanted.shape))}]"
+        raise LNTrustError(f"inputs are {x.dtype}{list(x.shape)}; must be {want}")
+    return x
+
+
+def reply(p: Float[ndarray, "m C"], round_: int, version: int) -> Message:
+    return Message("reply", {PROBABILITIES: p}, round=round_, version=version)
+
+
+def heard(message: Message, m: int, C: int) -> Float[ndarray, "m C"]:
+    """The probabilities of a reply; whether they are any is up to the caller."""
+    p = message.tensors.get(PROBABILITIES)
+    if message.kind != "reply" or p is None:
+        raise LNTrustError(f"a reply needs a tensor {PROBABILITIES!r}")
+    if p.dtype != np.float32 or p.shape != (m, C):
+        raise LNTrustError(f"reply is {p.dtype}{list(p.shape)}; must be float32[{m}, {C}]")
+    return p
+
+
+def at_once(wanted: InputSettings) -> int:
+    """How many inputs fit into one question, and their answers into one reply."""
+    C = len(wanted.classes)
+    per_input = max(prod(wanted.shape) * np.dtype(wanted.dtype).itemsize, 4 * C)
+    head = max(
+        size({INPUTS: ((9_999_999, *wanted.shape), wanted.dtype)}).framing,
+        size({PROBABILITIES: ((9_999_999, C), "float32")}).framing,
+    )
+    if per_input + head > LIMIT:
+        raise LNTrustError(f"input.shape {list(wanted.shape)}: {per_input} bytes each; at most {LIMIT}")
+    return int((LIMIT - head) // per_input)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,319 @@
+"""Fleets of real nodes for tests: folders with certificates, processes, and ways to wait for what they do.
+
+Nodes run as `lntrust node run DIR`, each in a process of its own that is ended by its number. They train for
+ever, slowly, on few examples; and whoever answers is asked, since the deployment gate is off.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pytest
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.begin import EXAMPLE_CLASSES, example_part
+from lntrust.fleet.certificates import Authority
+from lntrust.fleet.client import Client
+from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.transport import Peer, Place
+
+Table = Mapping[str, Any]
+DEADLINE = 1.0  # seconds that a node has for a client
+SLACK = 1.5  # seconds more that a busy machine may take
+_LABELLED = 60
+
+TABLES: dict[str, dict[str, Any]] = {
+    "input": {"shape": [8, 8], "dtype": "uint8", "classes": list(EXAMPLE_CLASSES)},
+    "model": {"kind": "linear", "scale": 0.0625},
+    "data": {"labelled": "data.npz", "probe_with": "validation", "shard": "shard.npz", "val_fraction": 0.4},
+    "network": {"certificates": "."},
+    "limits": {"deadline": DEADLINE, "patience": 1.0, "pause": 0.2, "retries": 0},
+    "http": {},
+    "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2},
+    "training": {"stage1_rounds": 3, "stage2_rounds": 1_000_000, "refresh": 4, "lr": 0.05, "batch": 16},
+    "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off"},
+}
+DEPLOYED: Table = {"training": {"stage2_rounds": 4}}  # a node whose training is soon over
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Member:
+    """A node of the fleet: where its files lie, and its process, if it runs."""
+
+    name: str
+    folder: Path
+    listen: str
+    settings: NodeSettings
+    process: "subprocess.Popen[bytes] | None" = None
+    shown: int = 0  # bytes of the log that were printed already
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state" / "node.safetensors"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client got, and after how many seconds."""
+
+    weights: dict[str, float]
+    probabilities: np.ndarray
+    silent: str
+    took: float
+
+
+@dataclass
+class Fleet:
+    """Nodes by name. Close it in the end: then no process of it is left."""
+
+    root: Path
+    members: dict[str, Member] = field(default_factory=dict)
+    x: np.ndarray = field(default_factory=lambda: example_part(2)[2]["x"][:3])  # what clients ask about
+
+    @classmethod
+    def of(
+        cls,
+        root: Path,
+        names: Sequence[str],
+        overrides: Mapping[str, Table] | None = None,
+        hosts: Mapping[str, str] | None = None,
+        everybody: Table | None = None,
+    ) -> Self:
+        """All of these know each other. Tables of `everybody`, and of `overrides` by name, go over ours."""
+        fleet = cls(root)
+        authority = Authority.open(root / "certificates")
+        where = hosts or {}
+        listen = {name: f"{where.get(name, '127.0.0.1')}:{free_port()}" for name in names}
+        for number, name in enumerate(names):
+            authority.issue(name, [where.get(name, "127.0.0.1")])
+            folder = root / name
+            shutil.copytree(root / "certificates" / name, folder)
+            _write_data(folder, number)
+            own = {"network": {"listen": listen[name]}, "http": {"listen": f"127.0.0.1:{free_port()}"}}
+            tables = _over(_over(TABLES, own), everybody or {})
+            tables = _over(tables, (overrides or {}).get(name, {}))
+            others = [{"name": other, "address": listen[other]} for other in names if other != name]
+            (folder / "NODE.toml").write_text(_toml(name, tables, others), "utf-8")
+            fleet.members[name] = Member(name, folder, listen[name], load_node(folder))
+        return fleet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members.values():
+            if member.process is not None:
+                self.end(member.name, signal.SIGKILL)
+
+    def place(self, name: str) -> Place:
+        """Where this node stands, for somebody who takes its place."""
+        member = self.members[name]
+        peers = tuple(
+            Peer(other.name, other.listen) for other in self.members.values() if other is not member
+        )
+        return Place(name, member.listen, member.folder, peers)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def start(self, *names: str, before: Sequence[str] = (), environment: Table | None = None) -> None:
+        """Run these nodes; `before` stands before the command. Returns when each answers its clients."""
+        for name in names:
+            member = self.members[name]
+            assert member.process is None
+            command = [*before, sys.executable, "-m", "lntrust.cli", "node", "run", str(member.folder)]
+            with member.log.open("ab") as log:
+                member.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    env={**os.environ, **(environment or {})},
+                )  # fmt: skip
+        if not before:
+            for name in names:
+                self.until(name, lambda status: True, 60)
+
+    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """By its number, and wait until it is gone."""
+        member = self.members[name]
+        assert member.process is not None
+        member.process.send_signal(number)
+        if number == signal.SIGKILL:
+            member.process.send_signal(signal.SIGCONT)
+        member.process.wait(60)
+        member.process = None
+
+    def kill(self, *names: str) -> None:
+        """All at once, without a word."""
+        for name in names:
+            process = self.members[name].process
+            assert process is not None
+            process.kill()
+        for name in names:
+            self.end(name)
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        process = self.members[name].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def status(self, name: str) -> dict[str, Any]:
+        return Client(self.members[name].settings).status()
+
+    def ask(self, name: str) -> Answer:
+        """The node's answer to a client, which must be sound and in time, whatever goes on around it."""
+        began = time.monotonic()
+        said = Client(self.members[name].settings).predict(self.x)
+        took = time.monotonic() - began
+        p = np.array(said["probabilities"])
+        assert np.isfinite(p).all()
+        assert (p >= 0).all()
+        np.testing.assert_allclose(p.sum(1), 1, atol=1e-3)
+        assert sum(said["weights"].values()) == pytest.approx(1, abs=1e-4)
+        assert took < DEADLINE + SLACK, f"{name} took {took:.2f} s; {said['weights']}, {said['silent']}"
+        return Answer(said["weights"], p, ", ".join(said["silent"]), took)
+
+    def weight(self, name: str, of: str) -> float:
+        """What a neighbour weighs in an answer now."""
+        return self.ask(name).weights.get(of, 0.0)
+
+    def until(
+        self, name: str, what: Callable[[dict[str, Any]], bool], seconds: float = 20.0
+    ) -> dict[str, Any]:
+        """Wait until the node's status is such; it."""
+        status: dict[str, Any] = {}
+
+        def seen() -> bool:
+            nonlocal status
+            process = self.members[name].process
+            code = None if process is None else process.poll()
+            assert code is None, f"{name} has ended with {code}\n{self.logs()}"
+            with suppress(LNTrustError):  # it may be about to start
+                status = self.status(name)
+            return bool(status) and what(status)
+
+        self.wait(seen, seconds, lambda: f"{name}: {json.dumps(status)}")
+        return status
+
+    def wait(
+        self, what: Callable[[], bool], seconds: float = 20.0, why: Callable[[], str] = lambda: "not so"
+    ) -> None:
+        """Until this is so. If it does not come, the failure has the nodes' logs in it."""
+        deadline = time.monotonic() + seconds
+        while not what():
+            if time.monotonic() > deadline:
+                pytest.fail(f"after {seconds:g} s: {why()}\n{self.logs()}", pytrace=True)
+            time.sleep(0.05)
+
+    def trains(self, name: str, rounds: int = 2) -> None:
+        """Its training goes on: wait for so many rounds more."""
+        first = self.until(name, lambda status: True)["round"]
+        status = self.until(name, lambda status: status["round"] >= first + rounds)
+        assert status["error"] is None, status["error"]
+
+    def logs(self, lines: int = 25) -> str:
+        return "\n".join(
+            f"-- {m.name}\n" + "\n".join(m.log.read_text("utf-8", "replace").splitlines()[-lines:])
+            for m in self.members.values()
+            if m.log.exists()
+        )
+
+    def print_new_logs(self, limit: int = 4000) -> None:
+        """What was logged since the last call. Called at a test's end: pytest shows it if the test failed."""
+        for member in self.members.values():
+            if member.log.exists():
+                data = member.log.read_bytes()
+                print(
+                    f"-- {member.name}\n{data[max(member.shown, len(data) - limit) :].decode('utf-8', 'replace')}"
+                )
+                member.shown = len(data)
+
+
+class Clients:
+    """A client that asks again and again beside what a test does; its answers are checked in the end."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self._fleet, self._name, self._over = fleet, name, threading.Event()
+        self.answers: list[Answer] = []
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            try:
+                self.answers.append(self._fleet.ask(self._name))
+            except BaseException as error:
+                self._errors.append(error)
+                return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over.set()
+        self._thread.join(30)
+        if self._errors and kind is None:
+            raise self._errors[0]
+        assert kind is not None or self.answers
+
+
+def probed(*names: str) -> Callable[[dict[str, Any]], bool]:
+    """That these have been probed, and weigh something."""
+    return lambda status: all(
+        status["neighbours"][n]["probed"] and status["neighbours"][n]["trust"] > 0 for n in names
+    )
+
+
+def without(*names: str) -> Callable[[dict[str, Any]], bool]:
+    """That the last probe was without these, and they weigh nothing."""
+    return lambda status: all(
+        not status["neighbours"][n]["probed"] and status["neighbours"][n]["trust"] == 0 for n in names
+    )
+
+
+def _over(tables: Mapping[str, Table], more: Table) -> dict[str, dict[str, Any]]:
+    return {name: {**table, **more.get(name, {})} for name, table in tables.items()}
+
+
+def _write_data(folder: Path, number: int) -> None:
+    labelled, shard, _ = example_part(number)
+    every = len(labelled["y"]) // _LABELLED  # the favoured classes lie first
+    np.savez(folder / "data.npz", allow_pickle=False, **{k: v[::every] for k, v in labelled.items()})
+    np.savez(folder / "shard.npz", allow_pickle=False, x=shard["x"][:100])
+
+
+def _toml(name: str, tables: Mapping[str, Table], neighbours: Sequence[Table]) -> str:
+    """As text; a value in JSON is one in TOML, as long as it is no table."""
+
+    def lines(table: Table) -> str:
+        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+    parts = [f"name = {json.dumps(name)}\n", *(f"[{title}]\n{lines(t)}" for title, t in tables.items())]
+    return "\n".join([*parts, *(f"[[neighbours]]\n{lines(each)}" for each in neighbours)])

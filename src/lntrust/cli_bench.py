@@ -334,3 +334,51 @@ def ci(
         err.print(f"slower: {problem}", style="red", highlight=False, soft_wrap=True)
     if problems:
         raise typer.Exit(1)
+
+
+@bench.command()
+def fleet(
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each turn of throughput takes.")] = 2.0,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of echo and node, after one to warm up.")] = 5,
+    questions: Annotated[int, typer.Option(min=10, help="Single examples through the HTTP door.")] = 2000,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Live nodes on loopback: predictions a second, and one answer's latency.
+
+    Throughput of one node with a linear head on 1280 features, in batches of
+    256, against a bare Zenoh echo of the same sizes; latency of one example
+    over five neighbours through the HTTP door, while nobody trains and while
+    all do. Mutual TLS, access control, no shared memory. Takes a minute or two.
+    """
+    import tempfile
+
+    import torch
+
+    from lntrust.bench import fleet as theme
+    from lntrust.bench.results import write_result
+
+    _check_out(folder)
+    body: dict[str, Any] = {"throughput": [], "latency": []}
+    with tempfile.TemporaryDirectory(prefix="lntrust-bench-") as place:
+        for in_flight in (1, 4):
+            with err.status(f"throughput, {in_flight} in flight"):
+                found = theme.throughput(Path(place) / f"throughput-{in_flight}", seconds, turns, in_flight)
+            body["throughput"].append(found)
+        for training in (False, True):
+            with err.status("latency" + (", all nodes train" if training else "")):
+                found = theme.latency(Path(place) / f"latency-{training}", questions, training)
+            body["latency"].append(found)
+    table = Table("in flight", "node, predictions/s", "bare echo", "ratio")
+    for row in body["throughput"]:
+        rates = (f"{row['node_per_second']:,.0f}", f"{row['echo_per_second']:,.0f}", f"{row['ratio']:.2f}")
+        table.add_row(str(row["in_flight"]), *rates)
+    out.print(table)
+    table = Table("one example, five neighbours", "p50", "p99", "worst", "members")
+    for row in body["latency"]:
+        times = [f"{row[name]:.2f} ms" for name in ("p50_ms", "p99_ms", "worst_ms")]
+        table.add_row(
+            "all train" if row["training"] else "nobody trains", *times, f"{row['mean_members']:.1f}"
+        )
+    out.print(table)
+    _written(write_result("fleet", torch.device("cpu"), None, body, folder))

@@ -249,9 +249,8 @@ class Fleet:
         for member in self.members.values():
             if member.log.exists():
                 data = member.log.read_bytes()
-                print(
-                    f"-- {member.name}\n{data[max(member.shown, len(data) - limit) :].decode('utf-8', 'replace')}"
-                )
+                new = data[max(member.shown, len(data) - limit) :]
+                print(f"-- {member.name}\n{new.decode('utf-8', 'replace')}")
                 member.shown = len(data)
 
 

@@ -1,4 +1,4 @@
-"""A neighbour that misbehaves: a real door with the neighbour's own certificate, whose answers a test chooses.
+"""A neighbour that misbehaves: a real door, with its own certificate, whose answers a test chooses.
 
 It knows the digits by heart, so that trust in it is well founded as long as it is honest. It writes down what
 it was asked.
@@ -20,7 +20,7 @@ from lntrust.network.codec import Message, decode, encode
 
 
 class Rogue:
-    """`mode` may be changed at any time; see `ANSWERS` and `GREETINGS` for what there is. Close it in the end."""
+    """`mode` may be changed at any time, to what `ANSWERS` and `GREETINGS` have. Close it in the end."""
 
     def __init__(self, place: Place, settings: NodeSettings, mode: str = "honest") -> None:
         x, y = load_digits(return_X_y=True)
@@ -77,7 +77,7 @@ class Rogue:
         return wire.heard(reply, len(x), len(self._settings.input.classes))
 
     def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, int, list[str]]:
-        """Ask as fast as it goes, with many questions under way: how many were asked and answered; refusals."""
+        """Ask as fast as it goes: how many were asked, how many answered, and why others were not."""
         question = encode(wire.question(x, 0))
         end, asked, answered, refusals = time.monotonic() + seconds, 0, 0, set()
         pending: list[Pending] = []

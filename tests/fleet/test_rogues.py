@@ -41,7 +41,7 @@ def rogue(fleet: Fleet) -> Iterator[Rogue]:
     """Honest at first, and trusted for it."""
     with Rogue(fleet.place("r"), fleet.members["r"].settings) as rogue:
         for name in ("a", "s"):
-            fleet.until(name, lambda status: probed("r")(status) and status["trust"]["r"] > 0.3, 30)
+            fleet.until(name, probed("r"))
         yield rogue
 
 
@@ -79,7 +79,7 @@ def test_answers_that_cannot_be_used_count_for_nothing(
         ("permuted hello", "classes are in another order: class 0 is '0' here and '9' there"),
         ("another protocol", "protocol is 1 here and 2 there"),
         ("garbage hello", "not safetensors"),
-        ("deep hello", "hello:"),
+        ("deep hello", "protocol is 1 here and [[[["),
     ],
 )
 def test_one_that_means_something_else_is_not_asked(
@@ -99,6 +99,7 @@ def test_one_that_means_something_else_is_not_asked(
 
 
 def test_one_that_always_says_the_same_is_sound_but_not_trusted(fleet: Fleet, rogue: Rogue) -> None:
+    fleet.until("a", lambda status: status["trust"]["r"] > 0.3)  # as it deserves, while it is honest
     rogue.mode = "constant"
     status = fleet.until("a", lambda status: status["trust"]["r"] < 0.1)
     assert status["neighbours"]["r"]["probed"]
@@ -158,7 +159,7 @@ def test_an_owner_who_says_no_is_obeyed(fleet: Fleet, rogue: Rogue) -> None:
     assert rogue.greet("o")["classes"] == [str(c) for c in range(10)]
     x = example_part(0)[0]["x"][:5]
     np.testing.assert_allclose(rogue.ask("o", x).sum(1), 1, atol=1e-3)
-    fleet.wait(lambda: {"a", "s"} <= {asker for asker, _ in rogue.asked})  # as those who may
+    fleet.wait(lambda: "a" in {asker for asker, _ in rogue.asked})  # as one that may
     assert "o" not in {asker for asker, _ in rogue.asked}
     status = fleet.status("o")
     assert status["queries"]["out"] == {}

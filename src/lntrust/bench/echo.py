@@ -23,7 +23,7 @@ def main() -> None:
     def echo(query: Any) -> None:
         assert query.payload is not None
         query.payload.to_bytes()
-        query.reply(str(query.key_expr), answer, congestion_control=zenoh.CongestionControl.DROP)
+        query.reply(str(query.key_expr), answer)
 
     declared = [
         session.declare_queryable(f"lntrust/{name}/ask/{peer}", echo),

@@ -31,6 +31,7 @@ from lntrust.network.network import probability_rows
 NOW = -1  # the round of a question that belongs to none
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _HELLO_PATIENCE = 2.0
+_HELLO_SHARE = 0.25  # of the time for a question
 
 
 @dataclass
@@ -40,7 +41,8 @@ class Neighbour:
     settings: NeighbourSettings
     breaker: Breaker
     foreign: Foreign | None = None
-    greeted: int = 0  # at which of its appearances it was greeted; 0: never
+    seen: int = 0  # at which of its appearances it was last looked at
+    greeted: int = 0  # at which of its appearances it answered a hello; 0: never
     degree: int = 0
     refused: str | None = None  # why it does not fit, until it is greeted again
     version: int | None = None  # of its model, by its last reply
@@ -142,13 +144,14 @@ class Circle:
             except RefusedError as error:
                 reason = str(error).removeprefix(f"{name}: ")
                 if reason != BUSY:
-                    self.members[name].refused = reason
+                    self.members[name].refused, self.members[name].greeted = reason, max(1, appearance)
                 self._books.count("failures", "busy" if reason == BUSY else "mismatch")
             except NoAnswerError:
                 self._books.count("failures", "silent")
 
     def _met(self, name: str, appearance: int, since: float, data: bytes, mine: dict[str, Any]) -> None:
         each = self.members[name]
+        each.greeted = max(1, appearance)
         try:
             message = decode(data)
             theirs = wire.told(message)
@@ -163,7 +166,7 @@ class Circle:
             return
         took = time.monotonic() - since
         each.round_trip = took if each.round_trip is None else 0.7 * each.round_trip + 0.3 * took
-        each.greeted, each.degree = max(1, appearance), wire.degree_of(theirs)
+        each.degree = wire.degree_of(theirs)
         each.version, each.heard_at = message.version, time.monotonic()
 
     def meet(self, timeout: float = _HELLO_PATIENCE) -> None:
@@ -171,8 +174,19 @@ class Circle:
         here = self.present
         self.greet([n for n, each in self.members.items() if n in here and each.foreign is None], timeout)
 
-    def _greet_new(self, names: Sequence[str], deadline: float) -> None:
-        """Greet whom we have not met since it came, or never."""
+    def _admits(self, name: str) -> bool:
+        """Whether it may be tried. One that has come anew gets a new chance: it may be well again."""
+        each, appearance = self.members[name], self.appearances(name)
+        if appearance > each.seen:
+            each.seen = appearance
+            each.breaker.succeeded()
+        return each.breaker.admits(time.monotonic())
+
+    def _greet_new(self, names: Sequence[str], deadline: float) -> set[str]:
+        """Greet whom we have not met since it came, or never; returns who did not answer.
+
+        That takes a part of the time only: those whom we know are still to be asked.
+        """
         new = [
             name
             for name in names
@@ -180,8 +194,10 @@ class Circle:
             and self._door is not None
             and self.members[name].greeted < max(1, self._door.appearances(name))
         ]
-        if new:
-            self.greet(new, max(0.01, min(_HELLO_PATIENCE, deadline - time.monotonic())))
+        if not new:
+            return set()
+        self.greet(new, max(0.01, min(_HELLO_PATIENCE, _HELLO_SHARE * (deadline - time.monotonic()))))
+        return {n for n in new if self.members[n].greeted < max(1, self.members[n].seen)}
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -202,17 +218,24 @@ class Circle:
         if self._lockstep and len(here) < len(self.members):
             self.wait_for_all(timeout)
             here = self.present
+        admitted = []
         for name in names:
             if name not in here:
                 failed[name] = Failure("absent", "not there")
-        self._greet_new([n for n in names if n not in failed], deadline)
-        asked = []
-        for name in (n for n in names if n not in failed):
-            each = self.members[name]
-            if each.refused is not None:
-                failed[name] = Failure("mismatch", each.refused)
-            elif not each.breaker.admits(time.monotonic()):
+            elif not self._admits(name):
                 failed[name] = Failure("breaker", "left alone after failures")
+            else:
+                admitted.append(name)
+        silent = self._greet_new(admitted, deadline)
+        asked = []
+        for name in admitted:
+            each = self.members[name]
+            if name in silent:
+                failed[name] = Failure("silent", "no answer to a hello")
+                each.breaker.failed(time.monotonic())
+            elif each.refused is not None:
+                failed[name] = Failure("mismatch", each.refused)
+                each.breaker.succeeded()  # it is well, but another
             else:
                 asked.append(name)
         heard = self._ask_in_pieces(asked, x, phase, deadline, round_, retries, failed)

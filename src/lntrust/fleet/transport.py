@@ -11,6 +11,7 @@ above ours, and what they stop is dropped in silence.
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,18 @@ from lntrust.errors import LNTrustError
 Answer = Callable[[str, bytes], bytes]  # who asks, what; may raise LNTrustError to refuse, with a reason
 LIMIT = 4 << 20  # bytes of a message that we take
 BUSY = "busy"
+_LONGEST_REASON = 400  # bytes of a refusal that we read
 _HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say why
+
+# How long a message waits for room on its way, in µs, before it is dropped. Zenoh's own 1 and 50 ms are too
+# short for megabytes between busy machines; blocking would wait for a hung neighbour, past any deadline.
+_QUEUE = {
+    "size": {"data": 16},
+    "congestion_control": {
+        "drop": {"wait_before_drop": 20_000, "max_wait_before_drop_fragments": 250_000},
+    },
+}
+
 
 
 class NoAnswerError(LNTrustError):
@@ -69,7 +81,7 @@ def configuration(place: Place) -> dict[str, Any]:
             "shared_memory": {"enabled": False},  # it would pass by TLS
             "link": {
                 "protocols": ["tls"],
-                "tx": {"lease": place.lease_ms, "keep_alive": 4},
+                "tx": {"lease": place.lease_ms, "keep_alive": 4, "queue": _QUEUE},
                 "rx": {"max_message_size": _HARD_LIMIT + 4096},
                 "tls": {
                     "root_ca_certificate": files["ca.pem"],
@@ -138,7 +150,7 @@ class Pending:
             if reply.ok is not None:
                 return bytes(reply.ok.payload.to_bytes())
             assert reply.err is not None
-            reason = reply.err.payload.to_bytes().decode("utf-8", "replace")
+            reason = _plain(reply.err.payload.to_bytes())
             if reason != "Timeout":
                 raise RefusedError(f"{self.name}: {reason}")
         raise NoAnswerError(f"{self.name}: no answer within {self.timeout:g} s")
@@ -165,7 +177,8 @@ class Door:
         self._appearances: dict[str, int] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="answer")
-        self._room = threading.BoundedSemaphore(workers + waiting)  # else a flood fills the memory
+        self._room = workers + waiting  # questions inside; else a flood fills the memory
+        self._inside: Counter[str] = Counter()
         try:
             self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
         except zenoh.ZError as error:
@@ -226,12 +239,22 @@ class Door:
                 self._present.discard(name)
 
     def _asked(self, query: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            query.reply_err(BUSY.encode())
-            query.drop()
-            self._busy(_asker(query))
+        asker = _asker(query)  # a query that is dropped tells nothing any more
+        if self._enters(asker):
+            self._pool.submit(self._answered, query)
             return
-        self._pool.submit(self._answered, query)
+        query.reply_err(BUSY.encode())
+        query.drop()
+        self._busy(asker)
+
+    def _enters(self, asker: str) -> bool:
+        """If there is room. The last quarter is for those who have no question inside: no flood takes it."""
+        with self._lock:
+            kept = self._room // 4 if self._inside[asker] else 0
+            if self._inside.total() >= self._room - kept:
+                return False
+            self._inside[asker] += 1
+            return True
 
     def _answered(self, query: Any) -> None:
         asker = _asker(query)
@@ -240,14 +263,21 @@ class Door:
             if len(question) > LIMIT:
                 raise LNTrustError(f"{len(question)} bytes; at most {LIMIT} are taken")
             answer = self._answer(asker, question)
-            query.reply(str(query.key_expr), answer, congestion_control=self._zenoh.CongestionControl.DROP)
+            query.reply(str(query.key_expr), answer)
         except LNTrustError as error:
             query.reply_err(str(error).encode())
         except Exception as error:  # whatever goes wrong over one question ends nothing else
             query.reply_err(f"internal error: {type(error).__name__}".encode())
         finally:
             query.drop()
-            self._room.release()
+            with self._lock:
+                self._inside[asker] -= 1
+
+
+def _plain(reason: bytes) -> str:
+    """A reason, for people to read: whoever sent it could send megabytes, or codes for a terminal."""
+    text = reason[:_LONGEST_REASON].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _asker(query: Any) -> str:

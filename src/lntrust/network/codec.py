@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy import ndarray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from lntrust.errors import LNTrustError
 
@@ -61,8 +61,12 @@ def encode(message: Message) -> bytes:
     if _ENVELOPE in message.tensors:
         raise LNTrustError(f"a message cannot carry a tensor named {_ENVELOPE!r}: the name is taken")
     numbers = (PROTOCOL, KINDS.index(message.kind), message.round, message.version)
-    tensors = {name: np.asarray(t, order="C") for name, t in message.tensors.items()}
-    return save({**tensors, _ENVELOPE: np.array(numbers, dtype=np.int64)})
+    tensors = {name: np.asarray(t) for name, t in message.tensors.items()}
+    tensors[_ENVELOPE] = np.array(numbers, dtype=np.int64)
+    # Written by hand: safetensors' own `save` takes 2 ms for a question of a megabyte, and this a tenth.
+    head, order = _header({name: (t.shape, t.dtype.name) for name, t in tensors.items()})
+    little = (np.ascontiguousarray(tensors[n], tensors[n].dtype.newbyteorder("<")) for n in order)
+    return b"".join([head, *(t.reshape(-1).view(np.uint8).data for t in little)])
 
 
 def decode(data: bytes) -> Message:
@@ -89,18 +93,21 @@ def size(tensors: Mapping[str, Spec]) -> Size:
     >>> size({"probabilities": ((256, 10), "float32")}).payload
     10240
     """
-    specs = {**tensors, _ENVELOPE: ((4,), "int64")}
+    head, _ = _header({**tensors, _ENVELOPE: ((4,), "int64")})
+    payload = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in tensors.values())
+    return Size(payload=payload, framing=len(head) + 4 * 8)
+
+
+def _header(specs: Mapping[str, Spec]) -> tuple[bytes, list[str]]:
+    """The bytes before the tensors' own, and in which order these follow."""
+    order = sorted(specs, key=lambda n: (-_ORDER[specs[n][1]], n))
     header: dict[str, object] = {}
     offset = 0
-    for name in sorted(specs, key=lambda n: (-_ORDER[specs[n][1]], n)):
+    for name in order:
         shape, dtype = specs[name]
         end = offset + prod(shape) * np.dtype(dtype).itemsize
-        header[name] = {
-            "dtype": _DTYPES[dtype],
-            "shape": list(shape),
-            "data_offsets": [offset, end],
-        }
+        header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
-    text = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
-    envelope = 4 * 8
-    return Size(payload=offset - envelope, framing=8 + -(-text // 8) * 8 + envelope)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, order

@@ -1,12 +1,12 @@
 """The demonstration, with real processes: what it promises, and that it leaves nothing behind."""
 
-import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from lntrust.fleet.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_
 from lntrust.fleet.demo_data import LABELLED, MODELS, MOST, ONNX_FILE, SHARD, TEST, digits, make, rows
 from lntrust.fleet.demo_show import closing, share
 from lntrust.fleet.settings import load_node
-
-ASSET = Path(importlib.util.find_spec("lntrust.fleet").submodule_search_locations[0]) / "assets" / ONNX_FILE  # type: ignore[union-attr, index]
 
 
 def gone(pid: int) -> bool:
@@ -137,7 +135,8 @@ def test_the_onnx_file_knows_digits_that_it_has_not_seen() -> None:
 
     x, y = digits()
     unseen = np.concatenate(rows()[0])
-    model = OnnxClassifier(ASSET, (8, 8), 10)
+    asset = str(files("lntrust.fleet").joinpath("assets", ONNX_FILE))
+    model = OnnxClassifier(asset, (8, 8), 10)
     said = model.predict_proba(x[unseen].reshape(-1, 64) / 16)
     np.testing.assert_allclose(said.sum(1), 1, atol=1e-5)
     assert np.mean(said.argmax(1) == y[unseen]) > 0.8

@@ -148,7 +148,6 @@ def test_a_flood_drowns_nobody(fleet: Fleet, rogue: Rogue) -> None:
     assert len(clients.answers) > 5
     heard = ["a" in answer.weights for answer in others.answers]
     assert np.mean(heard) > 0.9, (np.mean(heard), [each.silent for each in others.answers][-3:])
-    assert np.allclose(rogue.ask("s", x[:5]).sum(1), 1, atol=1e-3)
 
 
 def test_an_owner_who_says_no_is_obeyed(fleet: Fleet, rogue: Rogue) -> None:

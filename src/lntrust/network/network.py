@@ -183,7 +183,6 @@ class Network:
                     silent.append(k)
                 else:
                     probabilities[rows] = answer
-        probabilities = as_sent(probabilities)
         sound = route.all_of(probability_rows(probabilities))
         if silent:
             sound[silent] = False
@@ -203,7 +202,6 @@ class Network:
                 answer = twist(own[node].clone())
                 fits = answer is not None and answer.shape == own[node].shape
                 out[node] = answer if answer is not None and fits else 0.0
-        out = as_sent(out)
         sound = probability_rows(out)
         # As in _checked: to know that all is well, one would wait for a GPU.
         return out if not out.is_cuda and bool(sound.all()) else torch.where(sound[..., None], out, 0.0)
@@ -266,11 +264,6 @@ class Network:
         self._deposited = {
             (e, source) for source in ("shard", "validation") for e in state[f"deposited/{source}"].tolist()
         }
-
-
-def as_sent(probabilities: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:
-    """What arrives of a reply: it travels in float32, whatever the models compute in."""
-    return probabilities.float().to(probabilities.dtype)
 
 
 def probability_rows(answers: Float[Tensor, "*s C"]) -> Bool[Tensor, "*s"]:

@@ -83,7 +83,7 @@ def demo(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Eight nodes on this machine learn from each other, two are killed, and clients notice nothing.
+    """Nodes on this machine learn from each other; two are killed, and a client goes on asking.
 
     Each is a process with a model of another kind and digits of its own, and
     talks to its neighbours over mutual TLS on the loopback. Two are killed

@@ -128,8 +128,8 @@ class Asker:
             answer = self._fleet.predict(node.name, x)
             seconds = time.monotonic() - begun
             alone = self._fleet.predict(node.name, x, "self")
-        except LNTrustError as error:
-            return Question(self._phase, node.name, str(error))
+        except Exception as error:  # whatever it is, it is no answer
+            return Question(self._phase, node.name, f"node {node.name}: {type(error).__name__}: {error}")
         return Question(
             self._phase, node.name, None, answer["label"] == [label], alone["label"] == [label], seconds,
             len(answer["weights"]),

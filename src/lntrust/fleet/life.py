@@ -25,7 +25,7 @@ from lntrust.fleet.logs import event, failed
 from lntrust.fleet.network import LiveNetwork
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.shelf import Shelf
-from lntrust.fleet.state import Kept, read_state, write_state
+from lntrust.fleet.state import Kept, clear_leftovers, read_state, write_state
 from lntrust.fleet.world import node_world
 from lntrust.learners import Labelled
 from lntrust.methods import Site, State
@@ -325,6 +325,7 @@ class Life:
             failed("state not saved", error, round=self.done)
 
     def _restore(self) -> None:
+        clear_leftovers(self.settings.life.state)
         found = read_state(self.settings.life.state, self.settings.name)
         if found is None:
             return

@@ -1,6 +1,7 @@
 """All that a restart needs, in one file that is whole or not there: tensors, and JSON beside them."""
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:
     """Replaces the last state by one rename; if it fails, that one is still there."""
     text = json.dumps({"schema": SCHEMA, **asdict(kept)})
     write_tensors(folder / FILE, tensors, {"node": text}, mode=0o600)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Take away what a node that was killed while it wrote has left: at every kill a file, else, for ever."""
+    for file in folder.glob(f".{FILE}.*"):
+        with suppress(OSError):
+            file.unlink()
 
 
 def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None:

@@ -1,0 +1,92 @@
+"""A node learns to trust a server that knows nothing of fleets: a real MLServer with a scikit-learn model."""
+
+import time
+from pathlib import Path
+
+import mlserver
+import numpy as np
+import pytest
+
+from lntrust.fleet.node import Node
+from lntrust.fleet.settings import NodeSettings
+
+OURS = ("virginica", "setosa", "versicolor")  # not the order of the server
+
+
+def settings(folder: Path, served: mlserver.Served, url: str | None = None) -> NodeSettings:
+    """A node that has hardly any data, and knows somebody who has seen more."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(served.x))
+    labels = np.array([OURS.index(mlserver.CLASSES[k]) for k in np.arange(150) // 50])
+    train, probe, shard = order[:6], order[6:46], order[46:96]
+    np.savez(folder / "data.npz", x=served.x[train], y=labels[train])
+    np.savez(folder / "probe.npz", x=served.x[probe], y=labels[probe])
+    np.savez(folder / "shard.npz", x=served.x[shard])
+    return NodeSettings.model_validate(
+        {
+            "name": "here",
+            "input": {"shape": [4], "classes": OURS},
+            "model": {"kind": "linear", "options": {"dropout": 0.0}},
+            "data": {
+                "labelled": str(folder / "data.npz"),
+                "probe_with": str(folder / "probe.npz"),
+                "shard": str(folder / "shard.npz"),
+            },
+            "neighbours": [
+                {
+                    "name": "there",
+                    "url": url or served.url,
+                    "input": "predict",
+                    "output": "predict_proba",
+                    "classes": mlserver.CLASSES,
+                }
+            ],
+            "http": {"listen": "off"},
+            "life": {"state": folder / "state", "refresh_every": 1.0},
+            "training": {"stage1_rounds": 2, "stage2_rounds": 10, "lr": 0.001, "refresh": 5},
+            "trust": {"budget": 20, "sample": 20, "warmup": 2},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> mlserver.Served:  # type: ignore[misc]
+    with mlserver.serving(tmp_path_factory.mktemp("mlserver")) as served:
+        yield served  # type: ignore[misc]
+
+
+def wait(node: Node, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while node.status()["phase"] != "deployed":
+        assert time.monotonic() < deadline
+        assert node.status()["error"] is None
+        time.sleep(0.05)
+
+
+def test_it_is_asked_and_trusted(served: mlserver.Served, tmp_path: Path) -> None:
+    with Node(settings(tmp_path, served)).start() as node:
+        wait(node)
+        status = node.status()
+        assert status["together"]
+        assert status["trust"]["there"] > 0.5
+        assert status["validation"]["ensemble"] > status["validation"]["self"] + 0.2
+        answer = node.predict(served.x)
+        assert set(answer.weights) == {"here", "there"}
+        truth = np.array([OURS.index(mlserver.CLASSES[k]) for k in np.arange(150) // 50])
+        assert (answer.probabilities.argmax(1) == truth).mean() > 0.9
+        # The server's own columns, brought into our order, and mixed by the weights that are told.
+        by_self = node.predict(served.x, "self").probabilities
+        theirs = served.p[:, [mlserver.CLASSES.index(name) for name in OURS]]
+        mixed = answer.weights["here"] * by_self + answer.weights["there"] * theirs
+        np.testing.assert_allclose(answer.probabilities, mixed, atol=1e-4)
+        traffic = status["bytes"]
+        assert traffic["out"]["query"] > 0
+        assert traffic["in"]["reply"] > 0
+
+
+def test_one_that_is_not_there_is_done_without(served: mlserver.Served, tmp_path: Path) -> None:
+    """Nobody listens at that address: the node trains, and answers by itself."""
+    with Node(settings(tmp_path, served, "http://127.0.0.1:9/v2/models/iris")).start() as node:
+        wait(node)
+        assert node.predict(served.x[:3]).weights == {"here": 1.0}
+        assert node.status()["failures"]["silent"] > 0

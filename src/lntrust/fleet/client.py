@@ -47,7 +47,7 @@ class Client:
             "label": found["label"]["data"],
             "probabilities": np.reshape(found["probabilities"]["data"], (len(x), -1)).tolist(),
             "weights": weights,
-            "silent": [part for part in told.get("silent", "").split(", ") if part],
+            "silent": [part for part in told.get("silent", "").split("; ") if part],
         }
 
     def _asked(self, method: str, path: str, body: Any) -> Any:

@@ -116,10 +116,25 @@ def as_inputs(x: Shaped[ndarray, "m *s"], wanted: InputSettings) -> Shaped[ndarr
         raise LNTrustError(f"inputs are {x.dtype}; must be {wanted.dtype}")
     with np.errstate(invalid="ignore", over="ignore"):
         cast = x.astype(wanted.dtype)
-    loses = x.dtype.kind != "f" or cast.dtype.kind != "f"  # between floats, rounding is no surprise
-    if loses and not np.array_equal(cast.astype(np.float64), x.astype(np.float64)):
+    if not _same_numbers(x, cast):
         raise LNTrustError(f"inputs are {x.dtype}, and as {wanted.dtype} their numbers would change")
     return cast
+
+
+def _same_numbers(x: ndarray, cast: ndarray) -> bool:
+    """Whether a cast has kept every number. Between floats rounding is no surprise; infinity would be."""
+    old, new = x.dtype.kind, cast.dtype.kind
+    if old == new == "f":
+        return np.array_equal(np.isfinite(x), np.isfinite(cast))
+    if old == "b" or new == "b":
+        return bool(np.isin(x, (0, 1)).all())
+    # What lies outside an integer's range comes out of a cast as anything: that is looked at first.
+    whole = np.iinfo(x.dtype if new == "f" else cast.dtype)
+    value = cast.astype(np.float64) if new == "f" else x
+    below = value <= whole.max if value.dtype.kind in "iu" else value < float(whole.max) + 1
+    if not bool(((value >= whole.min) & below).all()):
+        return False
+    return np.array_equal(value.astype(x.dtype), x) and np.array_equal(cast.astype(x.dtype), x)
 
 
 def read_table(source: str, field: str) -> dict[str, Any]:
@@ -153,6 +168,8 @@ def _parquet(path: Path) -> dict[str, Any]:
 
 def _loaded(source: str, field: str) -> dict[str, Any]:
     """What the user's own function returns: x, or (x, y)."""
+    if ":" not in source:
+        raise LNTrustError(f"{field} = {source!r}: must be a .npz or .parquet file, or package.module:loader")
     try:
         made = load_object(source, field)()
     except LNTrustError:

@@ -67,7 +67,6 @@ classes = {classes}
 labelled = "data.npz"
 probe_with = "validation"
 shard = "shard.npz"
-val_fraction = 0.5
 
 [network]
 listen = "127.0.0.1:{port}"
@@ -90,7 +89,6 @@ batch = 16
 [trust]
 budget = 70
 sample = 70
-deployment_gate = "ensemble"   # answer with the others unless that was worse on validation
 """
 
 

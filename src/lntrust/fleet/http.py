@@ -282,7 +282,7 @@ class _Door:
         parameters = {f"weight.{name}": float(weight) for name, weight in prediction.weights.items()}
         head["parameters"] = {**parameters, "answered": ",".join(prediction.weights)}
         if prediction.silent:
-            silent = ",".join(f"{name}: {why}" for name, why in prediction.silent.items())
+            silent = "; ".join(f"{name}: {why}" for name, why in prediction.silent.items())
             head["parameters"]["silent"] = silent
         make: dict[str, Callable[[], Shaped[ndarray, "m *_"]]] = {
             "probabilities": lambda: prediction.probabilities.astype(np.float32, copy=False),

@@ -30,7 +30,8 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
             if door is not None:
                 event("clients can come", address=door.address)
             node.start()
-            told.wait()
+            while not told.wait(0.5):  # a signal that another thread takes does not wake a wait without end
+                pass
         finally:
             if door is not None:
                 door.close()

@@ -13,7 +13,7 @@ from lntrust.methods.lntrust import LNTrustSettings
 from lntrust.settings import LearnerSettings, Settings, TrainingSettings
 from lntrust.study import explain
 
-Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):\d{1,5}$")]  # host:port
+Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
 
 

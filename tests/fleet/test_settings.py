@@ -1,0 +1,214 @@
+"""A NODE.toml: what is wrong with one is told by field, value and remedy; its paths lie beside it."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from small_nodes import settings
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.settings import (
+    DataSettings,
+    HttpSettings,
+    LifeSettings,
+    LimitSettings,
+    NeighbourSettings,
+    NetworkSettings,
+    NodeSettings,
+    fields_of,
+    load_node,
+)
+from lntrust.settings import Settings
+
+GOOD = """
+name = "camera-1"
+[input]
+shape = [3, 4]
+classes = ["no", "yes"]
+[model]
+kind = "linear"
+[data]
+labelled = "data.npz"
+probe_with = "validation"
+shard = "none"
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "NODE.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_what_is_needed_is_enough(tmp_path: Path) -> None:
+    got = load_node(written(tmp_path, GOOD))
+    assert (got.name, got.input.shape, got.input.dtype) == ("camera-1", (3, 4), "float32")
+    assert got.neighbours == []
+    assert load_node(tmp_path) == got, "a folder stands for the file in it"
+    for table in (NetworkSettings, LimitSettings, HttpSettings, LifeSettings):
+        table()  # defaults that are valid: they are not checked where they are used
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "camera-1"', "", "name is missing"),
+        ('name = "camera-1"', 'name = "a/b"', "name = 'a/b': string should match pattern"),
+        ('name = "camera-1"', 'name = "-a"', "name = '-a'"),
+        ("shape = [3, 4]", "shape = [3, 0]", "shape [3, 0]: every side must be at least 1"),
+        ("shape = [3, 4]", 'shape = "3x4"', "input.shape = '3x4'"),
+        ("shape = [3, 4]", "shape = [3, 4]\nsize = 3", "unknown field input.size; known here: name, shape"),
+        ("shape = [3, 4]", "shape = [3, 4]\ndtyp = 'uint8'", "input.dtyp; did you mean dtype?"),
+        ("shape = [3, 4]", "shape = [3, 4]\ndtype = 'complex64'", "input.dtype = 'complex64'"),
+        ('["no", "yes"]', '["no", "no"]', "classes ['no', 'no']: names must differ"),
+        ('["no", "yes"]', '["no"]', "input.classes"),
+        ('kind = "linear"', "", "model.kind is missing"),
+        ('kind = "linear"', "kind = 3", "model.kind = 3"),
+        ('kind = "linear"', 'kind = "linear"\nscale = nan', "model.scale = nan"),
+        ('shard = "none"', "", "data.shard is missing"),
+        ('shard = "none"', 'shard = "none"\nval_fraction = 1.0', "data.val_fraction = 1.0"),
+        ("", "[limits]\ndeadline = 0", "limits.deadline = 0"),
+        ("", "[limits]\nworkers = 0.5", "limits.workers = 0.5"),
+        ("", "[limits]\nrate = -1", "limits.rate = -1"),
+        ("", '[http]\nlisten = "here"', "http.listen"),
+        ("", '[network]\nlisten = "127.0.0.1"', "network.listen = '127.0.0.1'"),
+        ("", '[network]\nlisten = "http://127.0.0.1:80"', "network.listen = 'http://127.0.0.1:80'"),
+        ("", '[network]\nchoose = "best"', "network.choose = 'best'"),
+        ("", '[network]\nclock = "lockstep"', "lockstep needs network.number"),
+        ("", '[life]\nlog = "xml"', "life.log = 'xml'"),
+        ("", '[training]\nschedule = "random_node"', "training: schedule = random_node needs somebody"),
+        ("", "[trust]\nbudgets = 3", "unknown field trust.budgets; did you mean budget?"),
+        ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
+        ("", '[[neighbours]]\naddress = "h:1"', "neighbours.0.name is missing"),
+        ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),
+        ("", '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "b"', "names must differ, not ['b', 'b']"),
+        (
+            "",
+            '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/v2/models/m"',
+            "neighbour b: has an address or a url, not both",
+        ),
+        ("", '[[neighbours]]\nname = "b"\nurl = "ftp://h"', "neighbours.0.url = 'ftp://h'"),
+        ("", '[[neighbours]]\nname = "b"\ntoken = "t"', "neighbour b: input, classes and token belong to"),
+        ("", '[[neighbours]]\nname = "b"\nclasses = ["x"]', "belong to a url"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = GOOD.replace(old, new) if old else GOOD + new
+    assert text != GOOD
+    path = written(tmp_path, text)
+    with pytest.raises(LNTrustError, match=re.escape(message)) as caught:
+        load_node(path)
+    assert str(caught.value).startswith(f"node {path}: ")
+
+
+def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace('"camera-1"', '"a b"').replace("[3, 4]", '"x"')
+    with pytest.raises(LNTrustError) as caught:
+        load_node(written(tmp_path, text))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("text", [None, b"name = ", b"\xff\xfe", b"[input]\n[input]"])
+def test_a_file_that_is_none(tmp_path: Path, text: bytes | None) -> None:
+    path = tmp_path / "NODE.toml"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(LNTrustError, match=re.escape(f"{path}: not a readable TOML file")):
+        load_node(tmp_path)
+    with pytest.raises(LNTrustError, match="not a readable TOML file"):
+        load_node(path)
+
+
+@given(st.text(min_size=1, max_size=8), st.text(st.characters(categories=["Nd"]), max_size=6))
+def test_whatever_an_address_is_it_is_taken_or_named(host: str, port: str) -> None:
+    try:
+        got = settings(network={"listen": f"{host}:{port}"})
+    except ValidationError as error:
+        told = str(error)
+    else:
+        assert got.network.listen.rpartition(":")[0] == host
+        assert not set(host) & set(" /")
+        assert port.isascii()
+        told = "network.listen"
+    assert "network.listen" in told
+
+
+# -- paths ----------------------------------------------------------------------------------------
+
+
+def test_files_lie_beside_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GOOD.replace('"validation"', '"more/probe.parquet"').replace('"none"', '"shard.npz"')
+    text = text.replace('kind = "linear"', 'kind = "onnx"\noptions = { file = "m.onnx" }\nweights = "w.st"')
+    text += '[network]\ncertificates = "keys"\n[http]\ntoken = "t"\n[life]\nstate = "/var/state"\n'
+    text += '[[neighbours]]\nname = "b"\nurl = "http://h/v2/models/m"\ntoken = "b.txt"\n'
+    (tmp_path / "node").mkdir()
+    written(tmp_path / "node", text)
+    monkeypatch.chdir(tmp_path)
+    got, here = load_node("node"), tmp_path / "node"
+    assert got.data.labelled == str(here / "data.npz")
+    assert got.data.probe_with == str(here / "more/probe.parquet")
+    assert got.data.shard == str(here / "shard.npz")
+    assert got.model.options == {"file": str(here / "m.onnx")}
+    assert got.model.weights == here / "w.st"
+    assert got.network.certificates == here / "keys"
+    assert got.http.token == here / "t"
+    assert got.neighbours[0].token == here / "b.txt"
+    assert got.life.state == Path("/var/state"), "a full path stays as it is"
+
+
+def test_what_is_no_file_stays_as_it_is(tmp_path: Path) -> None:
+    text = GOOD.replace('"data.npz"', '"cameras.data:load"').replace(
+        'kind = "linear"', 'kind = "my.models:make"\noptions = { file = "m" }'
+    )
+    got = load_node(written(tmp_path, text))
+    assert (got.data.labelled, got.data.probe_with, got.data.shard) == (
+        "cameras.data:load",
+        "validation",
+        "none",
+    )
+    assert got.model.options == {"file": "m"}, "options of a factory are its own"
+    assert got.http.token is None
+    assert got.life.state == tmp_path / "state"
+
+
+def test_neighbours_are_nodes_or_servers(tmp_path: Path) -> None:
+    text = GOOD + (
+        '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "s"\nurl = "https://h:1/v2/models/m"\n'
+        '[[neighbours]]\nname = "c"\naddress = "[::1]:7447"\n'
+    )
+    got = load_node(written(tmp_path, text))
+    assert [each.name for each in got.neighbours] == ["b", "s", "c"]
+    assert [each.name for each in got.peers] == ["b", "c"]
+
+
+# -- the list of fields ---------------------------------------------------------------------------
+
+
+def tables_in(annotation: Any) -> list[type[Settings]]:
+    parts = [annotation, *get_args(annotation)]
+    return [each for each in parts if isinstance(each, type) and issubclass(each, Settings)]
+
+
+def count(model: type[Settings]) -> int:
+    """Fields that are no tables themselves, in all tables."""
+    inner = [tables_in(info.annotation) for info in model.model_fields.values()]
+    return sum(count(tables[0]) if tables else 1 for tables in inner)
+
+
+def test_every_field_is_listed_and_explained() -> None:
+    listed = {path: (default, meaning) for path, default, meaning in fields_of(NodeSettings)}
+    assert len(listed) == count(NodeSettings)
+    assert all(meaning for _, meaning in listed.values())
+    for name in DataSettings.model_fields:
+        assert f"data.{name}" in listed
+    for name in NeighbourSettings.model_fields:
+        assert f"[[neighbours]].{name}" in listed
+    assert listed["name"][0] == listed["data.shard"][0] == "required"
+    assert listed["http.token"][0] == "none"
+    assert listed["limits.deadline"][0] == str(LimitSettings().deadline)
+    assert "trust.budget" in listed
+    assert "training.lr" in listed

@@ -62,6 +62,7 @@ def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
         fleet.status("solo")
     second = fleet.start("solo")
     answered(fleet)
+    fleet.freeze("solo")  # it is thawed to be told, and hears it
     assert fleet.stop("solo") == 0
     assert gone(second)
     assert fleet.ids == [first, second]

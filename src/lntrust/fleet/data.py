@@ -129,12 +129,12 @@ def _same_numbers(x: ndarray, cast: ndarray) -> bool:
     if old == "b" or new == "b":
         return bool(np.isin(x, (0, 1)).all())
     # What lies outside an integer's range comes out of a cast as anything: that is looked at first.
-    whole = np.iinfo(x.dtype if new == "f" else cast.dtype)
-    value = cast.astype(np.float64) if new == "f" else x
-    below = value <= whole.max if value.dtype.kind in "iu" else value < float(whole.max) + 1
+    whole, floats = np.iinfo(x.dtype if new == "f" else cast.dtype), "f" in (old, new)
+    value = (cast if new == "f" else x).astype(np.float64) if floats else x
+    below = value < float(whole.max) + 1 if floats else value <= whole.max
     if not bool(((value >= whole.min) & below).all()):
         return False
-    return np.array_equal(value.astype(x.dtype), x) and np.array_equal(cast.astype(x.dtype), x)
+    return np.array_equal(cast.astype(x.dtype), x)
 
 
 def read_table(source: str, field: str) -> dict[str, Any]:
@@ -152,7 +152,8 @@ def read_table(source: str, field: str) -> dict[str, Any]:
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
+    # Opened here: numpy leaves a broken one open.
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 

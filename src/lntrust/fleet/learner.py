@@ -7,8 +7,9 @@ changes, so nobody hears a model that is half a step further.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from lntrust.plugins import load_object
 from lntrust.settings import LearnerSettings
 
 See = Callable[[Shaped[ndarray, "m *s"]], Float[Tensor, "m *v"]]
+_BUILT_IN = tuple(modules.KINDS)
+_NUMBERS = count(1)  # of models: several learners may live in one process
 
 
 @dataclass(frozen=True)
@@ -62,29 +65,45 @@ class LiveLearner:
         self._settings, self._data = settings, data
         self._see = _seeing(settings)
         self._view = self._see(data.inputs)
+        self._kind: str | None = None
+        self._fixed = False  # an estimator that answers as it is
         self.population = self._made(_factory(settings))
 
     def _made(self, factory: Callable[..., Any]) -> Population:
         s = self._settings
         # The population builds its models by name, and estimators are built anew at every fit.
-        kind = f"model of {s.name}"
+        kind = f"model of {s.name} {next(_NUMBERS)}"
         modules.KINDS[kind] = factory
-        learner = LearnerSettings(name="own", kind=kind, view="own")
-        seeds = OneNode((s.seed,), 1, node_number(s))
+        try:
+            population, fixed = self._built(LearnerSettings(name="own", kind=kind, view="own"))
+        except BaseException:  # then the old one stays
+            del modules.KINDS[kind]
+            raise
+        if self._kind is not None:
+            del modules.KINDS[self._kind]
+        self._kind, self._fixed = kind, fixed
+        return population
+
+    def _built(self, learner: LearnerSettings) -> tuple[Population, bool]:
+        s = self._settings
+        C, seeds = len(s.input.classes), OneNode((s.seed,), 1, node_number(s))
         labels = torch.from_numpy(self._data.labels)
         population = Population(
-            [learner], np.zeros(1, dtype=np.int64), _OwnView(self._view), labels, len(s.input.classes),
-            s.training, seeds, "loop",
-        )  # fmt: skip
+            [learner], np.zeros(1, dtype=np.int64), _OwnView(self._view), labels, C, s.training, seeds, "loop"
+        )
         (stack,) = population.stacks
-        if isinstance(stack, Estimators) and not s.model.trains:
-            stack.put(0, modules.build(learner, tuple(self._view.shape[1:]), len(s.input.classes)))
-        return population
+        if not isinstance(stack, Estimators):
+            return population, False
+        model = modules.build(learner, tuple(self._view.shape[1:]), C)
+        fixed = not (s.model.trains and _can_be_fitted(model))
+        if fixed:
+            stack.put(0, model)
+        return population, fixed
 
     @property
     def refits(self) -> bool:
         """Whether the model learns by being fitted again, on labels and pseudo-labels."""
-        return isinstance(self.population.stacks[0], Estimators) and self._settings.model.trains
+        return isinstance(self.population.stacks[0], Estimators) and not self._fixed
 
     def replace(self, model: Any) -> None:
         """Another model from now on: a module with its parameters, or an estimator, which is fitted."""
@@ -93,8 +112,8 @@ class LiveLearner:
         elif hasattr(model, "predict_proba"):
             from sklearn.base import clone
 
-            fixed = not self._settings.model.trains or not hasattr(model, "get_params")
-            self.population = self._made(lambda *_: model if fixed else clone(model))
+            learns = self._settings.model.trains and _can_be_fitted(model)
+            self.population = self._made(lambda *_: clone(model) if learns else model)
         else:
             raise LNTrustError(
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
@@ -131,6 +150,10 @@ def _seeing(settings: NodeSettings) -> See:
 def _factory(settings: NodeSettings) -> Callable[..., Any]:
     """What NODE.toml names under [model]."""
     learner, weights = settings.learner, settings.model.weights
+    if ":" not in learner.kind and learner.kind not in _BUILT_IN:
+        raise LNTrustError(
+            f"model.kind = {learner.kind!r}: must be one of {', '.join(_BUILT_IN)}, or package.module:factory"
+        )
 
     def make(input_shape: tuple[int, ...], classes: int) -> Any:
         model = modules.build(learner, input_shape, classes)
@@ -147,7 +170,29 @@ def _prepared(module: nn.Module, settings: NodeSettings, weights: Path | None) -
             module.load_state_dict(tensors)
         except RuntimeError as error:
             raise LNTrustError(f"model.weights = {weights}: does not fit the model: {error}") from None
-    return module if settings.model.trains else module.requires_grad_(False)
+    if settings.model.trains:
+        return module
+    module.requires_grad_(False)
+    return _Still(module) if any(True for _ in module.buffers()) else module
+
+
+class _Still(nn.Module):
+    """A module that never trains: batch normalisation would go on counting what it sees."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)
+
+    def forward(self, x: Float[Tensor, "m *v"]) -> Float[Tensor, "m C"]:
+        out: Tensor = self.module(x)
+        return out
+
+
+def _can_be_fitted(model: Any) -> bool:
+    return hasattr(model, "fit") and hasattr(model, "get_params")
 
 
 def _answering(stack: Stack) -> Callable[[Float[Tensor, "m *v"]], Float[ndarray, "m C"]]:

@@ -32,6 +32,8 @@ from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.transport import Door, Peer, Place
 from lntrust.network.network import probability_rows
 
+_NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
+
 
 class Node:
     """Learns, asks its neighbours, and answers. Start it, and close it in the end."""
@@ -99,7 +101,7 @@ class Node:
         if which == "self" or not trust.together or not self.settings.data.deployed:
             return alone
         silent: dict[str, str] = {}
-        members = [n for n, v in trust.votes.items() if n != me and n in trust.probed and bool(np.any(v > 0))]
+        members = [n for n in trust.probed if n in trust.votes and bool(np.any(trust.votes[n] > _NEGLIGIBLE))]
         heard, failed = self._circle.ask(members, inputs, DEPLOY, timeout=self.settings.limits.deadline)
         silent |= {name: failure.text for name, failure in failed.items()}
         said = {me: own}

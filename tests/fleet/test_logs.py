@@ -1,0 +1,84 @@
+"""A node's log: every line is one JSON object, whatever happened."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lntrust.fleet.logs import event, failed, show_logs
+
+_LOG = logging.getLogger("lntrust.fleet")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Logging is one for the process: what a test changes it puts back."""
+    handlers, level, propagate = list(_LOG.handlers), _LOG.level, _LOG.propagate
+    yield
+    _LOG.handlers[:] = handlers
+    _LOG.setLevel(level)
+    _LOG.propagate = propagate
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.text("abcdefgh_", min_size=1).filter(lambda name: name not in ("at", "level", "event", "what"))
+
+
+@given(st.lists(st.tuples(st.text(), st.dictionaries(NAMES, values, max_size=3)), max_size=5))
+def test_every_line_is_one_object(events: list[tuple[str, dict[str, Any]]]) -> None:
+    stream = io.StringIO()
+    show_logs("json", stream)
+    begun = datetime.now(UTC)
+    for what, fields in events:
+        event(what, **fields)
+    lines = stream.getvalue().split("\n")
+    assert lines.pop() == ""
+    got = [json.loads(line) for line in lines]
+    assert [(each["event"], each["level"]) for each in got] == [(what, "info") for what, _ in events]
+    for each, (_, fields) in zip(got, events, strict=True):
+        assert {k: each[k] for k in fields} == fields
+        assert abs((datetime.fromisoformat(each["at"]) - begun).total_seconds()) < 60
+
+
+def test_what_json_does_not_know_is_written_as_text() -> None:
+    stream = io.StringIO()
+    show_logs("json", stream)
+    event("saved", path=Path("a/b"), who={1})
+    got = json.loads(stream.getvalue())
+    assert (got["path"], got["who"]) == ("a/b", "{1}")
+
+
+def test_an_error_is_one_and_on_one_line() -> None:
+    stream = io.StringIO()
+    show_logs("json", stream)
+    failed("state not saved", OSError("no space\nleft"), round=3)
+    (line,) = stream.getvalue().splitlines()
+    got = json.loads(line)
+    assert (got["level"], got["error"], got["round"]) == ("error", "OSError: no space\nleft", 3)
+
+
+def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    show_logs("text")
+    event("trust refreshed", round=3, together=True)
+    printed = capsys.readouterr()
+    assert printed.err.endswith("trust refreshed round=3 together=True\n")
+    assert printed.out == "", "standard output is for answers"
+
+
+def test_asked_twice_it_is_written_once() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    show_logs("json", first)
+    show_logs("text", second)
+    event("once")
+    assert (first.getvalue(), second.getvalue().count("once")) == ("", 1)

@@ -1,9 +1,9 @@
 """Minutes of random kills, freezes and restarts: `python benchmarks/soak.py --minutes 10`.
 
 Eight node processes with mixed models train and answer, while one after another is killed (SIGKILL), frozen
-(SIGSTOP) or ended (SIGTERM) and comes back; up to three are away at a time. Clients ask all the while. The log
-has a line for everything that was done and seen, and a summary at the end: questions and answers, states on
-disk, memory. Exit code 1 if a question to a living node went unanswered, a state was lost, or memory grew.
+(SIGSTOP) or ended (SIGTERM) and comes back; up to three are away at a time. Clients ask all the while. The
+log has a line for everything that was done and seen, and a summary at the end: questions and answers, states
+on disk, memory. Exit code 1 if a question to a living node went unanswered, a state was lost, or memory grew.
 """
 
 import argparse

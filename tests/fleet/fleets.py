@@ -32,6 +32,7 @@ from lntrust.fleet.transport import Peer, Place
 Table = Mapping[str, Any]
 DEADLINE = 1.0  # seconds that a node has for a client
 SLACK = 1.5  # seconds more that a busy machine may take
+LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
 
 TABLES: dict[str, dict[str, Any]] = {
@@ -137,20 +138,21 @@ class Fleet:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def start(self, *names: str, before: Sequence[str] = (), environment: Table | None = None) -> None:
-        """Run these nodes; `before` stands before the command. Returns when each answers its clients."""
+    def start(
+        self, *names: str, program: Sequence[str] = LNTRUST, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Run these nodes. Returns when each of them answers its clients."""
         for name in names:
             member = self.members[name]
             assert member.process is None
-            command = [*before, sys.executable, "-m", "lntrust.cli", "node", "run", str(member.folder)]
             with member.log.open("ab") as log:
                 member.process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    [*program, "node", "run", str(member.folder)],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     env={**os.environ, **(environment or {})},
                 )  # fmt: skip
-        if not before:
-            for name in names:
-                self.until(name, lambda status: True, 60)
+        for name in names:
+            self.until(name, lambda status: True, 60)
 
     def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """By its number, and wait until it is gone."""
@@ -184,12 +186,16 @@ class Fleet:
     # -- clients ----------------------------------------------------------------------------------
 
     def status(self, name: str) -> dict[str, Any]:
-        return Client(self.members[name].settings).status()
+        return dict(self.visit(name, lambda client: client.status()))
+
+    def visit(self, name: str, what: Callable[[Client], Any]) -> Any:
+        """Be its client."""
+        return what(Client(self.members[name].settings))
 
     def ask(self, name: str) -> Answer:
         """The node's answer to a client, which must be sound and in time, whatever goes on around it."""
         began = time.monotonic()
-        said = Client(self.members[name].settings).predict(self.x)
+        said = self.visit(name, lambda client: client.predict(self.x))
         took = time.monotonic() - began
         p = np.array(said["probabilities"])
         assert np.isfinite(p).all()

@@ -107,3 +107,7 @@ def twice(x: Tensor) -> Tensor:
 def halved(x: Tensor) -> Tensor:
     """A view that loses inputs."""
     return x[: len(x) // 2]
+
+
+def raising(_input_shape: tuple[int, ...], _classes: int) -> nn.Module:
+    raise OSError("no such device")

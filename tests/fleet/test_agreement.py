@@ -31,7 +31,7 @@ STUDY = load_study(
         "graph.nodes=5", "graph.kind=barabasi_albert", "partition.labelled=400", "partition.pool=200",
         "partition.shard=80", "training.stage1_rounds=3", "training.stage2_rounds=11", "training.refresh=5",
         "methods.lntrust.budget=40", "methods.lntrust.sample=30", "methods.lntrust.warmup=2",
-        # In float32 the last bits depend on how much a matrix is padded, and 200 steps of Adam make 1e-3 of it.
+        # In float32 the last bits depend on how much a matrix is padded, and Adam makes 1e-3 of it.
         "training.precision=float64",
         'population.learners=[{name="linear", kind="linear", view="pixels", options={dropout=0.2}}, '
         '{name="forest", kind="forest", view="pixels", options={trees=15}}]',
@@ -129,7 +129,9 @@ def test_predictions_are_the_same(both: tuple[Run, list[Client], Path]) -> None:
     ids = torch.from_numpy(np.unique(run.world.partition.test.values))
     pixels = load_digits().images.astype(np.uint8)[ids.numpy()]
     own = run.population.predict_all(ids)
-    together = blended(own, run.network.heard(own), mixing(run.method.deploy(run.site, run.state), run.population))
+    together = blended(
+        own, run.network.heard(own), mixing(run.method.deploy(run.site, run.state), run.population)
+    )
     together = together / together.sum(-1, keepdim=True)
     for i, client in enumerate(clients):
         for which, expected in (("self", own[i]), ("ensemble", together[i])):

@@ -1,4 +1,4 @@
-"""A bare Zenoh queryable, to measure a node against: `python -m lntrust.bench.echo NAME PORT FOLDER PEER BYTES`.
+"""A bare Zenoh queryable, to measure a node by: python -m lntrust.bench.echo NAME PORT FOLDER PEER BYTES.
 
 The same links as a node's (mutual TLS, access control, no shared memory), and nothing else: every question is
 answered at once, in Zenoh's own thread, with so many bytes.

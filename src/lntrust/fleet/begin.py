@@ -10,7 +10,7 @@ import numpy as np
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_whole
 from lntrust.fleet.certificates import NAME
-from lntrust.fleet.settings import load_node
+from lntrust.fleet.settings import parse_node
 from lntrust.randomness import generator
 
 EXAMPLE_CLASSES = tuple("0123456789")
@@ -71,12 +71,15 @@ def begin(
     """Write the files; returns which. Nothing that is there already is touched."""
     if not NAME.fullmatch(name):
         raise LNTrustError(f"--name {name}: a name has letters, digits, dots, dashes and underscores")
-    path = folder / "NODE.toml"
-    if path.exists():
-        raise LNTrustError(f"{path}: is there already; choose another folder, or take it away first")
     known = [_neighbour(text) for text in neighbours]
     copied = [] if certificates is None else _certificates(certificates)
+    copied = [file for file in copied if file.resolve() != (folder / file.name).resolve()]
+    path = folder / "NODE.toml"
+    for target in (path, *(folder / file.name for file in copied), *_examples(folder, example)):
+        if target.exists():
+            raise LNTrustError(f"{target}: is there already; choose another folder, or take it away first")
     text = _text(name, known, listen, http, example)
+    parse_node(text, str(path))  # what is written can be read
     write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
     made = [path]
     for source in copied:
@@ -86,7 +89,6 @@ def begin(
         made.append(target)
     if example is not None:
         made += _example(folder, example)
-    load_node(path)  # what was written can be read
     return made
 
 
@@ -154,13 +156,15 @@ def example_part(number: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
     return {"x": images[labelled], "y": y[labelled]}, {"x": images[shard]}, {"x": images[test], "y": y[test]}
 
 
+def _examples(folder: Path, example: int | None) -> list[Path]:
+    names = () if example is None else ("data.npz", "shard.npz", "test.npz")
+    return [folder / name for name in names]
+
+
 def _example(folder: Path, number: int) -> list[Path]:
-    names = ("data.npz", "shard.npz", "test.npz")
-    made = []
-    for name, arrays in zip(names, example_part(number), strict=True):
-        path = folder / name
+    made = _examples(folder, number)
+    for path, arrays in zip(made, example_part(number), strict=True):
         write_whole(path, lambda temporary, arrays=arrays: _save(temporary, arrays))  # type: ignore[misc]
-        made.append(path)
     return made
 
 

@@ -46,7 +46,7 @@ class Books:
 
     def _book(self, edge: int, phase: str, kind: Kind, size: Size) -> None:
         with self._lock:
-            self.ledger.book(np.array([edge]), phase, kind, size)
+            self.ledger.book_one(edge, phase, kind, size)
 
     def count(self, what: Counted, key: str, times: int = 1) -> None:
         with self._lock:

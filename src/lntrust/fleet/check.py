@@ -92,6 +92,9 @@ def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
         yield Finding("good", "model", _tried(settings, data))
     except LNTrustError as error:
         yield Finding("bad", "model", str(error))
+    except Exception as error:  # the model is the user's, and may fail in any way
+        text = f"model.kind = {settings.model.kind!r}: {type(error).__name__}: {error}"
+        yield Finding("bad", "model", text)
 
 
 def _tried(settings: NodeSettings, data: NodeData) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
 
@@ -25,8 +24,7 @@ from lntrust.fleet.foreign import Foreign
 from lntrust.fleet.limits import Breaker, State
 from lntrust.fleet.settings import NeighbourSettings, NodeSettings
 from lntrust.fleet.transport import BUSY, Door, NoAnswerError, Pending, RefusedError
-from lntrust.network.codec import Message, Size, decode, encode
-from lntrust.network.network import probability_rows
+from lntrust.network.codec import Message, Size, encode
 
 NOW = -1  # the round of a question that belongs to none
 _BACKOFF = 0.05  # seconds before the first retry; doubles
@@ -153,7 +151,7 @@ class Circle:
         each = self.members[name]
         each.greeted = max(1, appearance)
         try:
-            message = decode(data)
+            message = wire.read(data)
             theirs = wire.told(message)
         except LNTrustError as error:
             each.refused = str(error)
@@ -332,7 +330,7 @@ class Circle:
             if isinstance(pending, Future):
                 return self._checked(name, self._foreign(name, pending, m, phase, deadline), 0)
             data = pending.result()
-            message = decode(data)
+            message = wire.read(data)
             self._books.received(name, phase, "reply", size_of(message, data))
             return self._checked(
                 name, wire.heard(message, m, len(self._settings.input.classes)), message.version
@@ -370,7 +368,7 @@ class Circle:
 
     def _checked(self, name: str, p: Float[ndarray, "m C"], version: int) -> Heard | Failure:
         """A reply that is not made of probabilities is no reply."""
-        if not bool(probability_rows(torch.from_numpy(p)).all()):
+        if not wire.are_probabilities(p):
             return Failure("unsound", "its answers are no probabilities")
         each = self.members[name]
         each.version, each.heard_at = version, time.monotonic()

@@ -55,7 +55,7 @@ class Client:
         url = f"http://{s.http.listen}{path}"
         headers = {"Content-Type": "application/json"}
         if s.http.token is not None:
-            headers["Authorization"] = f"Bearer {s.http.token.read_text('utf-8').strip()}"
+            headers["Authorization"] = f"Bearer {_token(s.http.token)}"
         data = None if body is None else json.dumps(body).encode()
         try:
             answer = urllib3.request(
@@ -69,10 +69,19 @@ class Client:
         try:
             told = json.loads(answer.data)
         except ValueError:
-            raise LNTrustError(f"{url}: answered with something else than JSON: not a node?") from None
+            told = None
+        if not isinstance(told, dict):
+            raise LNTrustError(f"{url}: answered with something else than a node would: not a node?")
         if answer.status != 200:
             raise LNTrustError(f"node {s.name}: {answer.status}: {told.get('error', told)}")
         return told
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"http.token = {path}: cannot be read: {error}") from None
 
 
 def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
@@ -84,7 +93,7 @@ def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
             x = np.load(path, allow_pickle=False)
         else:
             x = np.asarray(read_table(str(path), "INPUTS")["x"])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise LNTrustError(f"{path}: cannot be read: {error}") from None
     try:
         return as_inputs(x, settings.input)

@@ -11,7 +11,7 @@ from lntrust.fleet.books import HELLO, SERVED, Books, size_of
 from lntrust.fleet.learner import Snapshot
 from lntrust.fleet.limits import Quota
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, decode, encode
+from lntrust.network.codec import Message, encode
 
 HELLO_FIRST = "say hello first"
 
@@ -39,7 +39,7 @@ class Desk:
     def __call__(self, asker: str, data: bytes) -> bytes:
         self._books.count("queries in", asker)
         try:
-            message = decode(data)
+            message = wire.read(data)
         except LNTrustError as error:
             raise self._refusal("protocol" if "protocol" in str(error) else "malformed", str(error)) from None
         is_hello = wire.HELLO in message.tensors

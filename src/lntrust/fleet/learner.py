@@ -32,6 +32,7 @@ from lntrust.settings import LearnerSettings
 
 See = Callable[[Shaped[ndarray, "m *s"]], Float[Tensor, "m *v"]]
 _BUILT_IN = tuple(modules.KINDS)
+_REPLACED = "replace: the model"
 _NUMBERS = count(1)  # of models: several learners may live in one process
 
 
@@ -67,17 +68,18 @@ class LiveLearner:
         self._view = self._see(data.inputs)
         self._kind: str | None = None
         self._fixed = False  # an estimator that answers as it is
-        self.population = self._made(_factory(settings))
+        self.population = self._made(_factory(settings), f"model.kind = {settings.model.kind!r}")
 
-    def _made(self, factory: Callable[..., Any]) -> Population:
-        s = self._settings
+    def _made(self, factory: Callable[..., Any], blamed: str) -> Population:
         # The population builds its models by name, and estimators are built anew at every fit.
-        kind = f"model of {s.name} {next(_NUMBERS)}"
+        kind = f"model {next(_NUMBERS)}"
         modules.KINDS[kind] = factory
         try:
             population, fixed = self._built(LearnerSettings(name="own", kind=kind, view="own"))
-        except BaseException:  # then the old one stays
+        except BaseException as error:  # then the old one stays
             del modules.KINDS[kind]
+            if isinstance(error, LNTrustError):
+                raise LNTrustError(str(error).replace(f"learner own: kind = {kind!r}", blamed)) from None
             raise
         if self._kind is not None:
             del modules.KINDS[self._kind]
@@ -108,12 +110,14 @@ class LiveLearner:
     def replace(self, model: Any) -> None:
         """Another model from now on: a module with its parameters, or an estimator, which is fitted."""
         if isinstance(model, nn.Module):
-            self.population = self._made(lambda *_: _prepared(copy.deepcopy(model), self._settings, None))
+            self.population = self._made(
+                lambda *_: _prepared(copy.deepcopy(model), self._settings, None), _REPLACED
+            )
         elif hasattr(model, "predict_proba"):
             from sklearn.base import clone
 
             learns = self._settings.model.trains and _can_be_fitted(model)
-            self.population = self._made(lambda *_: clone(model) if learns else model)
+            self.population = self._made(lambda *_: clone(model) if learns else model, _REPLACED)
         else:
             raise LNTrustError(
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"

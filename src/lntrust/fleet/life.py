@@ -33,6 +33,7 @@ from lntrust.methods.base import below
 from lntrust.methods.lntrust import LNTrust
 
 _LOG_KEPT = 100  # refreshes whose trust is remembered
+_LOOK = 0.5  # seconds between two looks around, once training is over
 _OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody came
 
 
@@ -203,13 +204,14 @@ class Life:
 
     def _stand(self) -> None:
         """Wait until there is a reason to probe again: time, a newcomer, somebody with an older model."""
+        lockstep = self.settings.network.clock == "lockstep"  # the comparison ends here
+        looks = self._method is not None and not lockstep
         due = self._refreshed_at + self.settings.life.refresh_every
-        left = min(due - time.monotonic(), 0.5)
+        left = min(due - time.monotonic(), _LOOK) if looks else _LOOK
         if left > 0:
             self._wake.wait(left)
             self._wake.clear()
-        lockstep = self.settings.network.clock == "lockstep"  # the comparison ends here
-        if self._stopping.is_set() or lockstep or self._method is None:
+        if self._stopping.is_set() or not looks:
             return
         if time.monotonic() >= due or self._somebody_came():
             self._refresh()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from jaxtyping import Shaped
 from numpy import ndarray
 
@@ -30,7 +29,6 @@ from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.shelf import Shelf
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.transport import Door, Peer, Place
-from lntrust.network.network import probability_rows
 
 _NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
 
@@ -112,7 +110,7 @@ class Node:
                 )
             else:
                 said[name] = reply.probabilities
-        if not bool(probability_rows(torch.from_numpy(own)).all()):
+        if not wire.are_probabilities(own):
             del said[me]  # its own model has come to grief; the others may still know
         mix = blended(trust.votes, said)
         if mix is None:

@@ -1,5 +1,6 @@
 """A node as a process of its own: logs, signals, doors."""
 
+import gc
 import signal
 import sys
 import threading
@@ -30,6 +31,8 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
             if door is not None:
                 event("clients can come", address=door.address)
             node.start()
+            gc.collect()
+            gc.freeze()  # what torch has loaded stays: no need to look through it while somebody waits
             while not told.wait(0.5):  # a signal that another thread takes does not wake a wait without end
                 pass
         finally:

@@ -233,14 +233,22 @@ def load_node(path: str | Path) -> NodeSettings:
     if path.is_dir():
         path = path / "NODE.toml"
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    return _beside(parse_node(text, str(path)), path.resolve().parent)
+
+
+def parse_node(text: str, source: str) -> NodeSettings:
+    """The settings in a NODE.toml's text; `source` is what to blame."""
     try:
-        settings = NodeSettings.model_validate(table)
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LNTrustError(f"{source}: not a readable TOML file: {error}") from None
+    try:
+        return NodeSettings.model_validate(table)
     except ValidationError as error:
-        raise LNTrustError(explain(error, f"node {path}", NodeSettings)) from None
-    return _beside(settings, path.resolve().parent)
+        raise LNTrustError(explain(error, f"node {source}", NodeSettings)) from None
 
 
 def _beside(settings: NodeSettings, folder: Path) -> NodeSettings:

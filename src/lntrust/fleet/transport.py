@@ -36,7 +36,6 @@ _QUEUE = {
 }
 
 
-
 class NoAnswerError(LNTrustError):
     """Nobody answered in time: not there, not allowed, too slow, or too large."""
 

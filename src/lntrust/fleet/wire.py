@@ -15,7 +15,7 @@ from numpy import ndarray
 from lntrust.errors import LNTrustError
 from lntrust.fleet.settings import InputSettings
 from lntrust.fleet.transport import LIMIT
-from lntrust.network.codec import PROTOCOL, Message, size
+from lntrust.network.codec import PROTOCOL, Message, decode, size
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 _LONGEST = 64 << 10  # bytes of a hello
@@ -37,6 +37,14 @@ def facts(wanted: InputSettings, degree: int, version: int) -> dict[str, Any]:
 def hello(about: dict[str, Any], kind: Any = "query") -> Message:
     text = json.dumps(about, separators=(",", ":")).encode()
     return Message(kind, {HELLO: np.frombuffer(text, dtype=np.uint8)}, version=int(about["version"]))
+
+
+def read(data: bytes) -> Message:
+    """The message in these bytes, or an error of bearable length: what is wrong may quote the sender."""
+    try:
+        return decode(data)
+    except LNTrustError as error:
+        raise LNTrustError(_cut(str(error))) from None
 
 
 def told(message: Message) -> dict[str, Any]:
@@ -102,6 +110,12 @@ def heard(message: Message, m: int, C: int) -> Float[ndarray, "m C"]:
     return p
 
 
+def are_probabilities(p: Float[ndarray, "m C"]) -> bool:
+    """Whether all rows are finite, not negative, and sum to one: `network.probability_rows`, but faster."""
+    # NaN fails both comparisons, and infinity the second.
+    return not p.size or bool(p.min() >= 0 and np.abs(p.sum(1) - 1.0).max() < 1e-3)
+
+
 def at_once(wanted: InputSettings) -> int:
     """How many inputs fit into one question, and their answers into one reply."""
     C = len(wanted.classes)
@@ -116,5 +130,8 @@ def at_once(wanted: InputSettings) -> int:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,109 @@
+"""A node's first settings: they can be read, nothing is overwritten, and nothing is left of what fails."""
+
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.begin import begin, example_part
+from lntrust.fleet.certificates import Authority
+from lntrust.fleet.data import load_data
+from lntrust.fleet.settings import load_node
+
+
+def init(folder: Path, **changes: Any) -> list[Path]:
+    options: dict[str, Any] = {
+        "name": "camera-1", "certificates": None, "neighbours": [], "listen": "127.0.0.1:7447",
+        "http": "127.0.0.1:8080", "example": None,
+    }  # fmt: skip
+    return begin(folder, **{**options, **changes})
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "node"
+    made = init(folder, neighbours=["b=192.0.2.7:7447", "c=[::1]:1"], listen="0.0.0.0:7448", http="off")
+    assert made == [folder / "NODE.toml"]
+    got = load_node(folder)
+    assert [(each.name, each.address) for each in got.neighbours] == [
+        ("b", "192.0.2.7:7447"),
+        ("c", "[::1]:1"),
+    ]
+    assert (got.name, got.network.listen, got.http.listen) == ("camera-1", "0.0.0.0:7448", "off")
+    assert got.network.certificates == folder.resolve()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 7])
+def test_an_example_runs_as_it_is(tmp_path: Path, number: int) -> None:
+    made = init(tmp_path / "n", example=number)
+    assert sorted(path.name for path in made) == ["NODE.toml", "data.npz", "shard.npz", "test.npz"]
+    data = load_data(load_node(tmp_path / "n"))
+    assert min(len(data.train), len(data.validation), len(data.shard)) > 0
+    assert data.inputs.shape[1:] == (8, 8)
+
+
+def test_parts_of_the_example_do_not_overlap() -> None:
+    parts = [example_part(number) for number in range(3)]
+    rows = [row.tobytes() for part in parts for each in part for row in each["x"]]
+    repeated = len(rows) - len(set(rows))
+    assert repeated < 5, "but for digits that are in the data twice"
+    for number, (labelled, _, _) in enumerate(parts):
+        counts = np.bincount(labelled["y"], minlength=10)
+        assert counts.argmax() in (number, number + 1), "each has a taste of its own"
+        assert (counts > 0).all()
+    again = example_part(1)
+    np.testing.assert_array_equal(again[0]["x"], parts[1][0]["x"])
+
+
+def test_certificates_are_copied_and_keys_stay_secret(tmp_path: Path) -> None:
+    authority = Authority.open(tmp_path / "fleet")
+    authority.issue("camera-1", ["127.0.0.1"])
+    source = tmp_path / "fleet" / "camera-1"
+    init(tmp_path / "n", certificates=source)
+    for name in ("node.pem", "node.key", "ca.pem"):
+        assert (tmp_path / "n" / name).read_bytes() == (source / name).read_bytes()
+    assert stat.S_IMODE((tmp_path / "n" / "node.key").stat().st_mode) == 0o600
+    assert not (tmp_path / "n" / "ca.key").exists()
+
+
+def test_a_node_may_live_where_its_certificate_is(tmp_path: Path) -> None:
+    Authority.open(tmp_path / "fleet").issue("camera-1", ["127.0.0.1"])
+    folder = tmp_path / "fleet" / "camera-1"
+    key = (folder / "node.key").read_bytes()
+    assert init(folder, certificates=folder) == [folder / "NODE.toml"]
+    assert (folder / "node.key").read_bytes() == key
+
+
+@pytest.mark.parametrize("name", ["NODE.toml", "data.npz", "shard.npz", "test.npz", "node.key"])
+def test_what_is_there_is_not_touched(tmp_path: Path, name: str) -> None:
+    Authority.open(tmp_path / "fleet").issue("camera-1", ["127.0.0.1"])
+    folder = tmp_path / "n"
+    folder.mkdir()
+    (folder / name).write_text("mine", "utf-8")
+    with pytest.raises(LNTrustError, match=re.escape(f"{folder / name}: is there already; choose another")):
+        init(folder, example=0, certificates=tmp_path / "fleet" / "camera-1")
+    assert {path.name: path.read_text("utf-8") for path in folder.iterdir()} == {name: "mine"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "a b"}, "--name a b: a name has letters"),
+        ({"neighbours": ["b"]}, "--neighbour b: must look like NAME=HOST:PORT"),
+        ({"neighbours": ["b=host"]}, "--neighbour b=host: must look like"),
+        ({"neighbours": ["=h:1"]}, "--neighbour =h:1: must look like"),
+        ({"neighbours": ["b=host:port"]}, "neighbours.0.address = 'host:port'"),
+        ({"neighbours": ["b=h:1", "b=h:2"]}, "names must differ"),
+        ({"neighbours": ["camera-1=h:1"]}, "camera-1 is this node itself"),
+        ({"listen": "here"}, "network.listen = 'here'"),
+        ({"http": "here"}, "http.listen"),
+        ({"certificates": Path("nowhere")}, "--certificates nowhere: has no node.pem"),
+    ],
+)
+def test_of_what_fails_nothing_is_left(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(LNTrustError, match=re.escape(message)):
+        init(tmp_path / "n", example=0, **changes)
+    assert not (tmp_path / "n").exists()

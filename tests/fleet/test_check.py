@@ -1,0 +1,220 @@
+"""`lntrust node check`: what is in a node's way is named before it runs."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from fleets import Fleet
+
+from lntrust.fleet.certificates import Authority
+from lntrust.fleet.check import Finding, check_node
+from lntrust.fleet.http import HttpDoor
+from lntrust.fleet.node import Node
+
+WAIT = 0.3  # seconds for neighbours that are not there
+
+
+def findings(folder: Path, wait: float = WAIT) -> dict[str, Finding]:
+    return {each.what: each for each in check_node(folder, wait)}
+
+
+def changed(folder: Path, old: str, new: str) -> Path:
+    path = folder / "NODE.toml"
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+    return folder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet.of(tmp_path, ["a", "b"])
+
+
+@pytest.fixture
+def folder(fleet: Fleet) -> Path:
+    return fleet.members["a"].folder
+
+
+def test_all_is_well_and_nobody_is_there(folder: Path) -> None:
+    got = findings(folder)
+    assert list(got) == ["settings", "certificate", "data", "model", "shown to neighbours", "b"]
+    assert [each.grade for each in got.values()] == ["good"] * 5 + ["warning"]
+    assert got["settings"].text == "node a, 1 neighbours"
+    assert "89 days" in got["certificate"].text
+    assert "36 to train, 24 to validate, 100 unlabelled" in got["data"].text
+    assert "linear answers in" in got["model"].text
+    assert got["b"].text.startswith("no answer within 0.3 s: off, elsewhere, or we are not on its list")
+    assert not (folder / "state").exists(), "looking changes nothing"
+
+
+def test_what_leaves_the_device_is_said(folder: Path) -> None:
+    got = findings(folder)["shown to neighbours"].text
+    assert (
+        got == "to probe: labelled inputs (validation); to learn: shard.npz; deployed: what clients ask about"
+    )
+    changed(folder, 'probe_with = "validation"', 'probe_with = "none"\ndeployed = false')
+    changed(folder, 'shard = "shard.npz"', 'shard = "none"')
+    got = findings(folder)["shown to neighbours"].text
+    assert got == "to probe: nothing; to learn: nothing; deployed: nothing clients ask about"
+
+
+def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
+    (only,) = check_node(changed(folder, "[model]", "[modl]"), WAIT)
+    assert (only.grade, only.what) == ("bad", "settings")
+    assert "unknown field modl; did you mean model?" in only.text
+
+
+# -- certificates ---------------------------------------------------------------------------------
+
+
+def test_a_certificate_of_another_name(fleet: Fleet, folder: Path) -> None:
+    for name in ("node.pem", "node.key"):
+        shutil.copy(fleet.members["b"].folder / name, folder / name)
+    found = list(check_node(folder, WAIT))
+    wrong = [each for each in found if each.grade == "bad"]
+    assert [each.text for each in wrong] == ["is b's; this node is named a"]
+    assert "b" not in {each.what for each in found}, "nobody is asked with another's certificate"
+
+
+def test_certificates_that_are_not_there(folder: Path) -> None:
+    (folder / "node.key").unlink()
+    got = findings(folder)["certificate"]
+    assert got.grade == "bad"
+    assert "node.key: is not there; `lntrust fleet certs` makes" in got.text
+    (folder / "node.key").write_text("x", "utf-8")
+    (folder / "node.pem").write_text("x", "utf-8")
+    assert "not a readable certificate" in findings(folder)["certificate"].text
+
+
+def dated(fleet: Fleet, begins: datetime, ends: datetime) -> Path:
+    """The node's own key and name, certified by its own authority for other dates."""
+    folder, authority = fleet.members["a"].folder, fleet.root / "certificates"
+    ca = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes())
+    signer = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
+    old = x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(ca.subject)
+        .public_key(old.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    )
+    (folder / "node.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "grade", "words"),
+    [
+        (-20, -1, "bad", "has run out on"),
+        (1, 20, "bad", "this clock says"),
+        (-20, 2, "warning", "1 days"),
+        (-20, 20, "good", "19 days"),
+    ],
+)
+def test_a_certificate_has_its_time(fleet: Fleet, begins: int, ends: int, grade: str, words: str) -> None:
+    now = datetime.now(UTC)
+    got = findings(dated(fleet, now + timedelta(days=begins), now + timedelta(days=ends)))
+    assert got["certificate"].grade == grade
+    assert words in got["certificate"].text
+    assert ("b" in got) == (grade != "bad")
+
+
+def test_a_key_that_others_can_read(folder: Path) -> None:
+    (folder / "node.key").chmod(0o640)
+    got = findings(folder)
+    assert got["key"] == Finding("warning", "key", f"{folder / 'node.key'} can be read by others: chmod 600")
+    assert got["certificate"].grade == "good"
+
+
+def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
+    folder = Fleet.of(tmp_path, ["a"]).members["a"].folder
+    for name in ("node.pem", "node.key", "ca.pem"):
+        (folder / name).unlink()
+    got = findings(folder)
+    assert got["certificate"].text == "none needed: no neighbour is a node"
+    assert {each.grade for each in got.values()} == {"good"}
+
+
+# -- data and model -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "words"),
+    [
+        ('kind = "linear"', 'kind = "lineal"', "model", "must be one of linear"),
+        ('kind = "linear"', 'kind = "cnn2d"', "model", "model.kind = 'cnn2d' fails on inputs of shape"),
+        ('kind = "linear"', 'kind = "small_nodes:text"', "model", "made a str"),
+        ('kind = "linear"', 'kind = "small_nodes:raising"', "model", "no such device"),
+        ('kind = "linear"', 'kind = "sklearn.svm:SVC"', "model", "predict_proba"),
+        ('labelled = "data.npz"', 'labelled = "absent.npz"', "data", "absent.npz"),
+        ('labelled = "data.npz"', 'labelled = "small_nodes:broken"', "data", "the camera is off"),
+        ("shape = [8, 8]", "shape = [64]", "data", "must be [m, 64]"),
+    ],
+)
+def test_what_is_wrong_with_data_and_model(folder: Path, old: str, new: str, what: str, words: str) -> None:
+    got = findings(changed(folder, old, new))
+    assert got[what].grade == "bad"
+    assert words in got[what].text
+    assert "b" not in got, "then nobody is asked"
+
+
+# -- neighbours -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """b runs; a and c do not. c has the classes in another order."""
+    swapped = ["1", "0", *map(str, range(2, 10))]
+    fleet = Fleet.of(
+        tmp_path_factory.mktemp("check"), ["a", "b", "c"], {"c": {"input": {"classes": swapped}}}
+    )
+    with Node.from_file(fleet.members["b"].folder, train=False):
+        yield fleet
+
+
+def test_a_neighbour_that_is_there(running: Fleet) -> None:
+    got = findings(running.members["a"].folder, 3)
+    assert got["b"].grade == "good"
+    assert got["b"].text.startswith("there, round trip")
+    assert got["c"].grade == "warning"
+
+
+def test_a_neighbour_with_permuted_classes_is_named(running: Fleet) -> None:
+    got = findings(running.members["c"].folder, 3)
+    assert got["b"].grade == "warning"
+    assert "class 0 is '0' here and '1' there" in got["b"].text or "class 0 is '1' here" in got["b"].text
+
+
+def test_a_node_that_runs_already_is_asked_itself(running: Fleet) -> None:
+    member = running.members["a"]
+    with Node.from_file(member.folder, train=False) as node:
+        door = HttpDoor(node)
+        try:
+            got = findings(member.folder)
+        finally:
+            door.close()
+    assert got["node"].text == "runs already; what follows is what it says"
+    assert {"b", "c"} <= set(got)
+    assert got["c"].text == "not there"
+
+
+def test_an_authority_of_another_fleet(running: Fleet, tmp_path: Path) -> None:
+    """Its certificate is good, but nobody here believes it."""
+    folder = tmp_path / "a"
+    shutil.copytree(running.members["a"].folder, folder)
+    Authority.open(tmp_path / "other").issue("a", ["127.0.0.1"])
+    for name in ("node.pem", "node.key", "ca.pem"):
+        shutil.copy(tmp_path / "other" / "a" / name, folder / name)
+    got = findings(folder)
+    assert got["certificate"].grade == "good"
+    assert got["b"].grade == "warning"
+    assert "no answer" in got["b"].text

@@ -1,0 +1,206 @@
+"""Nodes in their owners' processes: `Node.from_file`, as a program uses it."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fleets import Fleet
+from sklearn.ensemble import ExtraTreesClassifier
+from torch import nn
+
+from lntrust.errors import LNTrustError
+from lntrust.fleet.node import Node
+from lntrust.fleet.settings import load_node
+
+SOON: dict[str, dict[str, Any]] = {
+    "http": {"listen": "off"},
+    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0},
+    "training": {"stage1_rounds": 2, "stage2_rounds": 4, "refresh": 2},
+    "limits": {"patience": 5.0, "deadline": 5.0, "retries": 1},
+}
+
+
+def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 30) -> dict[str, Any]:
+    """Wait until a node's status is such; it."""
+    deadline = time.monotonic() + seconds
+    while not what(status := node.status()):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.02)
+    return status
+
+
+def deployed(status: dict[str, Any]) -> bool:
+    return bool(status["phase"] == "deployed")
+
+
+def all_probed(status: dict[str, Any]) -> bool:
+    return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
+
+
+# -- two that know each other ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Node, Node]]:
+    fleet = Fleet.of(tmp_path_factory.mktemp("pair"), ["a", "b"], everybody=SOON)
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(Node.from_file(fleet.members[name].folder)) for name in ("a", "b"))
+        for node in (a, b):
+            until(node, all_probed)
+        yield fleet, a, b
+
+
+def test_it_answers_with_whom_it_trusts(pair: tuple[Fleet, Node, Node]) -> None:
+    fleet, a, b = pair
+    together, alone = a.predict(fleet.x), a.predict(fleet.x, "self")
+    assert set(together.weights) == set(together.versions) == {"a", "b"}
+    assert together.silent == {}
+    assert sum(together.weights.values()) == pytest.approx(1)
+    assert (alone.weights, alone.versions) == ({"a": 1.0}, {"a": a.version})
+    own, other = alone.probabilities, b.predict(fleet.x, "self").probabilities
+    mixed = together.weights["a"] * own + together.weights["b"] * other
+    np.testing.assert_allclose(together.probabilities, mixed, atol=1e-5)
+
+
+def test_inputs_of_another_kind_are_named(pair: tuple[Fleet, Node, Node]) -> None:
+    fleet, a, _ = pair
+    np.testing.assert_array_equal(
+        a.predict(fleet.x.astype(float), "self").probabilities, a.predict(fleet.x, "self").probabilities
+    )
+    with pytest.raises(LNTrustError, match=r"inputs have shape \[3, 64\]; must be \[m, 8, 8\]"):
+        a.predict(fleet.x.reshape(3, 64))
+    with pytest.raises(LNTrustError, match="as uint8 their numbers would change"):
+        a.predict(fleet.x + 0.5)
+
+
+def test_status_is_json_and_adds_up(pair: tuple[Fleet, Node, Node]) -> None:
+    _, a, b = pair
+    one = until(a, lambda status: status["bytes"]["out"]["query"] == b.status()["bytes"]["in"]["query"])
+    assert json.loads(json.dumps(one)) == one
+    assert one["error"] is None
+    assert (one["phase"], one["round"], one["rounds"]) == ("deployed", 6, 6)
+    assert sum(one["trust"].values()) == pytest.approx(1, abs=1e-5)
+    assert one["neighbours"]["b"]["present"]
+    assert one["neighbours"]["b"]["round_trip"] > 0
+    assert one["certificate"]["seconds_left"] > 80 * 86400
+    until(b, lambda status: status["bytes"]["out"]["reply"] == a.status()["bytes"]["in"]["reply"])
+
+
+def test_a_model_replaced_is_heard_by_all(pair: tuple[Fleet, Node, Node]) -> None:
+    fleet, a, b = pair
+    before, version = b.predict(fleet.x, "self").probabilities, b.version
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with torch.no_grad():
+        expected = torch.softmax(module(torch.from_numpy(fleet.x / 16).float()), 1).numpy()
+    b.replace(module)
+    assert b.version > version
+    after = b.predict(fleet.x, "self")
+    np.testing.assert_allclose(after.probabilities, expected, atol=1e-5)
+    assert not np.allclose(after.probabilities, before, atol=1e-3)
+    heard = a.predict(fleet.x)
+    assert heard.versions["b"] == b.version
+    mixed = heard.weights["a"] * a.predict(fleet.x, "self").probabilities + heard.weights["b"] * expected
+    np.testing.assert_allclose(heard.probabilities, mixed, atol=1e-5)
+    b.replace(ExtraTreesClassifier(5))  # it is fitted on the node's own examples
+    assert b.version > after.versions["b"]
+    data = np.load(fleet.members["b"].folder / "data.npz")
+    assert (b.predict(data["x"], "self").probabilities.argmax(1) == data["y"]).mean() > 0.5
+    assert until(b, all_probed)["error"] is None
+
+
+def test_what_is_no_model_changes_nothing(pair: tuple[Fleet, Node, Node]) -> None:
+    fleet, a, _ = pair
+    version, before = a.version, a.predict(fleet.x, "self").probabilities
+    with pytest.raises(LNTrustError, match=r"neither a torch nn\.Module nor has it predict_proba"):
+        a.replace("a model")
+    assert a.version == version
+    np.testing.assert_array_equal(a.predict(fleet.x, "self").probabilities, before)
+    assert a.status()["error"] is None
+
+
+# -- nodes by themselves --------------------------------------------------------------------------
+
+
+def alone(folder: Path, **tables: dict[str, Any]) -> Fleet:
+    everybody = {name: {**SOON.get(name, {}), **tables.get(name, {})} for name in {**SOON, **tables}}
+    return Fleet.of(folder, ["a"], everybody=everybody)
+
+
+def test_a_node_without_neighbours(tmp_path: Path) -> None:
+    fleet = alone(tmp_path)
+    with Node.from_file(fleet.members["a"].folder) as node:
+        status = until(node, deployed)
+        answer = node.predict(fleet.x)
+        assert (answer.weights, answer.silent) == ({"a": 1.0}, {})
+        assert (status["error"], status["neighbours"], status["together"]) == (None, {}, False)
+        assert status["certificate"] == {"expires": None, "seconds_left": None}
+    with Node.from_file(fleet.members["a"].folder) as node:
+        assert node.status()["round"] == 6
+        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, answer.probabilities)
+
+
+def test_it_answers_before_it_learns_and_need_not_learn(tmp_path: Path) -> None:
+    fleet = alone(tmp_path)
+    with Node.from_file(fleet.members["a"].folder, train=False) as node:
+        assert node.ready
+        first, version = node.predict(fleet.x).probabilities, node.version
+        node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+        assert node.version > version
+        assert not np.array_equal(node.predict(fleet.x).probabilities, first)
+        assert (node.status()["round"], node.status()["phase"]) == (0, "stage 1")
+    assert not fleet.members["a"].state.exists(), "who has learned nothing has nothing to keep"
+
+
+def test_a_model_that_fails_in_training_leaves_a_node_that_answers(tmp_path: Path) -> None:
+    fleet = alone(tmp_path, model={"kind": "small_nodes:failing"})
+    with Node.from_file(fleet.members["a"].folder) as node:
+        status = until(node, lambda status: status["error"] is not None)
+        assert status["error"] == "ArithmeticError: no more passes"
+        assert status["round"] < status["rounds"]
+        assert node.predict(fleet.x).probabilities.shape == (3, 10)
+        assert node.ready
+
+
+def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> None:
+    fleet = Fleet.of(tmp_path, ["a", "b", "c"], everybody=SOON)
+    path = fleet.members["a"].folder / "NODE.toml"
+    text = path.read_text("utf-8")
+    tables, *neighbours = text.split("[[neighbours]]")
+    path.write_text(f"{tables}[[neighbours]]{neighbours[0]}", "utf-8")
+    with Node.from_file(path) as node:  # b is not there: it learns alone
+        until(node, deployed)
+        kept, version = node.predict(fleet.x, "self").probabilities, node.version
+    path.write_text(f"{tables}[[neighbours]]{neighbours[1]}", "utf-8")
+    with Node.from_file(path, train=False) as node:
+        assert list(node.status()["neighbours"]) == ["c"]
+        np.testing.assert_array_equal(node.predict(fleet.x, "self").probabilities, kept)
+        assert node.version > version, "nobody takes it for an older model"
+        assert node.status()["round"] == 6
+
+
+def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
+    few = {"a": {"network": {"choose": "allowed", "fastest": 1}}}
+    fleet = Fleet.of(tmp_path, ["a", "b", "c"], few, everybody=SOON)
+    with ExitStack() as stack:
+        for name in ("b", "c"):
+            stack.enter_context(Node.from_file(fleet.members[name].folder))
+        settings = load_node(fleet.members["a"].folder)
+        patient = replace_training(settings, stage1_rounds=2, stage2_rounds=400)
+        a = stack.enter_context(Node(patient).start())
+        status = until(a, lambda status: sum(n["probed"] for n in status["neighbours"].values()) == 1)
+        assert all(each["present"] for each in status["neighbours"].values())
+        (asked,) = [name for name, each in status["neighbours"].items() if each["probed"]]
+        answer = a.predict(fleet.x)
+        assert set(answer.weights) <= {"a", asked}
+        times = {name: each["round_trip"] for name, each in status["neighbours"].items()}
+        assert None not in times.values(), "both were met, to see who is faster"
+
+
+def replace_training(settings: Any, **changes: Any) -> Any:
+    return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from lntrust.cli_options import Debug, err, out
 
@@ -62,7 +62,7 @@ def settings(debug: Debug = False) -> None:
     """Every field of a NODE.toml: its default, and what it means."""
     from lntrust.fleet.settings import NodeSettings, fields_of
 
-    table = Table("field", "default", "meaning")
+    table = Table(*(Column(name, overflow="fold") for name in ("field", "default", "meaning")))
     for path, default, meaning in fields_of(NodeSettings):
         table.add_row(escape(path), escape(default), escape(meaning))
     out.print(table)

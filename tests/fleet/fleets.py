@@ -1,7 +1,8 @@
 """Fleets of real nodes for tests: folders with certificates, processes, and ways to wait for what they do.
 
 Nodes run as `lntrust node run DIR`, each in a process of its own that is ended by its number. They train for
-ever, slowly, on few examples; and whoever answers is asked, since the deployment gate is off.
+ever, slowly, on few examples. Whoever was probed has the same weight, so that a test sees at once who counts;
+nodes that learn whom to trust have the tables `LEARNED`.
 """
 
 import json
@@ -44,8 +45,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "http": {},
     "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2},
     "training": {"stage1_rounds": 3, "stage2_rounds": 1_000_000, "refresh": 4, "lr": 0.05, "batch": 16},
-    "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off"},
+    "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off", "weighting": "uniform"},
 }
+LEARNED: Table = {"trust": {"weighting": "trust"}}  # a node that learns whom to trust
 DEPLOYED: Table = {"training": {"stage2_rounds": 4}}  # a node whose training is soon over
 
 
@@ -290,10 +292,8 @@ class Clients:
 
 
 def probed(*names: str) -> Callable[[dict[str, Any]], bool]:
-    """That these have been probed, and weigh something."""
-    return lambda status: all(
-        status["neighbours"][n]["probed"] and status["neighbours"][n]["trust"] > 0 for n in names
-    )
+    """That the last probe was answered by all of these."""
+    return lambda status: all(status["neighbours"][name]["probed"] for name in names)
 
 
 def without(*names: str) -> Callable[[dict[str, Any]], bool]:

@@ -102,8 +102,7 @@ def test_a_link_cut_one_way_and_mended(cable: Cable, tmp_path: Path) -> None:
             fleet.start(name, program=("ip", "netns", "exec", cable.names[name], *LNTRUST))
         for name, other in ("ab", "ba"):
             fleet.until(name, probed(other), 30)
-            answer = fleet.ask(name)
-            assert set(answer.weights) == {"a", "b"}, f"{answer} {fleet.status(name)}"
+            assert set(fleet.ask(name).weights) == {"a", "b"}
         cable.cut("a", "b")
         for name, other in ("ab", "ba"):
             fleet.ask(name)  # sound and in time, whatever they know by now

@@ -1,7 +1,7 @@
 """Neighbours with a good certificate and bad manners, before real nodes.
 
-Nodes a (which trains), s (which stands: its training is over, and it looks around seldom) and o (whose owner
-shows nobody anything) have a neighbour r that does what a test wants.
+Nodes a (which trains), t (which learns whom to trust), s (which stands: its training is over, and it looks
+around seldom) and o (whose owner shows nobody anything) have a neighbour r that does what a test wants.
 """
 
 import threading
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleets import DEADLINE, DEPLOYED, Clients, Fleet, probed, without
+from fleets import DEADLINE, DEPLOYED, LEARNED, Clients, Fleet, probed, without
 from rogue import Rogue
 
 from lntrust.errors import LNTrustError
@@ -24,9 +24,9 @@ QUOTA = {"rate": 500.0, "burst": 1000.0, "workers": 1, "waiting": 4}
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     root: Path = tmp_path_factory.mktemp("rogues")
-    own = {"a": {"limits": QUOTA}, "s": STANDS, "o": SHOWS_NOTHING}
-    with Fleet.of(root, ["a", "s", "o", "r"], own) as fleet:
-        fleet.start("a", "s", "o")
+    own = {"a": {"limits": QUOTA}, "t": LEARNED, "s": STANDS, "o": SHOWS_NOTHING}
+    with Fleet.of(root, "atsor", own) as fleet:
+        fleet.start("a", "t", "s", "o")
         yield fleet
 
 
@@ -67,7 +67,7 @@ def test_answers_that_cannot_be_used_count_for_nothing(
         status = fleet.until("a", without("r"))
         fleet.trains("a")
     assert status["failures"][counted] > before
-    assert set(clients.answers[-1].weights) == {"a", "s", "o"}  # the others' weights, scaled to 1
+    assert set(clients.answers[-1].weights) == {"a", "t", "s", "o"}  # the others' weights, scaled to 1
     rogue.mode = "honest"
     fleet.until("a", probed("r"))
     fleet.wait(lambda: fleet.weight("a", "r") > 0)
@@ -99,13 +99,13 @@ def test_one_that_means_something_else_is_not_asked(
 
 
 def test_one_that_always_says_the_same_is_sound_but_not_trusted(fleet: Fleet, rogue: Rogue) -> None:
-    fleet.until("a", lambda status: status["trust"]["r"] > 0.3)  # as it deserves, while it is honest
+    fleet.until("t", lambda status: status["trust"]["r"] > 0.3)  # as it deserves, while it is honest
     rogue.mode = "constant"
-    status = fleet.until("a", lambda status: status["trust"]["r"] < 0.1)
+    status = fleet.until("t", lambda status: status["trust"]["r"] < 0.1)
     assert status["neighbours"]["r"]["probed"]
     assert status["neighbours"]["r"]["state"] == "closed"
-    assert status["trust"]["a"] + status["trust"]["s"] + status["trust"]["o"] > 0.9
-    fleet.trains("a")
+    assert sum(weight for name, weight in status["trust"].items() if name != "r") > 0.9
+    fleet.trains("t")
 
 
 def test_one_with_an_older_model_weighs_nothing_until_it_is_probed_again(fleet: Fleet, rogue: Rogue) -> None:
@@ -124,7 +124,7 @@ def test_one_that_greets_slowly_costs_nobody_elses_answers(fleet: Fleet, rogue: 
         fleet.until("s", lambda status: status["neighbours"]["r"]["present"])
         for _ in range(8):
             answer = fleet.ask("s")
-            assert set(answer.weights) == {"s", "a", "o"}
+            assert set(answer.weights) == {"s", "a", "t", "o"}
         assert fleet.status("s")["neighbours"]["a"]["state"] == "closed"
         assert answer.took < DEADLINE / 4  # it is left alone, and costs no time any more
 

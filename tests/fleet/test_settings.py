@@ -209,6 +209,7 @@ def test_every_field_is_listed_and_explained() -> None:
         assert f"[[neighbours]].{name}" in listed
     assert listed["name"][0] == listed["data.shard"][0] == "required"
     assert listed["http.token"][0] == "none"
+    assert listed["data.deployed"][0] == "true", "as TOML has it"
     assert listed["limits.deadline"][0] == str(LimitSettings().deadline)
     assert "trust.budget" in listed
     assert "training.lr" in listed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from lntrust.errors import LNTrustError
 from lntrust.network import Message, decode, encode, size
@@ -141,6 +141,42 @@ def test_damaged_messages_are_read_or_refused(message: Message, data: st.DataObj
         whole += data.draw(st.binary(min_size=1, max_size=16))
     read = decode_or_refuse(bytes(whole))
     assert how != "cut" or read is None
+    if read is not None:
+        assert_library_agrees(bytes(whole), read)
+
+
+def assert_library_agrees(data: bytes, read: Message) -> None:
+    """What we have read, the format's own library reads as well, and the same."""
+    theirs = load(data)
+    del theirs["envelope"]
+    assert set(theirs) == set(read.tensors)
+    for name, tensor in theirs.items():
+        assert tensor.dtype == read.tensors[name].dtype
+        np.testing.assert_array_equal(tensor, read.tensors[name])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2**65) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_any_header_is_read_as_by_the_library_or_refused(data: st.DataObject) -> None:
+    entry = {
+        "dtype": data.draw(st.sampled_from(["F32", "U8", "I64", "BOOL"]) | JSON),
+        "shape": data.draw(st.lists(st.integers(0, 4), max_size=3) | JSON),
+        "data_offsets": data.draw(st.lists(st.integers(28, 64), min_size=2, max_size=2) | JSON),
+    }
+    for missing in data.draw(st.sets(st.sampled_from(sorted(entry)), max_size=1)):
+        del entry[missing]
+    header = {"envelope": ENVELOPE, "x": data.draw(st.just(entry) | JSON)}
+    whole = raw(header, NUMBERS + bytes(data.draw(st.integers(0, 40))))
+    read = decode_or_refuse(whole)
+    if read is not None:
+        assert_library_agrees(whole, read)
 
 
 def raw(header: Any, data: bytes = b"") -> bytes:

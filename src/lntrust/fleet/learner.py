@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import read_tensors
@@ -138,7 +139,7 @@ def _seeing(settings: NodeSettings) -> See:
     dtype = getattr(torch, settings.training.precision)
 
     def see(x: Shaped[ndarray, "m *s"]) -> Float[Tensor, "m *v"]:
-        seen = torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
+        seen = _tensor(x).to(dtype)
         if scale != 1.0:
             seen = seen * scale
         if function is None:
@@ -149,6 +150,14 @@ def _seeing(settings: NodeSettings) -> See:
         return out
 
     return see
+
+
+def _tensor(x: Shaped[ndarray, "m *s"]) -> Shaped[Tensor, "m *s"]:
+    """Without a copy, also of what came over the wire and cannot be written to: nothing here writes to it."""
+    try:
+        return from_dlpack(np.ascontiguousarray(x))
+    except (BufferError, RuntimeError):  # numpy before 2.1 hands out only what can be written to
+        return torch.from_numpy(np.array(x))
 
 
 def _factory(settings: NodeSettings) -> Callable[..., Any]:

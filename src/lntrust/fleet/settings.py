@@ -288,4 +288,5 @@ def fields_of(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, st
             yield from fields_of(tables[0], f"{prefix}{path}.")
             continue
         default = "required" if info.is_required() else info.get_default(call_default_factory=True)
-        yield f"{prefix}{name}", "none" if default is None else str(default), info.description or ""
+        text = str(default).lower() if default is None or isinstance(default, bool) else str(default)
+        yield f"{prefix}{name}", text, info.description or ""

@@ -81,7 +81,7 @@ def check(
     """
     from lntrust.fleet.check import check_node
 
-    table = Table("", "what", "finding")
+    table = Table("", "what", Column("finding", overflow="fold"))
     wrong = 0
     for finding in check_node(file, wait):
         mark = {"good": "[green]✓", "warning": "[yellow]![/]", "bad": "[red]✗"}[finding.grade]
@@ -156,7 +156,7 @@ def predict(
     if as_json:
         out.print_json(json.dumps(answer))
         return
-    table = Table("input", "class", "probability")
+    table = Table("input", Column("class", overflow="fold"), "probability")
     for number, (label, row) in enumerate(zip(answer["label"], answer["probabilities"], strict=True)):
         table.add_row(str(number), escape(label), f"{max(row):.3f}")
     out.print(table)

@@ -154,6 +154,7 @@ def test_a_view_that_loses_inputs_is_named() -> None:
         ({"kind": "small_nodes:text"}, "made a str: must be a torch nn.Module or"),
         ({"kind": "small_nodes:absent"}, "has nothing named absent"),
         ({"kind": "linear", "options": {"widht": 3}}, "widht"),
+        ({"kind": "forest", "trains": False}, "model.kind = 'forest' cannot answer as it is: NotFittedError"),
         ({"kind": "linear", "view": "small_nodes:absent"}, "model.view = 'small_nodes:absent'"),
     ],
 )

@@ -144,7 +144,9 @@ def test_a_flood_drowns_nobody(fleet: Fleet, rogue: Rogue) -> None:
     assert asked > 200  # else it was no flood
     assert answered <= 10 + 5 * 6  # the burst, and what the rate allows meanwhile
     assert any("quota: 100 examples" in reason for reason in refusals), refusals
-    assert fleet.status("a")["refusals"]["quota"] > before
+    status = fleet.status("a")
+    assert status["refusals"]["quota"] > before
+    assert status["refusals"]["busy"] > 0  # and was not even looked at
     assert len(clients.answers) > 5
     heard = ["a" in answer.weights for answer in others.answers]
     assert np.mean(heard) > 0.9, (np.mean(heard), [each.silent for each in others.answers][-3:])

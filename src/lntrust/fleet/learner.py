@@ -100,8 +100,19 @@ class LiveLearner:
         model = modules.build(learner, tuple(self._view.shape[1:]), C)
         fixed = not (s.model.trains and _can_be_fitted(model))
         if fixed:
+            self._try(model, learner, C)
             stack.put(0, model)
         return population, fixed
+
+    def _try(self, model: Any, learner: LearnerSettings, classes: int) -> None:
+        """One that is never fitted must know something already."""
+        try:
+            _estimated(model, self._view[:1], classes)
+        except Exception as error:  # the model is the user's, and may fail in any way
+            why = f"{type(error).__name__}: {error}"
+            raise LNTrustError(
+                f"learner own: kind = {learner.kind!r} cannot answer as it is: {why}"
+            ) from None
 
     @property
     def refits(self) -> bool:

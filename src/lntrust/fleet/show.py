@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 
@@ -13,7 +13,8 @@ def shown(status: dict[str, Any]) -> Iterator[Table | Text]:
     yield Text(_headline(status))
     if status["error"]:
         yield Text(f"training has stopped: {status['error']}", style="red")
-    table = Table("neighbour", "there", "trust", "probed", "breaker", "version", "heard", "round trip", "")
+    heads = ("there", "trust", "probed", "breaker", "version", "heard", "round trip")
+    table = Table(Column("neighbour", no_wrap=True), *(Column(head, overflow="fold") for head in heads))
     for name, each in status["neighbours"].items():
         table.add_row(
             escape(name),
@@ -24,10 +25,12 @@ def shown(status: dict[str, Any]) -> Iterator[Table | Text]:
             "" if each["version"] is None else str(each["version"]),
             "never" if each["age"] is None else f"{_seconds(each['age'])} ago",
             "" if each["round_trip"] is None else f"{1000 * each['round_trip']:.1f} ms",
-            escape(each["refused"] or ""),
         )
     if status["neighbours"]:
         yield table
+    for name, each in status["neighbours"].items():
+        if each["refused"]:
+            yield Text(f"{name} cannot be asked: {each['refused']}", style="yellow")
     yield Text(_passed(status))
 
 

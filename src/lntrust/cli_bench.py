@@ -361,7 +361,7 @@ def fleet(
     _check_out(folder)
     body: dict[str, Any] = {"throughput": [], "latency": []}
     with tempfile.TemporaryDirectory(prefix="lntrust-bench-") as place:
-        for in_flight in (1, 4):
+        for in_flight in (1, 8):
             with err.status(f"throughput, {in_flight} in flight"):
                 found = theme.throughput(Path(place) / f"throughput-{in_flight}", seconds, turns, in_flight)
             body["throughput"].append(found)

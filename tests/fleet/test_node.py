@@ -1,6 +1,7 @@
 """Nodes in their owners' processes: `Node.from_file`, as a program uses it."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -170,18 +171,22 @@ def test_a_model_that_fails_in_training_leaves_a_node_that_answers(tmp_path: Pat
 def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b", "c"], everybody=SOON)
     path = fleet.members["a"].folder / "NODE.toml"
-    text = path.read_text("utf-8")
-    tables, *neighbours = text.split("[[neighbours]]")
+    tables, *neighbours = path.read_text("utf-8").split("[[neighbours]]")
     path.write_text(f"{tables}[[neighbours]]{neighbours[0]}", "utf-8")
-    with Node.from_file(path) as node:  # b is not there: it learns alone
-        until(node, deployed)
-        kept, version = node.predict(fleet.x, "self").probabilities, node.version
-    path.write_text(f"{tables}[[neighbours]]{neighbours[1]}", "utf-8")
-    with Node.from_file(path, train=False) as node:
-        assert list(node.status()["neighbours"]) == ["c"]
-        np.testing.assert_array_equal(node.predict(fleet.x, "self").probabilities, kept)
-        assert node.version > version, "nobody takes it for an older model"
-        assert node.status()["round"] == 6
+    with ExitStack() as stack:
+        for name in ("b", "c"):
+            stack.enter_context(Node.from_file(fleet.members[name].folder, train=False))
+        with Node.from_file(path) as node:
+            until(node, all_probed)
+            kept, version = node.predict(fleet.x, "self").probabilities, node.version
+        path.write_text("[[neighbours]]".join([tables, *neighbours[::-1]]), "utf-8")
+        with Node.from_file(path) as node:
+            assert node.version > version, "nobody takes it for an older model"
+            np.testing.assert_array_equal(node.predict(fleet.x, "self").probabilities, kept)
+            status = until(node, all_probed)
+            assert (status["round"], status["error"]) == (6, None)
+            assert list(status["trust"]) == ["a", "c", "b"]
+            assert sum(status["trust"].values()) == pytest.approx(1, abs=1e-5)
 
 
 def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
@@ -204,3 +209,43 @@ def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
 
 def replace_training(settings: Any, **changes: Any) -> Any:
     return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})
+
+
+def test_several_who_replace_the_model_wait_for_each_other(tmp_path: Path) -> None:
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
+    models = [nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(4)]
+    with Node.from_file(fleet.members["a"].folder) as node:
+        threads = [threading.Thread(target=node.replace, args=(model,)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_restart_without_the_model_that_was_put_in(tmp_path: Path) -> None:
+    """Only NODE.toml's can be made again: the node says so, begins anew, and keeps what it has counted."""
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
+    folder = fleet.members["a"].folder
+    with Node.from_file(folder) as node:
+        until(node, deployed)
+        node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 10)))
+        node.predict(fleet.x)
+        version = node.version
+    with Node.from_file(folder, train=False) as again:
+        status = again.status()
+        assert status["round"] == 0
+        assert again.version > version
+        assert status["clients"] == {"ensemble": 1}
+
+
+def test_a_node_that_cannot_be_made_leaves_no_door_open(tmp_path: Path) -> None:
+    wide = {"input": {"shape": [600, 1000], "dtype": "int64"}}
+    fleet = Fleet.of(tmp_path, ["a", "b"], everybody={**SOON, **wide})
+    member = fleet.members["a"]
+    x = np.zeros((10, 600, 1000), dtype=np.int64)
+    np.savez(member.folder / "data.npz", x=x, y=np.arange(10))
+    np.savez(member.folder / "shard.npz", x=x[:2])
+    for _ in range(2):  # the second time the port is free again
+        with pytest.raises(LNTrustError, match="bytes in a message; at most"):
+            Node(load_node(member.folder))

@@ -65,6 +65,7 @@ stage2_rounds = {rounds}
 budget = 200
 sample = 100
 deployment_gate = "off"
+weighting = "uniform"
 """
 
 

@@ -68,11 +68,13 @@ class Life:
         self._names = [each.name for each in settings.neighbours]
         self._world = node_world(settings, data)
         self._network = LiveNetwork(
-            settings, self._world, lambda: learner.population, data, circle, books, self._publish
+            settings, self._world, lambda: self.learner.population, data, circle, books, self._publish
         )
         asks = bool(self._names) and len(data.validation) > 0
         self._method = LNTrust(settings.trust) if asks else None
         self._wake, self._stopping = threading.Event(), threading.Event()
+        self._one_by_one = threading.Lock()  # who replaces the model
+        self._replaced = False
         self._replacement: tuple[Any, threading.Event, list[BaseException]] | None = None
         self._tried: dict[str, tuple[int, int | None]] = {}
         self._refreshed_at = self._saved_at = time.monotonic()
@@ -104,13 +106,13 @@ class Life:
 
     def replace(self, model: Any) -> None:
         """Put another model in the place of the node's own, between two rounds; returns when it is done."""
-        done, errors = threading.Event(), list[BaseException]()
-        if not self._thread.is_alive():
-            self._replace(model)
-            return
-        self._replacement = (model, done, errors)
-        self._wake.set()
-        done.wait()
+        with self._one_by_one:
+            done, errors = threading.Event(), list[BaseException]()
+            self._replacement = (model, done, errors)
+            self._wake.set()
+            while not done.wait(_LOOK):
+                if not self._thread.is_alive():  # nobody else will do it
+                    self._replace_if_asked()
         if errors:
             raise errors[0]
 
@@ -147,9 +149,6 @@ class Life:
             self.error = f"{type(error).__name__}: {error}"
             failed("training has stopped", error, round=self.done)
         self.save()
-        if self._replacement is not None:
-            self._replacement[2].append(LNTrustError("the node has stopped"))
-            self._replacement[1].set()
 
     def _local_round(self) -> None:
         for batch in self._site.labelled.round(self.done):
@@ -296,6 +295,7 @@ class Life:
 
     def _replace(self, model: Any) -> None:
         self.learner.replace(model)
+        self._replaced = True
         self._state = {name: t for name, t in self._state.items() if not name.startswith("pseudo/")}
         self._enter()
         self._publish(None)
@@ -317,7 +317,7 @@ class Life:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         kept = Kept(
             self.settings.name, self.done, self.version, self._names, self.trust.probed, self._fingerprint,
-            counters, now,
+            counters, now, self._replaced,
         )  # fmt: skip
         try:
             write_state(self.settings.life.state, kept, tensors)
@@ -335,8 +335,9 @@ class Life:
         self.books.load(below("ledger/", tensors), kept.counters, kept.neighbours)
         self.done, self.version = min(kept.done, self.rounds), kept.version
         same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
-        self._load_model(below("population/", tensors), same_data)
         method = below("method/", tensors)
+        if not self._load_model(below("population/", tensors), same_data, kept.replaced):
+            self.done, method = 0, {name: t for name, t in method.items() if name.startswith("memory/")}
         if self._method is not None and method:
             # The trust model fits any circle; weights are this circle's, pseudo-labels this data's.
             if not same_circle:
@@ -344,19 +345,25 @@ class Life:
             if not same_data:
                 method = {name: t for name, t in method.items() if not name.startswith("pseudo/")}
             self._state = method
-            if same_circle and "closed" in method:
+            if same_circle and "closed votes" in method:
                 self.trust = self._trust_of(method, kept.probed)
                 self._network.probed = dict(kept.probed)
         self.saved = {"round": kept.done, "at": kept.saved_at, "failures": 0}
         event("state restored", round=self.done, version=self.version, saved_at=kept.saved_at)
 
-    def _load_model(self, tensors: dict[str, Tensor], same_data: bool) -> None:
+    def _load_model(self, tensors: dict[str, Tensor], same_data: bool, replaced: bool) -> bool:
+        """Whether the model goes on as it was; one that the owner had put in may not be NODE.toml's."""
         if not same_data:
             event("data has changed", note="estimators are fitted anew")
             tensors = {name: t for name, t in tensors.items() if "/fit/" not in name}
         try:
             self.learner.population.load(tensors)
+            return True
         except (KeyError, RuntimeError, ValueError, IndexError) as error:
+            if replaced:
+                event("model of NODE.toml", note="the one put in by replace() is gone; training begins anew")
+                self.learner = LiveLearner(self.settings, self.data)
+                return False
             raise LNTrustError(
                 f"{self.settings.life.state}: holds another model's state ({type(error).__name__}: {error}); "
                 "move it away, or set life.state to a new folder"

@@ -46,8 +46,8 @@ class Node:
         learner = LiveLearner(settings, data)
         desk = Desk(settings, self._books, self._shelf.at, self._facts)
         self._door = self._opened(desk) if settings.peers else None
-        self._circle = Circle(settings, self._books, self._door, self._facts)
         try:
+            self._circle = Circle(settings, self._books, self._door, self._facts)
             self._life = Life(settings, data, learner, self._circle, self._books, self._shelf)
         except BaseException:
             self._close_doors()

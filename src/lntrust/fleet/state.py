@@ -27,6 +27,7 @@ class Kept:
     data: str  # fingerprint of the data: fits and pseudo-labels name examples of it
     counters: dict[str, Any] = field(default_factory=dict)
     saved_at: str = ""
+    replaced: bool = False  # whether the model is one that the owner put in, and not NODE.toml's
 
 
 def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:

@@ -125,7 +125,9 @@ def at_once(wanted: InputSettings) -> int:
         size({PROBABILITIES: ((9_999_999, C), "float32")}).framing,
     )
     if per_input + head > LIMIT:
-        raise LNTrustError(f"input.shape {list(wanted.shape)}: {per_input} bytes each; at most {LIMIT}")
+        raise LNTrustError(
+            f"input.shape {list(wanted.shape)}: {per_input + head} bytes in a message; at most {LIMIT}"
+        )
     return int((LIMIT - head) // per_input)
 
 

@@ -8,8 +8,9 @@ vary. Payload is the bytes of the message's own tensors; framing is the header a
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy import ndarray
@@ -29,6 +30,7 @@ _DTYPES = {
 }  # fmt: skip
 _NUMPY = {theirs: f"<{np.dtype(ours).str[1:]}" for ours, theirs in _DTYPES.items()}
 _LONGEST_HEADER = 1 << 20
+_REMEMBERED = 1024  # bytes of a header
 _MOST_SIDES = 32
 _ORDER = {name: rank for rank, name in enumerate(_DTYPES)}
 
@@ -65,7 +67,7 @@ def encode(message: Message) -> bytes:
     tensors = {name: np.asarray(t) for name, t in message.tensors.items()}
     tensors[_ENVELOPE] = np.array(numbers, dtype=np.int64)
     # Written by hand: safetensors' own `save` takes 2 ms for a question of a megabyte, and this a tenth.
-    head, order = _header({name: (t.shape, t.dtype.name) for name, t in tensors.items()})
+    head, order = _header(frozenset((name, (t.shape, t.dtype.name)) for name, t in tensors.items()))
     little = (np.ascontiguousarray(tensors[n], tensors[n].dtype.newbyteorder("<")) for n in order)
     return b"".join([head, *(t.reshape(-1).view(np.uint8).data for t in little)])
 
@@ -98,29 +100,41 @@ def _views(data: bytes) -> dict[str, ndarray]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, _LONGEST_HEADER):
         raise ValueError(f"a header of {length} bytes")
-    header = json.loads(data[8 : 8 + length])
+    begin = 8 + length
+    # Most messages have the header of one before; a long one is not worth remembering, or an attack.
+    read = _layout if length <= _REMEMBERED else _layout.__wrapped__
+    return {
+        name: np.frombuffer(data, dtype, count, begin + first).reshape(shape)
+        for name, dtype, shape, count, first in read(data[8:begin], len(data) - begin)
+    }
+
+
+@lru_cache(256)
+def _layout(text: bytes, there: int) -> tuple[tuple[str, np.dtype[Any], tuple[int, ...], int, int], ...]:
+    """Name, dtype, shape, count and place of every tensor, if a header's claims fit so many bytes."""
+    header = json.loads(text)
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     told = header.pop("__metadata__", {})
     if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
         raise ValueError("its metadata are no table of texts")
-    out: dict[str, ndarray] = {}
+    out = []
     reached = 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"][0]):
         dtype, shape = np.dtype(_NUMPY[entry["dtype"]]), entry["shape"]
         first, last = entry["data_offsets"]
-        sides = [first, last, *shape]
-        if len(shape) > _MOST_SIDES or any(type(n) is not int or not 0 <= n < 2**48 for n in sides):
+        if len(shape) > _MOST_SIDES or any(
+            type(n) is not int or not 0 <= n < 2**48 for n in (first, last, *shape)
+        ):
             raise ValueError(f"tensor {name!r}: shape and offsets must be whole numbers")
-        if first != reached or last - first != prod(shape) * dtype.itemsize:
+        count = prod(shape)
+        if first != reached or last - first != count * dtype.itemsize:
             raise ValueError(f"tensor {name!r}: {last - first} bytes from {first}, for {dtype}{shape}")
         reached = last
-        if reached > len(data) - 8 - length:
-            break
-        out[name] = np.frombuffer(data, dtype, prod(shape), 8 + length + first).reshape(shape)
-    if reached != len(data) - 8 - length:
-        raise ValueError(f"its tensors have {reached} bytes, and {len(data) - 8 - length} are there")
-    return out
+        out.append((name, dtype, tuple(shape), count, first))
+    if reached != there:
+        raise ValueError(f"its tensors have {reached} bytes, and {there} are there")
+    return tuple(out)
 
 
 def size(tensors: Mapping[str, Spec]) -> Size:
@@ -129,21 +143,21 @@ def size(tensors: Mapping[str, Spec]) -> Size:
     >>> size({"probabilities": ((256, 10), "float32")}).payload
     10240
     """
-    head, _ = _header({**tensors, _ENVELOPE: ((4,), "int64")})
+    specs = ((name, (tuple(shape), dtype)) for name, (shape, dtype) in tensors.items())
+    head, _ = _header(frozenset([*specs, (_ENVELOPE, ((4,), "int64"))]))
     payload = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in tensors.values())
     return Size(payload=payload, framing=len(head) + 4 * 8)
 
 
-def _header(specs: Mapping[str, Spec]) -> tuple[bytes, list[str]]:
+@lru_cache(1024)
+def _header(specs: frozenset[tuple[str, Spec]]) -> tuple[bytes, tuple[str, ...]]:
     """The bytes before the tensors' own, and in which order these follow."""
-    order = sorted(specs, key=lambda n: (-_ORDER[specs[n][1]], n))
     header: dict[str, object] = {}
     offset = 0
-    for name in order:
-        shape, dtype = specs[name]
+    for name, (shape, dtype) in sorted(specs, key=lambda spec: (-_ORDER[spec[1][1]], spec[0])):
         end = offset + prod(shape) * np.dtype(dtype).itemsize
         header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, order
+    return len(text).to_bytes(8, "little") + text, tuple(header)

@@ -83,8 +83,9 @@ class HttpDoor:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app, http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None, access_log=False,
-                server_header=False, proxy_headers=False, timeout_keep_alive=60, timeout_graceful_shutdown=1,
+                app, http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None,
+                access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=60,
+                timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
         self._thread = threading.Thread(

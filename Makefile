@@ -13,17 +13,18 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@tests/find_chromium.sh >/dev/null
+	-@tests/find_faketime.sh >/dev/null
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) .venv-mlserver runs
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -54,6 +54,8 @@ def certs(
     from lntrust.fleet.certificates import Authority
 
     asked = [_split(text) for text in node or []]
+    if not asked and not (folder / "fleet.json").is_file():
+        raise LNTrustError(f"{folder}: is no authority's folder; --node NAME=HOST founds one")
     authority = Authority.open(folder)
     for name in remove or []:
         authority.remove(name)

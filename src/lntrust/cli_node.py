@@ -15,6 +15,7 @@ from lntrust.cli_options import Debug, err, out
 
 node = typer.Typer(help="A live node beside a model on a device.", no_args_is_help=True)
 
+_ROWS = 20  # answers that are shown one by one
 NodeFile = Annotated[
     Path, typer.Argument(metavar="NODE.toml", help="The node's settings, or the folder they lie in.")
 ]
@@ -149,7 +150,7 @@ def predict(
     debug: Debug = False,
 ) -> None:
     """Ask a running node to classify inputs, through its HTTP door."""
-    from lntrust.fleet.client import Client, read_inputs
+    from lntrust.fleet.client import Client, accuracy, read_inputs
 
     client = Client.of(file)
     answer = client.predict(read_inputs(inputs, client.settings), model)
@@ -157,9 +158,15 @@ def predict(
         out.print_json(json.dumps(answer))
         return
     table = Table("input", Column("class", overflow="fold"), "probability")
-    for number, (label, row) in enumerate(zip(answer["label"], answer["probabilities"], strict=True)):
+    rows = list(zip(answer["label"], answer["probabilities"], strict=True))
+    for number, (label, row) in enumerate(rows[:_ROWS]):
         table.add_row(str(number), escape(label), f"{max(row):.3f}")
     out.print(table)
+    if len(rows) > _ROWS:
+        out.print(f"and {len(rows) - _ROWS} more; --json has all", highlight=False)
+    right = accuracy(inputs, client.settings, answer["label"])
+    if right is not None:
+        out.print(f"{right:.3f} of {len(rows)} are what the file says", highlight=False)
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in answer["weights"].items())
     err.print(f"answered by: {escape(weights)}", highlight=False)
     for why in answer["silent"]:

@@ -166,7 +166,7 @@ class LearnerSettings(Settings):
     kind: str = Field(
         description="linear, mlp, cnn1d, cnn2d, forest; onnx, a finished model that does not learn (options: "
         "file, and where needed input, output, logits); a scikit-learn class, as "
-        "sklearn.ensemble:ExtraTreesClassifier; or your own as package.module:factory (called with "
+        "sklearn.svm:SVC; or your own as package.module:factory (called with "
         "input_shape, classes and the options; returns an nn.Module or an estimator)"
     )
     view: str = Field(description="what it sees of an example: a view of the dataset")

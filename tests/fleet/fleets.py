@@ -43,7 +43,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "network": {"certificates": "."},
     "limits": {"deadline": DEADLINE, "patience": 1.0, "pause": 0.2, "retries": 0},
     "http": {},
-    "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2},
+    "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2, "wait": 0.0},
     "training": {"stage1_rounds": 3, "stage2_rounds": 1_000_000, "refresh": 4, "lr": 0.05, "batch": 16},
     "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off", "weighting": "uniform"},
 }

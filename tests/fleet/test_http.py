@@ -88,7 +88,7 @@ def test_triton_gets_the_node_s_answers(
         assert response["parameters"] == {"weight.a": 1.0, "answered": "a"}
     else:
         assert response["parameters"] == {
-            "weight.a": 0.75, "weight.b": 0.25, "answered": "a,b", "silent": "c: no answer in 1 s",
+            "weight.a": 0.75, "weight.b": 0.25, "answered": "a,b", "silent.c": "no answer in 1 s",
         }  # fmt: skip
 
 

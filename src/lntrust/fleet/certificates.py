@@ -154,6 +154,29 @@ def dates(folder: Path) -> tuple[datetime, datetime]:
     return made.not_valid_before_utc, made.not_valid_after_utc
 
 
+def faults(folder: Path, host: str) -> list[str]:
+    """Why a node's certificate will not do, as far as its own files tell: authority, key, address."""
+    made, found = _certificate(folder), []
+    try:
+        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        key = serialization.load_pem_private_key((folder / "node.key").read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        return [f"{folder}: ca.pem or node.key cannot be read: {error}"]
+    try:
+        made.verify_directly_issued_by(authority)
+    except Exception:  # of any kind: it is not that authority's
+        found.append("node.pem is not of the authority in ca.pem")
+    if key.public_key() != made.public_key():
+        found.append("node.key is not the key of node.pem")
+    hosts = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    named = {str(each) for kind in (x509.DNSName, x509.IPAddress) for each in hosts.get_values_for_type(kind)}
+    if host not in named | {"0.0.0.0", "::"}:
+        found.append(
+            f"is for {', '.join(sorted(named))}, and the node listens on {host}: nobody will connect"
+        )
+    return found
+
+
 def name_in(folder: Path) -> str:
     """Whose certificate it is."""
     return str(_certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)

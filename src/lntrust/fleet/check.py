@@ -12,13 +12,14 @@ import numpy as np
 from lntrust.errors import LNTrustError
 from lntrust.fleet import wire
 from lntrust.fleet.books import Books
-from lntrust.fleet.certificates import dates, name_in
+from lntrust.fleet.certificates import dates, faults, name_in
 from lntrust.fleet.circle import Circle
 from lntrust.fleet.client import Client
 from lntrust.fleet.data import NodeData, load_data
 from lntrust.fleet.learner import LiveLearner
+from lntrust.fleet.node import place_of
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.transport import Door, Peer, Place
+from lntrust.fleet.transport import Door
 
 _SOON = timedelta(days=14)
 
@@ -60,6 +61,8 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
     except LNTrustError as error:
         yield Finding("bad", "certificate", str(error))
         return
+    for fault in faults(folder, settings.network.listen.rpartition(":")[0].strip("[]")):
+        yield Finding("bad", "certificate", fault)
     if name != settings.name:
         yield Finding("bad", "certificate", f"is {name}'s; this node is named {settings.name}")
     if now < begins:
@@ -71,7 +74,9 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
     else:
         grade: Literal["good", "warning"] = "warning" if ends - now < _SOON else "good"
         yield Finding(
-            grade, "certificate", f"holds until {ends:%Y-%m-%d %H:%M} UTC, {(ends - now).days} days"
+            grade,
+            "certificate",
+            f"holds until {ends:%Y-%m-%d %H:%M} UTC, {(ends - now) / timedelta(days=1):.0f} days",
         )
     mode = (folder / "node.key").stat().st_mode & 0o077
     if mode:
@@ -101,6 +106,7 @@ def _tried(settings: NodeSettings, data: NodeData) -> str:
     learner = LiveLearner(settings, data)
     begun = time.perf_counter()
     learner.snapshot(0).predict(data.inputs[:1])
+    learner.close()
     took = 1000 * (time.perf_counter() - begun)
     per_question = wire.at_once(settings.input)
     return f"{settings.model.kind} answers in {took:.1f} ms; {per_question:,} inputs fit into a question"
@@ -109,6 +115,9 @@ def _tried(settings: NodeSettings, data: NodeData) -> str:
 def _shown(settings: NodeSettings) -> Iterator[Finding]:
     """What leaves the device, in so many words."""
     d = settings.data
+    if d.probe_with == "none":
+        yield Finding("good", "shown to neighbours", "nothing: without probes it learns and answers alone")
+        return
     probes = "nothing" if d.probe_with == "none" else f"labelled inputs ({Path(d.probe_with).name})"
     shard = "nothing" if d.shard == "none" else Path(d.shard).name
     clients = "what clients ask about" if d.deployed else "nothing clients ask about"
@@ -125,7 +134,8 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
             trip = each["round_trip"]
             text = each["refused"] or ("there" if each["present"] else "not there")
             text += f", round trip {1000 * trip:.1f} ms" if trip is not None else ""
-            yield Finding("warning" if each["refused"] or not each["present"] else "good", name, text)
+            grade: Literal["good", "warning", "bad"] = "good" if each["present"] else "warning"
+            yield Finding("bad" if each["refused"] else grade, name, text)
         return
     try:
         door = _door(settings) if settings.peers else None
@@ -136,17 +146,25 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
     facts = wire.facts(settings.input, len(settings.neighbours), 0)
     try:
         circle = Circle(settings, books, door, lambda: facts)
+    except LNTrustError as error:
+        yield Finding("bad", "neighbours", str(error))
+        if door is not None:
+            door.close()
+        return
+    try:
         circle.wait_for_all(wait)
         circle.meet(wait)
         yield from _met(settings, circle, wait)
-        circle.close()
     finally:
+        circle.close()
         if door is not None:
             door.close()
 
 
 def _running(settings: NodeSettings) -> dict[str, Any] | None:
     """The status of this very node, if it is running."""
+    if settings.http.listen == "off":
+        return None
     try:
         status = Client(settings).status()
     except (LNTrustError, OSError):
@@ -155,9 +173,7 @@ def _running(settings: NodeSettings) -> dict[str, Any] | None:
 
 
 def _door(settings: NodeSettings) -> Door:
-    peers = tuple(Peer(each.name, each.address) for each in settings.peers)
-    place = Place(settings.name, settings.network.listen, settings.network.certificates, peers)
-    return Door(place, lambda *_: b"")
+    return Door(place_of(settings), lambda *_: b"")
 
 
 def _met(settings: NodeSettings, circle: Circle, wait: float) -> Iterator[Finding]:
@@ -174,4 +190,4 @@ def _met(settings: NodeSettings, circle: Circle, wait: float) -> Iterator[Findin
             yield Finding("good", name, f"there, round trip {1000 * each.round_trip:.1f} ms")
         else:
             text = each.refused or f"no answer within {wait:g} s: off, elsewhere, or we are not on its list"
-            yield Finding("warning", name, text)
+            yield Finding("bad" if each.refused else "warning", name, text)

@@ -4,7 +4,9 @@ Every question has a deadline, and neighbours are asked side by side: one that h
 granted, and nobody else anything. After some failures in a row it is left alone for a while.
 """
 
+import logging
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +24,7 @@ from lntrust.fleet.books import HELLO, RETRY, Books, size_of
 from lntrust.fleet.desk import HELLO_FIRST
 from lntrust.fleet.foreign import Foreign
 from lntrust.fleet.limits import Breaker, State
+from lntrust.fleet.logs import event
 from lntrust.fleet.settings import NeighbourSettings, NodeSettings
 from lntrust.fleet.transport import BUSY, Door, NoAnswerError, Pending, RefusedError
 from lntrust.network.codec import Message, Size, encode
@@ -30,6 +33,7 @@ NOW = -1  # the round of a question that belongs to none
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _HELLO_PATIENCE = 2.0
 _HELLO_SHARE = 0.25  # of the time for a question
+_AGAIN = ("busy", "silent", "quota")  # failures after which it is worth to ask again
 
 
 @dataclass
@@ -42,6 +46,7 @@ class Neighbour:
     seen: int = 0  # at which of its appearances it was last looked at
     greeted: int = 0  # at which of its appearances it answered a hello; 0: never
     degree: int = 0
+    most: int = wire.ANY  # inputs that it takes at once
     refused: str | None = None  # why it does not fit, until it is greeted again
     version: int | None = None  # of its model, by its last reply
     heard_at: float | None = None
@@ -60,8 +65,9 @@ class Heard:
 class Failure:
     """No reply, or none that can be used."""
 
-    kind: str  # as counted: absent, silent, busy, refused, malformed, unsound, breaker, mismatch
+    kind: str  # as counted: absent, silent, busy, quota, refused, malformed, unsound, breaker, mismatch
     text: str
+    wait: float = 0.0  # seconds after which it would answer, if it said so
 
 
 class Circle:
@@ -84,9 +90,11 @@ class Circle:
         self._lockstep = settings.network.clock == "lockstep"
         foreign = sum(each.foreign is not None for each in self.members.values())
         self._pool = ThreadPoolExecutor(max(1, 4 * foreign), thread_name_prefix="foreign")
+        self._lanes = ThreadPoolExecutor(max(1, 4 * len(self.members)), thread_name_prefix="lane")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._lanes.shutdown(wait=False, cancel_futures=True)
         for each in self.members.values():
             if each.foreign is not None:
                 each.foreign.close()
@@ -142,10 +150,10 @@ class Circle:
             except RefusedError as error:
                 reason = str(error).removeprefix(f"{name}: ")
                 if reason != BUSY:
-                    self.members[name].refused, self.members[name].greeted = reason, max(1, appearance)
-                self._books.count("failures", "busy" if reason == BUSY else "mismatch")
+                    self.members[name].greeted = max(1, appearance)
+                    self._note(name, f"{name} says: {reason}")
             except NoAnswerError:
-                self._books.count("failures", "silent")
+                pass  # who asks it something will tell
 
     def _met(self, name: str, appearance: int, since: float, data: bytes, mine: dict[str, Any]) -> None:
         each = self.members[name]
@@ -154,18 +162,23 @@ class Circle:
             message = wire.read(data)
             theirs = wire.told(message)
         except LNTrustError as error:
-            each.refused = str(error)
-            self._books.count("failures", "malformed")
+            self._note(name, str(error))
             return
         self._books.received(name, HELLO, "reply", size_of(message, data))
-        each.refused = wire.mismatch(mine, theirs)
+        self._note(name, wire.mismatch(mine, theirs))
         if each.refused is not None:
-            self._books.count("failures", "mismatch")
             return
         took = time.monotonic() - since
         each.round_trip = took if each.round_trip is None else 0.7 * each.round_trip + 0.3 * took
-        each.degree = wire.degree_of(theirs)
+        each.degree, each.most = wire.degree_of(theirs), wire.most_of(theirs)
         each.version, each.heard_at = message.version, time.monotonic()
+
+    def _note(self, name: str, refused: str | None) -> None:
+        """Whether it fits; told once."""
+        each = self.members[name]
+        if refused is not None and refused != each.refused:
+            event("neighbour does not fit", level=logging.WARNING, neighbour=name, reason=refused)
+        each.refused = refused
 
     def meet(self, timeout: float = _HELLO_PATIENCE) -> None:
         """Greet every node that is present, also those that did not fit: they may have changed."""
@@ -251,31 +264,39 @@ class Circle:
         retries: int,
         failed: dict[str, Failure],
     ) -> dict[str, Heard]:
-        """As many inputs at once as a message holds; who fails once is not asked the rest."""
-        parts: dict[str, list[Heard]] = {name: [] for name in names}
-        left = names
-        for start in range(0, max(1, len(x)), self._at_once):
-            piece = x[start : start + self._at_once]
-            got, missed = self._ask_once(left, piece, phase, deadline, round_, retries)
-            failed |= missed
-            for name, reply in got.items():
-                parts[name].append(reply)
-            left = [name for name in left if name in got]
+        """In one message, if it holds all; else each has a lane, and a slow one keeps nobody waiting."""
+        how = (phase, deadline, round_, retries)
+        if all(len(x) <= min(self._at_once, self.members[name].most) for name in names):
+            heard, missed = self._ask_once(names, x, *how)
+        else:
+            lanes = {name: self._lanes.submit(self._lane, name, x, *how) for name in names}
+            said = {name: lane.result() for name, lane in lanes.items()}
+            heard = {name: reply for name, reply in said.items() if isinstance(reply, Heard)}
+            missed = {name: reply for name, reply in said.items() if isinstance(reply, Failure)}
+        failed |= missed
         now = time.monotonic()
         for name in names:
-            if name in left:
-                self.members[name].breaker.succeeded()
-            else:
-                self.members[name].breaker.failed(now)
-        return {
-            name: Heard(np.concatenate([p.probabilities for p in parts[name]]), parts[name][-1].version)
-            for name in left
-        }
+            well = name in heard or missed[name].kind == "quota"  # one that says no to much is well
+            breaker = self.members[name].breaker
+            breaker.succeeded() if well else breaker.failed(now)
+        return heard
+
+    def _lane(
+        self, name: str, x: Shaped[ndarray, "m *s"], phase: str, deadline: float, round_: int, retries: int
+    ) -> Heard | Failure:
+        """One neighbour, message after message; if one fails, the rest is not asked."""
+        size, parts = min(self._at_once, self.members[name].most), list[Heard]()
+        for start in range(0, len(x), size):
+            got, missed = self._ask_once([name], x[start : start + size], phase, deadline, round_, retries)
+            if name in missed:
+                return missed[name]
+            parts.append(got[name])
+        return Heard(np.concatenate([part.probabilities for part in parts]), parts[-1].version)
 
     def _ask_once(
         self, names: list[str], x: ndarray, phase: str, deadline: float, round_: int, retries: int
     ) -> tuple[dict[str, Heard], dict[str, Failure]]:
-        """One message to each, and again to those who were busy or silent, after a while."""
+        """One message to each, and again to those who were busy, silent or had enough, after a while."""
         message = wire.question(x, round_)
         data = encode(message)
         got: dict[str, Heard] = {}
@@ -297,12 +318,14 @@ class Circle:
                     missed.pop(name, None)
                 else:
                     missed[name] = reply
-            again = [n for n in waiting if n in missed and missed[n].kind in ("busy", "silent")]
-            waiting = again
+            left = deadline - time.monotonic()
+            waiting = [
+                n for n in waiting if n in missed and missed[n].kind in _AGAIN and missed[n].wait < left
+            ]
             if not waiting or attempt == retries:
                 break
             pause = _BACKOFF * 2**attempt * (0.5 + random.random())  # not all at the same moment again
-            time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+            time.sleep(max(0.0, min(max(pause, *(missed[n].wait for n in waiting)), left)))
         return got, missed
 
     def _begin(
@@ -345,7 +368,7 @@ class Circle:
                     return self._collect(
                         name, self._begin(name, *again, RETRY, left), m, RETRY, deadline, None
                     )
-            return Failure("busy" if reason == BUSY else "refused", reason)
+            return _refused(reason)
         except NoAnswerError as error:
             return Failure("silent", str(error).removeprefix(f"{name}: "))
         except LNTrustError as error:
@@ -373,3 +396,13 @@ class Circle:
         each = self.members[name]
         each.version, each.heard_at = version, time.monotonic()
         return Heard(p, version)
+
+
+def _refused(reason: str) -> Failure:
+    """What a refusal means: it has too much to do, or has had too much of us, or does not want to."""
+    if reason == BUSY:
+        return Failure("busy", reason)
+    if not reason.startswith("quota:"):
+        return Failure("refused", reason)
+    named = re.search(r"in (\d+\.\d) s", reason)
+    return Failure("quota", reason, float(named[1]) if named else float("inf"))

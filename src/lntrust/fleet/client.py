@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from lntrust.errors import LNTrustError
-from lntrust.fleet.data import as_inputs, read_table
+from lntrust.fleet.data import as_inputs, as_labels, read_table
 from lntrust.fleet.service import Which
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.tensors import DATATYPES
@@ -32,6 +32,11 @@ class Client:
 
     def status(self) -> dict[str, Any]:
         answer: dict[str, Any] = self._asked("GET", "/status", None)
+        if answer.get("name") != self.settings.name:
+            raise LNTrustError(
+                f"{self.settings.http.listen}: is the door of {answer.get('name')}, not of {self.settings.name}; "
+                "http.listen must differ on one machine"
+            )
         return answer
 
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
@@ -42,12 +47,15 @@ class Client:
         answer = self._asked("POST", f"/v2/models/{which}/infer", body)
         found = {each["name"]: each for each in answer["outputs"]}
         told = answer["parameters"]
-        weights = {k.removeprefix("weight."): v for k, v in told.items() if k.startswith("weight.")}
+        weights, silent = (
+            {k.removeprefix(what): v for k, v in told.items() if k.startswith(what)}
+            for what in ("weight.", "silent.")
+        )
         return {
             "label": found["label"]["data"],
             "probabilities": np.reshape(found["probabilities"]["data"], (len(x), -1)).tolist(),
             "weights": weights,
-            "silent": [part for part in told.get("silent", "").split("; ") if part],
+            "silent": [f"{name}: {why}" for name, why in silent.items()],
         }
 
     def _asked(self, method: str, path: str, body: Any) -> Any:
@@ -99,3 +107,11 @@ def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
         return as_inputs(x, settings.input)
     except LNTrustError as error:
         raise LNTrustError(f"{path}: {error}") from None
+
+
+def accuracy(path: Path, settings: NodeSettings, said: list[str]) -> float | None:
+    """How many of these classes are right, if the file has labels."""
+    if path.suffix not in (".npz", ".parquet") or "y" not in (table := read_table(str(path), "INPUTS")):
+        return None
+    truth = as_labels(np.asarray(table["y"]), "INPUTS", settings.input.classes)
+    return float(np.mean([settings.input.classes[y] == label for y, label in zip(truth, said, strict=True)]))

@@ -1,8 +1,10 @@
 """A live node's own data: inputs as they travel, labels that stay, and what each example is for."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +82,10 @@ def _labelled(source: str, field: str, wanted: InputSettings) -> tuple[ndarray, 
     x, y = _inputs(table["x"], field, wanted), np.asarray(table["y"])
     if y.shape != (len(x),):
         raise LNTrustError(f"{field}: y has shape {list(y.shape)}, for {len(x)} inputs")
-    return x, _labels(y, field, wanted.classes)
+    return x, as_labels(y, field, wanted.classes)
 
 
-def _labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, "m"]:
+def as_labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, "m"]:
     """Numbers as they are, names by their place in the list of classes."""
     if y.dtype.kind in "iu":
         bad = y[(y < 0) | (y >= len(classes))]
@@ -98,9 +100,12 @@ def _labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, "m
 
 
 def _inputs(x: Any, field: str, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
-    """Inputs of the fleet's shape and dtype. Numbers are never changed in silence."""
+    """Inputs of the fleet's shape and dtype, perhaps a flat row each. Numbers are never changed in silence."""
     try:
-        return as_inputs(np.asarray(x), wanted)
+        x = np.asarray(x)
+        if x.ndim == 2 and x.shape[1] == prod(wanted.shape):
+            x = x.reshape(len(x), *wanted.shape)
+        return as_inputs(x, wanted)
     except LNTrustError as error:
         raise LNTrustError(f"{field}: {error}") from None
 
@@ -147,7 +152,9 @@ def read_table(source: str, field: str) -> dict[str, Any]:
     except Exception as error:  # broken files fail in many ways
         raise LNTrustError(f"{field} = {source!r}: cannot be read: {error}") from None
     if "x" not in table:
-        raise LNTrustError(f"{field} = {source!r}: has no inputs, x; it has {', '.join(table) or 'nothing'}")
+        raise LNTrustError(
+            f"{field} = {source!r}: has no inputs, x (a list of numbers a row); it has {_few(table)}"
+        )
     return table
 
 
@@ -180,3 +187,8 @@ def _loaded(source: str, field: str) -> dict[str, Any]:
     if isinstance(made, tuple) and len(made) == 2:
         return {"x": made[0], "y": made[1]}
     return {"x": made}
+
+
+def _few(names: Iterable[str]) -> str:
+    some = list(names)
+    return ", ".join(some[:8]) + (" …" if len(some) > 8 else "") if some else "nothing"

@@ -1,5 +1,6 @@
 """The desk where neighbours' questions are answered, or refused with a reason."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from lntrust.fleet import wire
 from lntrust.fleet.books import HELLO, SERVED, Books, size_of
 from lntrust.fleet.learner import Snapshot
 from lntrust.fleet.limits import Quota
+from lntrust.fleet.logs import event
 from lntrust.fleet.settings import NodeSettings
 from lntrust.network.codec import Message, encode
 
@@ -63,6 +65,7 @@ class Desk:
             else:
                 self._met.discard(asker)
         if difference is not None:
+            event("neighbour does not fit", level=logging.WARNING, neighbour=asker, reason=difference)
             raise self._refusal("mismatch", difference)
         return wire.hello(mine, "reply")
 

@@ -23,7 +23,7 @@ from numpy import ndarray
 from lntrust.errors import LNTrustError
 from lntrust.fleet.settings import InputSettings, NeighbourSettings
 from lntrust.fleet.tensors import Tensor, read_tensors, split, write_message
-from lntrust.fleet.transport import NoAnswerError, RefusedError
+from lntrust.fleet.transport import NoAnswerError, RefusedError, printable
 
 _CONNECTIONS = 4  # that are kept open
 _SLACK = 64 << 10  # bytes of a reply beside its probabilities
@@ -256,10 +256,10 @@ def _reason(body: bytes) -> str:
     try:
         return _trimmed(str(json.loads(body)["error"]))
     except (ValueError, RecursionError, LookupError, TypeError):
-        text = " ".join(body.decode("utf-8", "replace").split())
+        text = printable(" ".join(body.decode("utf-8", "replace").split()))
         return text[-_REASON:] or "no reason given"
 
 
 def _trimmed(text: str) -> str:
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= _REASON else text[:_REASON] + " …"

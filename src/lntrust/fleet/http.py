@@ -36,6 +36,8 @@ try:
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
+
+    from lntrust.fleet.bounded import BoundedProtocol
 except ImportError:  # said where it is used, with what to install
     FastAPI = None  # type: ignore[assignment, misc]
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class HttpDoor:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app, http="httptools", loop="asyncio", ws="none", lifespan="off", log_config=None,
+                app, http=BoundedProtocol, loop="asyncio", ws="none", lifespan="off", log_config=None,
                 access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=60,
                 timeout_graceful_shutdown=1,
             )
@@ -282,9 +284,7 @@ class _Door:
             head["id"] = request.id
         parameters = {f"weight.{name}": float(weight) for name, weight in prediction.weights.items()}
         head["parameters"] = {**parameters, "answered": ",".join(prediction.weights)}
-        if prediction.silent:
-            silent = "; ".join(f"{name}: {why}" for name, why in prediction.silent.items())
-            head["parameters"]["silent"] = silent
+        head["parameters"] |= {f"silent.{name}": why for name, why in prediction.silent.items()}
         make: dict[str, Callable[[], Shaped[ndarray, "m *_"]]] = {
             "probabilities": lambda: prediction.probabilities.astype(np.float32, copy=False),
             "label": lambda: self._classes[prediction.probabilities.argmax(-1)],

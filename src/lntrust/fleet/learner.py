@@ -5,7 +5,8 @@ changes, so nobody hears a model that is half a step further.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -117,6 +118,27 @@ class LiveLearner:
     def refits(self) -> bool:
         """Whether the model learns by being fitted again, on labels and pseudo-labels."""
         return isinstance(self.population.stacks[0], Estimators) and not self._fixed
+
+    @contextmanager
+    def replacing(self, model: Any) -> Iterator[None]:
+        """Another model from now on; if what is done inside fails, the old one is in its place again."""
+        before = (self.population, self._kind, self._fixed)
+        factory = None if self._kind is None else modules.KINDS[self._kind]
+        self.replace(model)
+        try:
+            yield
+        except BaseException:
+            if self._kind is not None:
+                modules.KINDS.pop(self._kind, None)
+            self.population, self._kind, self._fixed = before
+            if self._kind is not None and factory is not None:
+                modules.KINDS[self._kind] = factory
+            raise
+
+    def close(self) -> None:
+        """Forget how its model is built."""
+        if self._kind is not None:
+            modules.KINDS.pop(self._kind, None)
 
     def replace(self, model: Any) -> None:
         """Another model from now on: a module with its parameters, or an estimator, which is fitted."""

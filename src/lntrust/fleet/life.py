@@ -5,13 +5,13 @@ training. Then the neighbours are probed, and Stage 2 goes on as the paper has i
 training is over the neighbours are probed now and then, since they change, go, and come back.
 """
 
+import logging
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
@@ -76,7 +76,8 @@ class Life:
         self._one_by_one = threading.Lock()  # who replaces the model
         self._replaced = False
         self._replacement: tuple[Any, threading.Event, list[BaseException]] | None = None
-        self._tried: dict[str, tuple[int, int | None]] = {}
+        self._believed: dict[str, tuple[float, float]] = {}  # from when a neighbour may cause a refresh again
+        self._probed_at: dict[str, int] = {}  # at which of its appearances each was probed
         self._refreshed_at = self._saved_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="life", daemon=True)
         self._restore()
@@ -145,9 +146,11 @@ class Life:
                 self._save_if_due()
                 if self.settings.life.rest and self.phase != "deployed":
                     self._stopping.wait(self.settings.life.rest)
-        except Exception as error:  # the node goes on answering
+        except Exception as error:  # the node goes on answering, and keeps its counters
             self.error = f"{type(error).__name__}: {error}"
             failed("training has stopped", error, round=self.done)
+            while not self._stopping.wait(_LOOK):
+                self._save_if_due()
         self.save()
 
     def _local_round(self) -> None:
@@ -163,7 +166,8 @@ class Life:
         self._enter()
         self._network.round = 0
         self._publish(0)
-        event("stage 2 begins", round=self.done)
+        self._wait_for_somebody()
+        event("stage 2 begins", round=self.done, present=sorted(self.circle.present))
         if self._method is not None:
             # A trust model that was kept goes on, with a circle that has changed.
             known = bool(self._state)
@@ -171,7 +175,18 @@ class Life:
             self._state = refresh(self._site, self._state, 0) if known else start(self._site)
             self._refreshed()
         if self.settings.training.stage2_rounds == 0:
+            self._settle()
             event("training is over", round=self.done)
+
+    def _wait_for_somebody(self) -> None:
+        """Rounds with nobody to ask teach nothing; but a node whose neighbours are gone goes on."""
+        if self._method is None or self.settings.network.clock == "lockstep":
+            return
+        deadline = time.monotonic() + self.settings.life.wait
+        while not self.circle.present and time.monotonic() < deadline and not self._stopping.wait(0.05):
+            pass
+        if not self.circle.present:
+            event("nobody is there", level=logging.WARNING, note="stage 2 begins alone")
 
     def _round(self) -> None:
         t = self.done - self.settings.training.stage1_rounds + 1
@@ -199,6 +214,7 @@ class Life:
         if self._method is not None:
             self._state = self._method.finish(self._site, self._state)
             self._refreshed()
+            self._settle()
         event("training is over", round=self.rounds, **self._told())
 
     def _stand(self) -> None:
@@ -224,10 +240,13 @@ class Life:
         if self.phase == "deployed":
             # Each refresh fits a little further. Over months that would end in blind faith, so a node whose
             # training is over starts each time from the trust model with which it ended.
-            self._settled = self._settled or below("memory/", state)
             state |= {f"memory/{name}": tensor for name, tensor in self._settled.items()}
         self._state = self._method.refresh(self._site, state, t)
         self._refreshed()
+
+    def _settle(self) -> None:
+        """Training is over: this is the trust model from which all later refreshes start."""
+        self._settled = below("memory/", self._state)
 
     def _refreshed(self) -> None:
         """Make what the method has found known to those who answer clients."""
@@ -236,6 +255,7 @@ class Life:
         for name in [name for name in state if name.startswith("log/")]:
             state[name] = state[name][-_LOG_KEPT:]
         self.trust = self._trust_of(state, dict(self._network.probed))
+        self._probed_at = {name: self.circle.appearances(name) for name in self.trust.probed}
         event("trust refreshed", round=self.done, **self._told())
 
     def _trust_of(self, state: State, probed: dict[str, int]) -> Trust:
@@ -256,22 +276,27 @@ class Life:
         return {"trust": trust, "together": self.trust.together, "validation": self.trust.validation}
 
     def _somebody_came(self) -> bool:
-        """Whether a neighbour is there that was not probed, or not the model that it has now."""
-        if self.settings.network.clock == "lockstep":
+        """Whether a neighbour is there that was not probed as it is now: it is new, was away, or is older.
+
+        One that gives cause again and again is believed less and less often.
+        """
+        now = time.monotonic()
+        if self.settings.network.clock == "lockstep" or now - self._refreshed_at < _OUT_OF_TURN:
             return False
-        if time.monotonic() - self._refreshed_at < _OUT_OF_TURN:
-            return False
-        new = {}
-        for name in self.circle.chosen():
-            if name not in self.circle.present:
-                continue
-            each, probed = self.circle.members[name], self.trust.probed.get(name)
-            older = probed is not None and each.version is not None and each.version < probed
-            if probed is None or older:
-                new[name] = (self.circle.appearances(name), each.version)
-        came = any(self._tried.get(name) != what for name, what in new.items())
-        self._tried |= new  # once for each coming: one that does not answer waits for its turn
+        came = False
+        for name in set(self.circle.chosen()) & self.circle.present:
+            until, pause = self._believed.get(name, (0.0, _OUT_OF_TURN))
+            if now >= until and self._gives_cause(name):
+                came = True
+                self._believed[name] = (now + pause, min(2 * pause, self.settings.life.refresh_every))
         return came
+
+    def _gives_cause(self, name: str) -> bool:
+        version, probed = self.circle.members[name].version, self.trust.probed.get(name)
+        if probed is None or (version is not None and version < probed):
+            return True
+        appearance = self.circle.appearances(name)
+        return appearance != self._probed_at.get(name, appearance)
 
     # -- the model --------------------------------------------------------------------------------
 
@@ -286,20 +311,27 @@ class Life:
         self._replacement = None
         try:
             self._replace(model)
-            if self._method is not None and self._state:
-                self._refresh()
         except Exception as error:  # the caller's to know; the old model stays
             errors.append(error)
         finally:
             done.set()
+        if not errors and self._method is not None and "open" in self._state:
+            self._refresh()
 
     def _replace(self, model: Any) -> None:
-        self.learner.replace(model)
+        before = (self._site, self._state)
+        try:
+            with self.learner.replacing(model):
+                self._state = {k: t for k, t in self._state.items() if not k.startswith("pseudo/")}
+                self._enter()
+                self.learner.snapshot(0).predict(self.data.inputs[:1])
+        except Exception:
+            self._site, self._state = before
+            raise
         self._replaced = True
-        self._state = {name: t for name, t in self._state.items() if not name.startswith("pseudo/")}
-        self._enter()
         self._publish(None)
         event("model replaced", version=self.version)
+        self.save()  # else the old one would come back, under the new one's version
 
     # -- keeping ----------------------------------------------------------------------------------
 
@@ -314,10 +346,11 @@ class Life:
         tensors = {f"ledger/{name}": t for name, t in ledger.items()}
         tensors |= {f"population/{name}": t for name, t in self.learner.population.state().items()}
         tensors |= {f"method/{name}": t for name, t in self._state.items()}
+        tensors |= {f"settled/{name}": t for name, t in self._settled.items()}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         kept = Kept(
             self.settings.name, self.done, self.version, self._names, self.trust.probed, self._fingerprint,
-            counters, now, self._replaced,
+            counters, now, self._replaced, self.settings.trust.weighting,
         )  # fmt: skip
         try:
             write_state(self.settings.life.state, kept, tensors)
@@ -337,7 +370,11 @@ class Life:
         same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
         method = below("method/", tensors)
         if not self._load_model(below("population/", tensors), same_data, kept.replaced):
-            self.done, method = 0, {name: t for name, t in method.items() if name.startswith("memory/")}
+            # Version 0: neighbours who have probed a better model notice.
+            self.done, self.version = 0, 0
+            method = {name: t for name, t in method.items() if name.startswith("memory/")}
+        if kept.weighting != self.settings.trust.weighting:  # what one remembers, another cannot read
+            method = {}
         if self._method is not None and method:
             # The trust model fits any circle; weights are this circle's, pseudo-labels this data's.
             if not same_circle:
@@ -345,6 +382,7 @@ class Life:
             if not same_data:
                 method = {name: t for name, t in method.items() if not name.startswith("pseudo/")}
             self._state = method
+            self._settled = below("settled/", tensors) if method else {}
             if same_circle and "closed votes" in method:
                 self.trust = self._trust_of(method, kept.probed)
                 self._network.probed = dict(kept.probed)
@@ -368,15 +406,3 @@ class Life:
                 f"{self.settings.life.state}: holds another model's state ({type(error).__name__}: {error}); "
                 "move it away, or set life.state to a new folder"
             ) from None
-
-
-def blended(
-    votes: dict[str, Float[ndarray, "*C"]], said: dict[str, Float[ndarray, "m C"]]
-) -> tuple[Float[ndarray, "m C"], dict[str, float]] | None:
-    """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
-    total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
-    mass = {name: float(np.mean(votes[name])) for name in said}
-    if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
-        return None
-    weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}
-    return (total / total.sum(1, keepdims=True)).astype(np.float32), weights

@@ -54,6 +54,9 @@ class LiveNetwork(Network):
         heard, _ = self._circle.ask(
             wanted, x, phase, timeout=limits.patience, round_=self.round, retries=limits.retries
         )
+        if questions.source != "validation" and self._settings.network.clock == "own":
+            # Trust was learned on the model that was probed; an older one has no weight.
+            heard = {name: r for name, r in heard.items() if r.version >= self.probed.get(name, 0)}
         C = len(self._settings.input.classes)
         probabilities = torch.zeros(len(names), len(x), C, dtype=self._own_population().dtype)
         for row, name in enumerate(names):

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 import lntrust
+from lntrust.errors import LNTrustError
 from lntrust.fleet import wire
 from lntrust.fleet.books import DEPLOY, Books
-from lntrust.fleet.certificates import expiry
+from lntrust.fleet.certificates import expiry, name_in
 from lntrust.fleet.circle import Circle
 from lntrust.fleet.data import as_inputs, load_data
 from lntrust.fleet.desk import Desk
 from lntrust.fleet.learner import LiveLearner
-from lntrust.fleet.life import Life, blended
+from lntrust.fleet.life import Life
 from lntrust.fleet.logs import event
 from lntrust.fleet.service import Prediction, Which
 from lntrust.fleet.settings import NodeSettings, load_node
@@ -70,6 +71,7 @@ class Node:
         """Save, and be gone."""
         self._life.stop()
         self._close_doors()
+        self._life.learner.close()
         event("node stopped", name=self.settings.name, round=self._life.done)
 
     def __enter__(self) -> Self:
@@ -91,8 +93,11 @@ class Node:
 
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
         """What the node says about these inputs: with those it trusts, or by itself."""
-        inputs = as_inputs(np.asarray(x), self.settings.input)
+        answer = self._predicted(as_inputs(np.asarray(x), self.settings.input), which)
         self._books.count("clients", which)
+        return answer
+
+    def _predicted(self, inputs: Shaped[ndarray, "m *s"], which: Which) -> Prediction:
         snapshot, trust, me = self._shelf.latest, self._life.trust, self.settings.name
         own = snapshot.predict(inputs)
         alone = Prediction(own, {me: 1.0}, {me: snapshot.version}, {})
@@ -129,7 +134,8 @@ class Node:
 
     def _facts(self) -> dict[str, Any]:
         version = 0 if self._shelf.empty else self._shelf.latest.version
-        return wire.facts(self.settings.input, len(self.settings.neighbours), version)
+        most = int(self.settings.limits.burst)
+        return wire.facts(self.settings.input, len(self.settings.neighbours), version, most)
 
     def status(self) -> dict[str, Any]:
         """All that can be told about the node; see `lntrust.fleet.status`."""
@@ -176,6 +182,11 @@ class Node:
             for name, each in self._circle.members.items()
         }
 
+    @property
+    def expired(self) -> bool:
+        """Whether its certificate has run out: then it is alone."""
+        return self._expires is not None and datetime.now(UTC) > self._expires
+
     def _certificate(self) -> dict[str, Any]:
         if self._expires is None:
             return {"expires": None, "seconds_left": None}
@@ -186,14 +197,33 @@ class Node:
 
     def _opened(self, desk: Desk) -> Door:
         s = self.settings
-        peers = tuple(Peer(each.name, each.address) for each in s.peers)
-        place = Place(s.name, s.network.listen, s.network.certificates, peers, multicast=s.network.multicast)
         # In lockstep a question of the future waits in a thread: there must be one for everybody.
-        workers = s.limits.workers + (2 * len(peers) if s.network.clock == "lockstep" else 0)
-        return Door(place, desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy)
+        workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
+        return Door(place_of(s), desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy)
 
     def _close_doors(self) -> None:
         if self._door is not None:
             self._door.close()
         if hasattr(self, "_circle"):
             self._circle.close()
+
+
+def blended(
+    votes: dict[str, Float[ndarray, "*C"]], said: dict[str, Float[ndarray, "m C"]]
+) -> tuple[Float[ndarray, "m C"], dict[str, float]] | None:
+    """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
+    total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
+    mass = {name: float(np.mean(votes[name])) for name in said}
+    if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
+        return None
+    weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}
+    return (total / total.sum(1, keepdims=True)).astype(np.float32), weights
+
+
+def place_of(settings: NodeSettings) -> Place:
+    """Where a node stands, for its door. Its certificate must be its own."""
+    folder, network = settings.network.certificates, settings.network
+    if (name := name_in(folder)) != settings.name:
+        raise LNTrustError(f"{folder / 'node.pem'}: is {name}'s certificate; this node is {settings.name}")
+    peers = tuple(Peer(each.name, each.address) for each in settings.peers)
+    return Place(settings.name, network.listen, folder, peers, multicast=network.multicast)

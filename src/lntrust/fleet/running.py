@@ -1,6 +1,7 @@
 """A node as a process of its own: logs, signals, doors."""
 
 import gc
+import logging
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
     show_logs(log or settings.life.log)
     torch.set_num_threads(settings.life.threads)
     sys.setswitchinterval(0.001)  # who answers shall not wait for who learns
-    told = threading.Event()
+    told, warned = threading.Event(), False
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: told.set())
     node = Node(settings)
@@ -34,7 +35,9 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
             gc.collect()
             gc.freeze()  # what torch has loaded stays: no need to look through it while somebody waits
             while not told.wait(0.5):  # a signal that another thread takes does not wake a wait without end
-                pass
+                if node.expired and not warned:
+                    warned = True
+                    event("certificate has run out", level=logging.ERROR, note="renew it, and start again")
         finally:
             if door is not None:
                 door.close()

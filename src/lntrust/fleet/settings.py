@@ -1,5 +1,6 @@
 """Every setting of a live node, documented where it is declared: the fields of NODE.toml."""
 
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,9 +146,9 @@ class LimitSettings(Settings):
     )
     patience: float = Field(5.0, gt=0, le=600, description="seconds to wait for neighbours while training")
     rate: float = Field(
-        20_000.0, gt=0, description="examples per second that one neighbour may ask about, lasting"
+        50_000.0, gt=0, description="examples per second that one neighbour may ask about, lasting"
     )
-    burst: float = Field(40_000.0, ge=1, description="examples that one neighbour may ask about at once")
+    burst: float = Field(100_000.0, ge=1, description="examples that one neighbour may ask about at once")
     workers: int = Field(2, ge=1, le=64, description="threads that answer neighbours")
     waiting: int = Field(16, ge=0, description="questions that may wait for them; others are told: busy")
     retries: int = Field(1, ge=0, le=10, description="times to ask again, while training, who did not answer")
@@ -171,6 +172,9 @@ class LifeSettings(Settings):
     state: Path = Field(Path("state"), description="folder for all that a restart needs")
     save_every: float = Field(10.0, gt=0, description="seconds between two states on disk")
     refresh_every: float = Field(60.0, gt=0, description="seconds between two probes, once training is over")
+    wait: float = Field(
+        30.0, ge=0, description="seconds that Stage 2 waits for a first neighbour; then it begins alone"
+    )
     rest: float = Field(
         0.0, ge=0, description="seconds of rest between two rounds: leave the device to others"
     )
@@ -236,7 +240,10 @@ def load_node(path: str | Path) -> NodeSettings:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
-    return _beside(parse_node(text, str(path)), path.resolve().parent)
+    folder = path.resolve().parent
+    if str(folder) not in sys.path:  # a model of one's own lies beside its settings
+        sys.path.append(str(folder))
+    return _beside(parse_node(text, str(path)), folder)
 
 
 def parse_node(text: str, source: str) -> NodeSettings:

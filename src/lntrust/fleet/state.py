@@ -28,6 +28,7 @@ class Kept:
     counters: dict[str, Any] = field(default_factory=dict)
     saved_at: str = ""
     replaced: bool = False  # whether the model is one that the owner put in, and not NODE.toml's
+    weighting: str = "trust"  # what made the weights
 
 
 def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:

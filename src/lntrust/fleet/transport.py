@@ -85,6 +85,7 @@ def configuration(place: Place) -> dict[str, Any]:
                 "tls": {
                     "root_ca_certificate": files["ca.pem"],
                     "enable_mtls": True, "verify_name_on_connect": True,
+                    "close_link_on_expiration": True,  # else a certificate that runs out ends nothing
                     "listen_private_key": files["node.key"], "listen_certificate": files["node.pem"],
                     "connect_private_key": files["node.key"], "connect_certificate": files["node.pem"],
                 },
@@ -181,7 +182,11 @@ class Door:
         try:
             self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
         except zenoh.ZError as error:
-            raise LNTrustError(f"node {place.name}: cannot listen on {place.listen}: {error}") from None
+            why = str(error).partition(" at /")[0]  # then come places in Zenoh's own code
+            raise LNTrustError(
+                f"node {place.name}: cannot listen on {place.listen}: {why}; is it running already, is the "
+                "port another's, or the address not this machine's?"
+            ) from None
         names = [peer.name for peer in place.peers]
         self._declared: Sequence[Any] = [
             *(self._session.declare_queryable(f"lntrust/{place.name}/ask/{n}", self._asked) for n in names),
@@ -200,12 +205,18 @@ class Door:
             raise LNTrustError(
                 f"question to {name}: {len(question)} bytes; at most {LIMIT} can be asked at once"
             )
-        replies = self._session.get(
+        try:
+            replies = self._asked_for(name, question, timeout)
+        except self._zenoh.ZError as error:  # the door was closed meanwhile
+            raise NoAnswerError(f"{name}: cannot be asked: {error}") from None
+        return Pending(name, timeout, replies)
+
+    def _asked_for(self, name: str, question: bytes, timeout: float) -> Any:
+        return self._session.get(
             f"lntrust/{name}/ask/{self.place.name}", payload=question, timeout=timeout,
             # Blocking, the default, would wait for a hung neighbour's queue, past any deadline.
             congestion_control=self._zenoh.CongestionControl.DROP,
         )  # fmt: skip
-        return Pending(name, timeout, replies)
 
     @property
     def present(self) -> set[str]:
@@ -274,8 +285,12 @@ class Door:
 
 
 def _plain(reason: bytes) -> str:
-    """A reason, for people to read: whoever sent it could send megabytes, or codes for a terminal."""
-    text = reason[:_LONGEST_REASON].decode("utf-8", "replace")
+    """A reason, for people to read: whoever sent it could send megabytes."""
+    return printable(reason[:_LONGEST_REASON].decode("utf-8", "replace"))
+
+
+def printable(text: str) -> str:
+    """What others wrote may hold codes for a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -18,10 +18,11 @@ from lntrust.fleet.transport import LIMIT
 from lntrust.network.codec import PROTOCOL, Message, decode, size
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
+ANY = 1 << 40  # inputs: more than anybody asks about
 _LONGEST = 64 << 10  # bytes of a hello
 
 
-def facts(wanted: InputSettings, degree: int, version: int) -> dict[str, Any]:
+def facts(wanted: InputSettings, degree: int, version: int, most: int = ANY) -> dict[str, Any]:
     """What a node says of itself when it meets another."""
     return {
         "protocol": PROTOCOL,
@@ -31,6 +32,7 @@ def facts(wanted: InputSettings, degree: int, version: int) -> dict[str, Any]:
         "classes": list(wanted.classes),
         "degree": degree,
         "version": version,
+        "most": most,
     }
 
 
@@ -81,6 +83,12 @@ def degree_of(theirs: dict[str, Any]) -> int:
     return degree if isinstance(degree, int) and 0 <= degree < 1_000_000 else 0
 
 
+def most_of(theirs: dict[str, Any]) -> int:
+    """How many inputs it takes at once, by its quota."""
+    most = theirs.get("most")
+    return most if isinstance(most, int) and 1 <= most <= ANY else ANY
+
+
 def question(x: Shaped[ndarray, "m *s"], round_: int) -> Message:
     return Message("query", {INPUTS: x}, round=round_)
 
@@ -107,7 +115,7 @@ def heard(message: Message, m: int, C: int) -> Float[ndarray, "m C"]:
         raise LNTrustError(f"a reply needs a tensor {PROBABILITIES!r}")
     if p.dtype != np.float32 or p.shape != (m, C):
         raise LNTrustError(f"reply is {p.dtype}{list(p.shape)}; must be float32[{m}, {C}]")
-    return p
+    return p.copy()  # what was read is a window on the message, and cannot be written to
 
 
 def are_probabilities(p: Float[ndarray, "m C"]) -> bool:

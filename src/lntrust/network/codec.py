@@ -112,7 +112,7 @@ def _views(data: bytes) -> dict[str, ndarray]:
 @lru_cache(256)
 def _layout(text: bytes, there: int) -> tuple[tuple[str, np.dtype[Any], tuple[int, ...], int, int], ...]:
     """Name, dtype, shape, count and place of every tensor, if a header's claims fit so many bytes."""
-    header = json.loads(text)
+    header = json.loads(text.decode("utf-8"), parse_constant=_no_number)
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     told = header.pop("__metadata__", {})
@@ -120,11 +120,13 @@ def _layout(text: bytes, there: int) -> tuple[tuple[str, np.dtype[Any], tuple[in
         raise ValueError("its metadata are no table of texts")
     out = []
     reached = 0
-    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"][0]):
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         dtype, shape = np.dtype(_NUMPY[entry["dtype"]]), entry["shape"]
         first, last = entry["data_offsets"]
-        if len(shape) > _MOST_SIDES or any(
-            type(n) is not int or not 0 <= n < 2**48 for n in (first, last, *shape)
+        if (
+            type(shape) is not list
+            or len(shape) > _MOST_SIDES
+            or any(type(n) is not int or not 0 <= n < 2**48 for n in (first, last, *shape))
         ):
             raise ValueError(f"tensor {name!r}: shape and offsets must be whole numbers")
         count = prod(shape)
@@ -135,6 +137,10 @@ def _layout(text: bytes, there: int) -> tuple[tuple[str, np.dtype[Any], tuple[in
     if reached != there:
         raise ValueError(f"its tensors have {reached} bytes, and {there} are there")
     return tuple(out)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
 
 
 def size(tensors: Mapping[str, Spec]) -> Size:

@@ -34,8 +34,8 @@ class Client:
         answer: dict[str, Any] = self._asked("GET", "/status", None)
         if answer.get("name") != self.settings.name:
             raise LNTrustError(
-                f"{self.settings.http.listen}: is the door of {answer.get('name')}, not of {self.settings.name}; "
-                "http.listen must differ on one machine"
+                f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
+                f"{self.settings.name}; nodes on one machine need different ones"
             )
         return answer
 

@@ -9,8 +9,9 @@ import pytest
 def test_certs(lntrust: Any, tmp_path: Path) -> None:
     folder = tmp_path / "fleet"
     empty = lntrust("fleet", "certs", folder)
-    assert empty.code == 0
-    assert "no node has a certificate yet" in " ".join(empty.out.split())
+    assert empty.code == 2, "to look for an authority founds none"
+    assert "is no authority's folder; --node NAME=HOST founds one" in " ".join(empty.err.split())
+    assert not folder.exists()
     got = lntrust(
         "fleet", "certs", folder, "--node", "a=192.0.2.1,a.example", "--node", "b=192.0.2.2", "--days", "5"
     )
@@ -35,6 +36,7 @@ def test_certs(lntrust: Any, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(lntrust: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
+    assert lntrust("fleet", "certs", tmp_path / "fleet", "--node", "z=192.0.2.9").code == 0
     got = lntrust("fleet", "certs", tmp_path / "fleet", *arguments)
     assert got.code == 2
     assert words in " ".join(got.err.split())

@@ -153,6 +153,7 @@ def predict(
     from lntrust.fleet.client import Client, accuracy, read_inputs
 
     client = Client.of(file)
+    client.status()  # it is this node's door, and no other's
     answer = client.predict(read_inputs(inputs, client.settings), model)
     if as_json:
         out.print_json(json.dumps(answer))

@@ -100,7 +100,7 @@ def as_labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, 
 
 
 def _inputs(x: Any, field: str, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
-    """Inputs of the fleet's shape and dtype, perhaps a flat row each. Numbers are never changed in silence."""
+    """Inputs of the fleet's shape and dtype, also from flat rows. Numbers are never changed in silence."""
     try:
         x = np.asarray(x)
         if x.ndim == 2 and x.shape[1] == prod(wanted.shape):

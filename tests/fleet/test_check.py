@@ -45,7 +45,7 @@ def test_all_is_well_and_nobody_is_there(folder: Path) -> None:
     assert list(got) == ["settings", "certificate", "data", "model", "shown to neighbours", "b"]
     assert [each.grade for each in got.values()] == ["good"] * 5 + ["warning"]
     assert got["settings"].text == "node a, 1 neighbours"
-    assert "89 days" in got["certificate"].text
+    assert "90 days" in got["certificate"].text
     assert "36 to train, 24 to validate, 100 unlabelled" in got["data"].text
     assert "linear answers in" in got["model"].text
     assert got["b"].text.startswith("no answer within 0.3 s: off, elsewhere, or we are not on its list")
@@ -60,7 +60,7 @@ def test_what_leaves_the_device_is_said(folder: Path) -> None:
     changed(folder, 'probe_with = "validation"', 'probe_with = "none"\ndeployed = false')
     changed(folder, 'shard = "shard.npz"', 'shard = "none"')
     got = findings(folder)["shown to neighbours"].text
-    assert got == "to probe: nothing; to learn: nothing; deployed: nothing clients ask about"
+    assert got == "nothing: without probes it learns and answers alone"
 
 
 def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
@@ -105,6 +105,7 @@ def dated(fleet: Fleet, begins: datetime, ends: datetime) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(begins)
         .not_valid_after(ends)
+        .add_extension(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value, False)
         .sign(signer, hashes.SHA256())  # type: ignore[arg-type]
     )
     (folder / "node.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
@@ -116,8 +117,8 @@ def dated(fleet: Fleet, begins: datetime, ends: datetime) -> Path:
     [
         (-20, -1, "bad", "has run out on"),
         (1, 20, "bad", "this clock says"),
-        (-20, 2, "warning", "1 days"),
-        (-20, 20, "good", "19 days"),
+        (-20, 2, "warning", "2 days"),
+        (-20, 20, "good", "20 days"),
     ],
 )
 def test_a_certificate_has_its_time(fleet: Fleet, begins: int, ends: int, grade: str, words: str) -> None:
@@ -190,7 +191,7 @@ def test_a_neighbour_that_is_there(running: Fleet) -> None:
 
 def test_a_neighbour_with_permuted_classes_is_named(running: Fleet) -> None:
     got = findings(running.members["c"].folder, 3)
-    assert got["b"].grade == "warning"
+    assert got["b"].grade == "bad"
     assert "class 0 is '0' here and '1' there" in got["b"].text or "class 0 is '1' here" in got["b"].text
 
 
@@ -218,3 +219,17 @@ def test_an_authority_of_another_fleet(running: Fleet, tmp_path: Path) -> None:
     assert got["certificate"].grade == "good"
     assert got["b"].grade == "warning"
     assert "no answer" in got["b"].text
+
+
+def test_certificates_that_do_not_fit_together(fleet: Fleet, folder: Path, tmp_path: Path) -> None:
+    changed(folder, 'listen = "127.0.0.1', 'listen = "127.0.0.2')
+    texts = [each.text for each in check_node(folder, WAIT) if each.what == "certificate"]
+    assert any("the node listens on 127.0.0.2: nobody will connect" in text for text in texts), texts
+    other = Authority.open(tmp_path / "other")
+    other.issue("a", ["127.0.0.2"])
+    for name, words in (("ca.pem", "is not of the authority"), ("node.key", "is not the key of node.pem")):
+        own = (folder / name).read_bytes()
+        (folder / name).write_bytes((tmp_path / "other" / "a" / name).read_bytes())
+        texts = [each.text for each in check_node(folder, WAIT) if each.what == "certificate"]
+        assert any(words in text for text in texts), texts
+        (folder / name).write_bytes(own)

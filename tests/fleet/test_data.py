@@ -106,7 +106,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(LNTrustError, match=f"{ours}.*{name}.*cannot be read"):
             load(str(tmp_path / name))
     np.savez(tmp_path / "other.npz", a=1, b=2)
-    with pytest.raises(LNTrustError, match=f"{ours}.*has no inputs, x; it has a, b"):
+    with pytest.raises(
+        LNTrustError, match=rf"{ours}.*has no inputs, x \(a list of numbers a row\); it has a, b"
+    ):
         load(str(tmp_path / "other.npz"))
     np.savez(tmp_path / "bare.npz", x=blobs(0)[0])
     with pytest.raises(LNTrustError, match=f"{ours}.*has no labels, y"):

@@ -168,11 +168,14 @@ def faults(folder: Path, host: str) -> list[str]:
         found.append("node.pem is not of the authority in ca.pem")
     if key.public_key() != made.public_key():
         found.append("node.key is not the key of node.pem")
-    hosts = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    named = {str(each) for kind in (x509.DNSName, x509.IPAddress) for each in hosts.get_values_for_type(kind)}
+    named: set[str] = set()
+    for extension in made.extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            for kind in (x509.DNSName, x509.IPAddress):
+                named |= {str(each) for each in extension.value.get_values_for_type(kind)}
     if host not in named | {"0.0.0.0", "::"}:
         found.append(
-            f"is for {', '.join(sorted(named))}, and the node listens on {host}: nobody will connect"
+            f"is for {', '.join(sorted(named)) or 'no address'}, and the node listens on {host}: nobody will connect"
         )
     return found
 

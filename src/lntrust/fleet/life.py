@@ -331,7 +331,8 @@ class Life:
         self._replaced = True
         self._publish(None)
         event("model replaced", version=self.version)
-        self.save()  # else the old one would come back, under the new one's version
+        if self._thread.is_alive():
+            self.save()  # else the old one would come back, under the new one's version
 
     # -- keeping ----------------------------------------------------------------------------------
 

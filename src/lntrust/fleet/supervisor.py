@@ -11,8 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
@@ -74,10 +75,10 @@ class Fleet:
         if name in self.alive:
             raise LNTrustError(f"node {name}: runs already; stop it, or kill it first")
         command = [sys.executable, "-m", "lntrust.cli", "node", "run", str(folder), "--log", "json"]
-        with (folder / LOG).open("ab") as log:
+        with (folder / LOG).open("ab") as log, _uninterrupted():
             process = _spawned(command, log)
-        self._running[name] = _Running(process)
-        self.ids.append(process.pid)
+            self._running[name] = _Running(process)
+            self.ids.append(process.pid)
         return process.pid
 
     @property
@@ -162,6 +163,24 @@ class Fleet:
 
     def _signal(self, name: str, number: signal.Signals) -> None:
         os.killpg(self._of(name).process.pid, number)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A signal that comes meanwhile is handled afterwards: else a process could start unknown to all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for late in came:
+        signal.raise_signal(late)
 
 
 def _spawned(command: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -174,9 +174,8 @@ def faults(folder: Path, host: str) -> list[str]:
             for kind in (x509.DNSName, x509.IPAddress):
                 named |= {str(each) for each in extension.value.get_values_for_type(kind)}
     if host not in named | {"0.0.0.0", "::"}:
-        found.append(
-            f"is for {', '.join(sorted(named)) or 'no address'}, and the node listens on {host}: nobody will connect"
-        )
+        addresses = ", ".join(sorted(named)) or "no address"
+        found.append(f"is for {addresses}, and the node listens on {host}: nobody will connect")
     return found
 
 

@@ -136,16 +136,18 @@ def test_a_link_does_not_outlive_its_certificate(tmp_path: Path, monkeypatch: py
 
     from lntrust.fleet import certificates
 
-    monkeypatch.setattr(certificates, "timedelta", lambda days=0, **more: timedelta(seconds=8 * days, **more))
+    monkeypatch.setattr(
+        certificates, "timedelta", lambda days=0, **more: timedelta(seconds=30 * days, **more)
+    )
     authority = Authority(tmp_path / "certificates")
     authority.renew("b", days=1)
     for name in ("node.pem", "node.key"):
         (fleet.members["b"].folder / name).write_bytes((authority.folder / "b" / name).read_bytes())
     with Node.from_file(fleet.members["a"].folder) as a, Node.from_file(fleet.members["b"].folder) as b:
-        until(a, all_probed, 7)
+        until(a, all_probed, 25)
         assert set(a.predict(fleet.x).weights) == {"a", "b"}
-        until(b, lambda status: status["certificate"]["seconds_left"] < 0, 15)
-        until(a, lambda status: not status["neighbours"]["b"]["present"], 15)
+        until(b, lambda status: status["certificate"]["seconds_left"] < 0, 40)
+        until(a, lambda status: not status["neighbours"]["b"]["present"], 30)
         assert b.expired
         assert set(b.predict(fleet.x).weights) == {"b"}
         assert set(a.predict(fleet.x).weights) == {"a"}

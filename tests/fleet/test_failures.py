@@ -64,14 +64,17 @@ def fleet(running: Fleet) -> Iterator[Fleet]:
 def test_one_with_an_older_state_is_left_out_until_it_is_probed_again(fleet: Fleet) -> None:
     b, old = fleet.members["b"], fleet.root / "old"
     fleet.wait(lambda: fleet.weight("s", "b") > 0)
+    version = fleet.status("s")["neighbours"]["b"]["version"]
     fleet.kill("b")
     shutil.copy(old, b.state)
     was = kept(b)
     fleet.start("b")
     fleet.until("s", lambda status: status["neighbours"]["b"]["present"])
     answer = fleet.ask("s")
-    assert "b" not in answer.weights
-    assert "b: its model is older" in answer.silent
+    if "b" in answer.weights:  # then s has been quicker than we: it has probed what came back
+        assert fleet.status("s")["neighbours"]["b"]["version"] < version
+    else:
+        assert "b: its model is older" in answer.silent
     fleet.wait(lambda: fleet.weight("s", "b") > 0)  # s has probed it out of turn
     goes_on_from(fleet.status("b"), was)
     fleet.trains("b")

@@ -148,7 +148,7 @@ def test_killed_at_any_moment_its_state_can_be_read(fleet: Fleet) -> None:
 
 
 def test_a_newcomer_weighs_nothing_before_it_was_probed(fleet: Fleet) -> None:
-    assert fleet.ask("a").weights.keys() == {"a", "b", "s"}
+    fleet.wait(lambda: fleet.ask("a").weights.keys() == {"a", "b", "s"})  # b may have to be probed again
     assert fleet.status("s")["trust"]["d"] == 0
     fleet.start("d")
     weighed = False

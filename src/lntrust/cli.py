@@ -65,6 +65,13 @@ def run_command(
             "times. Default: those the study compares."
         ),
     ] = None,
+    preset: Annotated[
+        list[Literal["lean", "safe", "best"]] | None,
+        typer.Option(
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, never worse than alone; "
+            "best, both. Short for --method lntrust+PRESET; may be given several times."
+        ),
+    ] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(min=0, help="A seed; may be given several times. Default: the study's."),
@@ -104,7 +111,8 @@ def run_command(
     from lntrust.methods import find_method
 
     chosen = load_study(study, set_ or [])
-    methods, seeds = method or chosen.compare, seed or chosen.seeds
+    named = [*(method or []), *(f"lntrust+{each}" for each in preset or [])]
+    methods, seeds = named or chosen.compare, seed or chosen.seeds
     if folder.is_file():
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
     for name in methods:  # before hours of work, not in their midst
@@ -191,25 +199,31 @@ def methods(
 ) -> None:
     """List the methods, or show one: what it does, what it exchanges, its settings."""
     from lntrust.methods import list_methods
+    from lntrust.methods.presets import OF, PRESETS, method_of, names
 
     known = list_methods()
     if name is None:
         table = Table("method", "uses validation", "about")
         for each, cls in known.items():
             table.add_row(each, "yes" if cls.uses_validation else "no", cls.about)
+        for each, preset in PRESETS.items():
+            table.add_row(f"{OF}+{each}", "yes", f"preset of {OF}: {preset.about}")
         out.print(table)
         return
-    if name not in known:
-        raise LNTrustError(f"method {name}: must be one of {', '.join(known)}")
-    cls = known[name]
+    plain, chosen = method_of(name)
+    if plain not in known:
+        raise LNTrustError(f"method {name}: must be one of {', '.join([*known, *names()])}")
+    cls = known[plain]
     out.print(escape((sys.modules[cls.__module__].__doc__ or "").strip()), highlight=False, soft_wrap=True)
     from lntrust.experiment.tune import search_space
 
     columns = ("setting", "default", "tuned in", "meaning")
     table = Table(*columns, title=f"[methods.{name}]".replace("[", r"\["))
-    ranges = {} if name == "centralized" else search_space(cls.settings_class)
+    ranges = {} if plain == "centralized" else search_space(cls.settings_class)
     for field, info in cls.settings_class.model_fields.items():
         default = "none" if info.default is None else str(info.default)
+        if chosen and field in chosen.settings:
+            default = f"{chosen.settings[field]} (else {default})"
         table.add_row(field, default, str(ranges.get(field, "")), info.description)
     if cls.settings_class.model_fields:
         out.print(table)

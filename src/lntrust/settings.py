@@ -32,6 +32,21 @@ class Range:
         return f"{self.low:g} – {self.high:g}{' (log)' if self.log else ''}"
 
 
+@dataclass(frozen=True)
+class Later:
+    """Annotates a field that is younger than some finished runs: at its default it is not part of a run's
+    identity, so that those runs are still found."""
+
+
+def told(settings: Settings) -> dict[str, Any]:
+    """A table of settings as a run's identity has it."""
+    table = settings.model_dump(mode="json")
+    for name, info in type(settings).model_fields.items():
+        if any(isinstance(mark, Later) for mark in info.metadata) and getattr(settings, name) == info.default:
+            del table[name]
+    return table
+
+
 class MethodSettings(Settings):
     """What every method of ours can be set to; a method adds its own.
 

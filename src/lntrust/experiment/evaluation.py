@@ -1,5 +1,7 @@
 """What nodes would answer on test inputs, stored as classes; labels come later, once."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -9,6 +11,7 @@ from lntrust.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.methods import Deployment
 from lntrust.network import Network
+from lntrust.trust.asking import Turn, in_turn
 from lntrust.world import World
 
 # Predictions are made in pieces of about this many numbers.
@@ -23,7 +26,10 @@ def test_inputs(world: World) -> Int[np.ndarray, "U"]:
 def answers(
     population: Population, network: Network, deployment: Deployment, examples: Int[Tensor, "*worlds U"]
 ) -> dict[str, Int[Tensor, "n U"]]:
-    """Predicted classes of every node on its world's test inputs: `self`, `deployed`, and the variants'."""
+    """Predicted classes of every node on its world's test inputs: `self`, `deployed`, and the variants'.
+
+    Where neighbours are asked one after another there is also `asked`: how many of them, for each input.
+    """
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
     mixes = {name: mixing(way, population) for name, way in ways.items()}
     out: dict[str, list[Tensor]] = {}
@@ -36,7 +42,13 @@ def answers(
                 out.setdefault(name, []).append(out["self"][-1])
                 continue
             own = main if same else (way.answer or population.predict_all)(piece)
-            blend = blended(own, network.heard(own), mixes[name])
+            mix = mixes[name]
+            if way.certainty is None or mix is None:
+                blend = blended(own, network.heard(own), mix)
+            else:
+                blend, asked = one_by_one(own, network.heard(own), mix, way.certainty)
+                if way is deployment:
+                    out.setdefault("asked", []).append(asked.to(torch.int16))
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]
             out.setdefault(name, []).append(_classes(blend))
@@ -79,6 +91,36 @@ def blended(
     else:
         blend = by_self + torch.bmm(others, said.flatten(2)).view(own.shape)
     return torch.where((blend.sum(-1) > 0)[..., None], blend, own)
+
+
+def one_by_one(
+    own: Float[Tensor, "n U C"], heard: Float[Tensor, "n U C"], mix: Float[Tensor, "s m m"],
+    certainty: Float[Tensor, "n"],
+) -> tuple[Float[Tensor, "n U C"], Int[Tensor, "n U"]]:  # fmt: skip
+    """The same, but neighbours are asked in the order of their weight, until the node is sure."""
+    worlds, n = mix.shape[:2]
+    node = torch.arange(n, device=own.device)
+    said, others = heard.view(worlds, n, *heard.shape[1:]), mix.clone()
+    others[:, node, node] = 0.0
+    weights, order = others.sort(dim=2, descending=True, stable=True)
+    world = torch.arange(worlds, device=own.device)[:, None]
+
+    def turns() -> Iterator[Turn]:
+        yield mix[:, node, node].flatten()[:, None].expand(own.shape[:2]), own
+        for k in range(int((weights > 0).sum(2).max())):
+            answers = said[world, order[:, :, k]].view(own.shape)
+            yield weights[:, :, k].flatten()[:, None].expand(own.shape[:2]), answers
+
+    blend, asked = in_turn(turns(), certainty[:, None].expand(own.shape[:2]))
+    return torch.where((blend.sum(-1) > 0)[..., None], blend, own), asked
+
+
+def asked_on_average(asked: Int[Tensor, "n U"], world: World, inputs: Int[np.ndarray, "U"]) -> float:
+    """Neighbours asked about an input of the node's own test set, the sum over all nodes of means."""
+    test, table = world.partition.test, asked.cpu().numpy().astype(np.float64)
+    place, count = np.searchsorted(inputs, test.values), np.bincount(test.owner, minlength=world.n)
+    mine = np.bincount(test.owner, weights=table[test.owner, place], minlength=world.n)
+    return float(np.where(count > 0, mine / np.maximum(count, 1), table.mean(1)).sum())
 
 
 def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:

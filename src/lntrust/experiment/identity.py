@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lntrust.methods import Method
-from lntrust.settings import Study
+from lntrust.settings import Study, told
 
 
 def identity(
@@ -17,7 +17,7 @@ def identity(
     table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
     if table["reading"] == "honest":
         del table["reading"]  # goes without saying
-    settings = method.settings.model_dump(mode="json")
+    settings = told(method.settings)
     return {
         "study": table, "method": name, "settings": settings, "seed": seed,
         "device": device, "backend": backend, **method.more_identity(),

@@ -19,7 +19,14 @@ import torch
 from torch import Tensor
 
 from lntrust.errors import CannotStackError, LNTrustError
-from lntrust.experiment.evaluation import answers, asked_by_world, check_members, padded, test_inputs
+from lntrust.experiment.evaluation import (
+    answers,
+    asked_by_world,
+    asked_on_average,
+    check_members,
+    padded,
+    test_inputs,
+)
 from lntrust.experiment.files import clear, read_json, read_tensors, write_json, write_tensors, write_whole
 from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
 from lntrust.experiment.metrics import Predictions, summarise
@@ -94,7 +101,7 @@ class Runs:
             study.population.learners, self.world.kinds, views, self._labels, len(self.world.classes),
             self.training, self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
-        self.network = Network(self.world, self.population)
+        self.network = Network(self.world, self.population, self.method.speech)
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
         self._tested = tested if len(self.seeds) > 1 else tested[0]
@@ -104,7 +111,9 @@ class Runs:
         self.done = 0
         self.seconds = 0.0
         self.state: State = {}
-        self._asked = [0] * len(self.seeds)  # neighbours that all nodes of a world ask when they are deployed
+        self._asked = [0.0] * len(
+            self.seeds
+        )  # neighbours that all nodes of a world ask when they are deployed
         self._history = History(len(self.seeds))
         self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
         self._enter_stage(1)
@@ -183,6 +192,12 @@ class Runs:
         now = time.perf_counter()
         self.seconds, self._clock = self.seconds + now - self._clock, now
 
+    def _stage(self, number: int) -> int:
+        """Which stage a round belongs to: 3 are the final ones, in which validation labels are trained on."""
+        if number <= self.study.training.stage1_rounds:
+            return 1
+        return 3 if number > self.rounds - self.method.final_rounds else 2
+
     def _enter_stage(self, stage: int) -> None:
         lists = self.world.labelled(stage, self.method.uses_validation)
         self.labelled = Labelled(
@@ -210,6 +225,8 @@ class Runs:
             for batch in self.labelled.round(self.done - 1):
                 self.population.step(batch)
         else:
+            if self._stage(self.done) == 3 > self._stage(self.done - 1):
+                self._enter_stage(3)
             self.state = self.method.round(self.site, self.state, t)
             if t % training.refresh == 0:
                 self.population.refit(self.labelled.lists, self.method.pseudo_labels(self.site, self.state))
@@ -257,14 +274,17 @@ class Runs:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
             deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self._asked = asked_by_world(deployment, self.world)
+            self._asked = [float(count) for count in asked_by_world(deployment, self.world)]
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
             check_members(deployment, self.network.edges, self.world.n, self.method_name)
             predicted = answers(self.population, self.network, deployment, self._tested)
+        asked = predicted.pop("asked", None)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
+            if asked is not None and self.done == self.rounds:
+                self._asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
             own = {name: p[nodes, : len(ids)].cpu() for name, p in predicted.items()}
             if self.folders:
                 self._guard()
@@ -291,6 +311,7 @@ class Runs:
             "bytes": {
                 **self.network.ledger.summary(self.world.edges_of(s)),
                 "per_deployed_query": self.network.deployment_bytes(1) * self._asked[s] / world.n,
+                "asked_per_input": self._asked[s] / world.n,
             },
             "method_report": self.method.report(self.site, self.state, *nodes),
             "per_node": per_node,
@@ -320,7 +341,7 @@ class Runs:
         tensors["taken"] = self.labelled.taken
         tensors |= self._history.state()
         if self.done == self.rounds:
-            tensors["asked"] = torch.tensor(self._asked)
+            tensors["asked"] = torch.tensor(self._asked, dtype=torch.float64)
         metadata = {
             "fingerprint": self._together,
             "round": str(self.done),
@@ -355,7 +376,7 @@ class Runs:
     def _restore(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
         self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
         if self.done >= self.study.training.stage1_rounds:
-            self._enter_stage(2)
+            self._enter_stage(max(2, self._stage(self.done)))
         self.population.load(below("population/", tensors))
         self.network.load(below("network/", tensors))
         self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}

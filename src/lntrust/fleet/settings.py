@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.certificates import NAME
-from lntrust.methods.lntrust import LNTrustSettings
+from lntrust.methods.lntrust_settings import LNTrustSettings
 from lntrust.settings import LearnerSettings, Settings, TrainingSettings
 from lntrust.study import explain
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from lntrust.errors import CannotStackError
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.network import Network, Questions
+from lntrust.network import Network, Questions, Speech
 from lntrust.randomness import choose, fold
 from lntrust.replay import Replay
 from lntrust.settings import MethodSettings, Settings
@@ -48,6 +48,10 @@ class Site:
 
         A function of purpose and counters (the round, the step), from the stream of queries.
         """
+        return self.shard.gather(1, self.places(purpose, count, *counters))
+
+    def places(self, purpose: Purpose, count: int, *counters: int) -> Int[Tensor, "n count"]:
+        """Where those examples stand in `shard`."""
         # Filled on the device: a number that is copied there makes everybody wait.
         device, of_purpose = self.population.device, get_args(Purpose).index(purpose)
         numbers = [torch.full((), c, dtype=torch.int64, device=device) for c in (of_purpose, *counters)]
@@ -55,20 +59,24 @@ class Site:
 
     @cached_property
     def _draw(self) -> Replay:
-        shard, device = self.world.partition.shard, self.population.device
-        size = int(shard.lengths.min())
-        ids = torch.from_numpy(shard.values).to(device).view(len(shard), -1)
+        size, device = self.shard.shape[1], self.population.device
         keys = self.world.seeds.keys("queries", device)
 
         def draw(*numbers: Int[Tensor, ""], count: int) -> Int[Tensor, "n count"]:
             key = keys
             for number in numbers:
                 key = fold(key, number)
-            return ids.gather(1, choose(key, size, min(count, size)))
+            return choose(key, size, min(count, size))
 
         return Replay(draw)
 
     # What does not change from round to round is brought to the device once.
+
+    @cached_property
+    def shard(self) -> Int[Tensor, "n S"]:
+        """Every node's unlabelled examples."""
+        shard = self.world.partition.shard
+        return torch.from_numpy(shard.values).to(self.population.device).view(len(shard), -1)
 
     @cached_property
     def around(self) -> Neighbourhood:
@@ -82,13 +90,13 @@ class Site:
         return w.to(self.population.device, self.population.dtype)
 
     @cached_property
-    def _own_validation(self) -> Plan:
+    def own_validation_plan(self) -> Plan:
         owner = torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
         return self.population.plan(owner, self.validation.ids)
 
     def own_validation(self) -> Float[Tensor, "T C"]:
         """What every node says about its own validation set."""
-        return self.population.answer(self._own_validation)
+        return self.population.answer(self.own_validation_plan)
 
     @cached_property
     def validation(self) -> Questions:
@@ -115,6 +123,8 @@ class Deployment:
     # Further ways to deploy the same training, by name; reported beside the main one.
     variants: dict[str, "Deployment"] = field(default_factory=dict)
     prior: Float[Tensor, "n C"] | None = None  # multiplied onto node i's answers, if given
+    # κ_i: how sure node i must be to stop asking, see `trust.asking`; none: it asks everybody at once.
+    certainty: Float[Tensor, "n"] | None = None
     # Rows whose model the node holds a copy of, so that nobody has to be asked; none: no row.
     held: Bool[Tensor, "m"] | None = None
 
@@ -156,6 +166,16 @@ class Method:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else self.settings_class()
+
+    @property
+    def speech(self) -> Speech:
+        """How its questions and their replies travel."""
+        return Speech()
+
+    @property
+    def final_rounds(self) -> int:
+        """How many rounds at the end of Stage 2 train on validation labels too, and fit nothing to them."""
+        return 0
 
     def more_identity(self) -> dict[str, Any]:
         """What decides a run's result beside the study and this method's settings."""

@@ -11,6 +11,8 @@ from typing import Any
 
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
+from lntrust.network import Speech
+from lntrust.settings import told
 
 _PREFIX = "deploy/"
 
@@ -24,10 +26,18 @@ class Crossed(Method):
         self.can_certify, self.common_start = inner.can_certify, inner.common_start
         self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
 
+    @property
+    def speech(self) -> Speech:
+        return self.inner.speech
+
+    @property
+    def final_rounds(self) -> int:
+        return self.inner.final_rounds
+
     def more_identity(self) -> dict[str, Any]:
         if self.answerer is None:
             return {}
-        return {"answerer": self.answerer.settings.model_dump(mode="json")}
+        return {"answerer": told(self.answerer.settings)}
 
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)

@@ -14,73 +14,32 @@ Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. 
 distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
 from torch import Tensor
 
+from lntrust.errors import LNTrustError
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods import trust_report
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 from lntrust.methods.certificate import Certificate
-from lntrust.methods.probing import heard, probe
-from lntrust.network import Questions, Replies
-from lntrust.segments import segment_sum
-from lntrust.settings import MethodSettings, Range
+from lntrust.methods.lessons import Lesson, lesson
+from lntrust.methods.lntrust_settings import LNTrustSettings
+from lntrust.methods.probing import Probe, heard, probe
+from lntrust.methods.twin import Twin
+from lntrust.network import Questions, Speech
+from lntrust.segments import spread
 from lntrust.trust import distillation, ensemble, features, gate
+from lntrust.trust.asking import least_certainty
+from lntrust.trust.calibration import temperatures
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.neighbourhood import Neighbourhood
 from lntrust.trust.weights import renormalised, top_k
-from lntrust.weighting import WEIGHTINGS, Weighting, make_weighting
+from lntrust.weighting import Weighting, make_weighting
 from lntrust.world import Ragged
-
-
-class LNTrustSettings(MethodSettings):
-    """Published values are the defaults; those that differ by setting stand in the studies."""
-
-    weighting: Literal[tuple(WEIGHTINGS)] = Field(  # type: ignore[valid-type]
-        "trust", description="what makes α: " + "; ".join(f"{k}: {v.about}" for k, v in WEIGHTINGS.items())
-    )
-    strength: Annotated[float, Range(0.1, 2.0, log=True)] = Field(
-        0.5, ge=0, description="λ, the weight of distillation"
-    )
-    budget: int = Field(1000, ge=0, description="B, unlabelled examples per round; 0: no distillation")
-    warmup: int = Field(5, ge=0, description="rounds of Stage 2 before distillation begins")
-    targets: Annotated[Literal["hard", "soft"], Range(choices=("hard", "soft"))] = Field(
-        "hard", description="learn the ensemble's argmax, or all of p̄"
-    )
-    soft_scale: float = Field(0.3, gt=0, le=1, description="α_KL, the scale of soft distillation")
-    kl_scale: Literal["sum", "per_class"] = Field(
-        "sum", description="sum: the paper's equation; per_class: divided by C, as the authors' code has it"
-    )
-    importance: Literal["mean_one", "paper", "off"] = Field(
-        "mean_one", description="ω: C·w scaled to mean 1 over the kept examples; C·w as printed; or 1"
-    )
-    confidence_floor: float = Field(0.2, ge=0, le=1, description="τ_abs; the filter keeps max p̄ > τ(C)")
-    confidence_margin: float = Field(0.1, ge=-1, le=1, description="τ_conf, the margin above 1/C")
-    training_gate: bool = Field(True, description="scale λ by a_ens/a_self where that is below 1")
-    deployment_gate: Literal["members", "ensemble", "loss", "off"] = Field(
-        "members",
-        description="when to answer alone. members: the members' mean accuracy is below one's own "
-        "(as published); ensemble: the ensemble's own accuracy is; loss: its loss is higher; off: never",
-    )
-    top_k: int | None = Field(None, ge=1, description="distil from the k most trusted neighbours; none: all")
-    unlabelled: bool = Field(True, description="false: use no pool, neither for features nor to distil")
-    epsilon_dep: float = Field(0.1, gt=0, le=1, description="--certify: the loss is clipped at −log ε")
-    delta: float = Field(0.05, gt=0, lt=1, description="--certify: the bound holds with probability 1 − δ")
-    sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
-
-
-class Lesson(NamedTuple):
-    """What each node's neighbours teach in one round."""
-
-    ids: Int[Tensor, "n B"]
-    p_bar: Float[Tensor, "n B C"]  # p̄_i(x)
-    predicted: Int[Tensor, "n B"]  # ĉ(x)
-    kept: Bool[Tensor, "n B"]  # x ∈ B*_i
-    omega: Float[Tensor, "n B"]  # ω_i(x)
 
 
 class LNTrust(Method):
@@ -91,38 +50,90 @@ class LNTrust(Method):
     settings: LNTrustSettings
     _certificate: Certificate | None = None
     _weighting: Weighting | None = None  # remembers nothing of a run: that is in the state
+    _twin: Twin | None = None
+
+    @property
+    def speech(self) -> Speech:
+        return Speech(self.settings.query, self.settings.reply)
+
+    @property
+    def final_rounds(self) -> int:
+        return self.settings.final_rounds
+
+    def every(self, site: Site) -> int:
+        """F: rounds between two refreshes."""
+        return self.settings.refresh or site.world.study.training.refresh
+
+    def due(self, site: Site, t: int) -> bool:
+        """Whether trust is refreshed in round t: every F rounds, and before it is frozen."""
+        left = site.world.study.training.stage2_rounds - t
+        final = self.settings.final_rounds
+        return (t % self.every(site) == 0 and left >= final) or 0 < final == left
+
+    def check(self, site: Site) -> None:
+        if self.certify and (self.settings.final_rounds or self.settings.look_back):
+            raise LNTrustError(
+                "--certify: speaks of models as they were validated; final_rounds and look_back change them "
+                "afterwards. Set final_rounds = 0 and leave look_back out"
+            )
 
     # -- the two-stage protocol -------------------------------------------------------------------
 
     def start(self, site: Site) -> State:
         if self.certify:
             self._certificate = Certificate(site)
-        return self.refresh(site, {}, t=0)
+        state = self.refresh(site, {}, t=0)
+        if self.settings.look_back is not None:
+            self._twin = Twin(site)
+            state |= {f"twin/{name}": tensor for name, tensor in self._twin.state().items()}
+        return state
 
     def round(self, site: Site, state: State, t: int) -> State:
         if self.certify and self._certificate is None:  # a resumed run
             self._certificate = Certificate(site, below("certificate/", state))
+        if self.settings.look_back is not None and self._twin is None:
+            self._twin = Twin(site, below("twin/", state))
+        left = site.world.study.training.stage2_rounds - t
+        learning = (
+            left >= self.settings.final_rounds
+        )  # later, validation labels are trained on: trust is frozen
         for batch in site.labelled.round(t - 1):
             if self._certificate:
                 self._certificate.supervised(batch)
+            if self._twin and learning:
+                self._twin.step(batch)
             site.population.step(batch)
+        due = learning and self.due(site, t)
+        if due:
+            state = self._looked_back(site, state)
+        taught = None
         with site.network.standing_still():
-            if t % site.world.study.training.refresh == 0:
+            if due:
                 state = self.refresh(site, state, t)
-            lesson = (
-                self._lesson(site, state, t) if t > self.settings.warmup and self._distils(site) else None
-            )
-        if lesson is not None:
-            state = self._distil(site, state, lesson)
+            if t > self.settings.warmup and self._distils(site):
+                state, taught = lesson(site, state, self.settings, t)
+        if taught is not None:
+            state = self._distil(site, state, taught)
         if self._certificate:
             state = state | {f"certificate/{k}": v for k, v in self._certificate.state().items()}
         return state
 
+    def _looked_back(self, site: Site, state: State) -> State:
+        """Undo what was distilled where validation says that it has hurt; such nodes distil less then."""
+        if self._twin is None or self.settings.look_back is None:
+            return state
+        hurt = self._twin.is_better(site) >= self.settings.look_back
+        self._twin.undo(site, hurt)
+        doubt = state.get("doubt", torch.ones_like(state["lambda"]))
+        undone = state.get("undone", torch.zeros_like(hurt, dtype=torch.int64))
+        twin = {f"twin/{name}": tensor for name, tensor in self._twin.state().items()}
+        return state | twin | {"doubt": torch.where(hurt, doubt / 2, doubt), "undone": undone + hurt}
+
     def finish(self, site: Site, state: State) -> State:
         rounds = site.world.study.training.stage2_rounds
-        if rounds == 0 and "open" in state:
-            return state  # nothing has changed since the start
-        return self.refresh(site, state, rounds + 1)
+        if (rounds == 0 or self.settings.final_rounds > 0) and "open" in state:
+            return state  # nothing has changed since the start; or nothing is left to learn trust from
+        return self.refresh(site, self._looked_back(site, state), rounds + 1)
 
     def deploy(self, site: Site, state: State) -> Deployment:
         around = site.around
@@ -134,21 +145,27 @@ class LNTrust(Method):
         node, column = torch.nonzero(use, as_tuple=True)
         weights = votes[node, column]
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
-        return Deployment(torch.stack([node, around.member[node, column]], 1), weights)
+        members = torch.stack([node, around.member[node, column]], 1)
+        return Deployment(members, weights, certainty=state.get("certainty"))
 
     # -- probes and trust -------------------------------------------------------------------------
 
     def refresh(self, site: Site, state: State, t: int) -> State:
         """Probe the neighbours, fit the weighting, set weights and gates."""
-        evidence = self._probe(site, t)
+        s = self.settings
+        if s.calibrate:
+            self._calibrate(site)
+        evidence, remembered = self._probe(site, state, t)
         if self._weighting is None:
-            self._weighting = make_weighting(self.settings.weighting, site.world.seeds)
+            self._weighting = make_weighting(s.weighting, site.world.seeds, s.prior, s.prior_examples)
         weighting = self._weighting
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
-        out |= self._remembered(state, out, t)
-        kept = ("pseudo/", "certificate/")
+        if "doubt" in state:
+            out["lambda"] = out["lambda"] * state["doubt"]
+        out |= self._remembered(state, out, t) | remembered
+        kept = ("pseudo/", "certificate/", "recall/", "twin/", "doubt", "undone")
         out |= {name: tensor for name, tensor in state.items() if name.startswith(kept)}
         for name in ("mask", "offsets", "rho", "phi", "w", "p_true"):
             out[f"evidence/{name}"] = getattr(evidence, name)
@@ -177,21 +194,35 @@ class LNTrust(Method):
     def _learn_part(
         self, weighting: Weighting, memory: State, evidence: Evidence, first: bool, nodes: range
     ) -> tuple[State, State]:
+        s = self.settings
         if first:
             memory = weighting.start(evidence, nodes)
         memory = weighting.refresh(memory, evidence, first)
         opened = weighting.weights(memory, evidence, evidence.open)
         closed = weighting.weights(memory, evidence, evidence.mask)
+        open_votes = weighting.votes(memory, evidence, evidence.open)
         closed_votes = weighting.votes(memory, evidence, evidence.mask)
+        if s.answer_k is not None:
+            few = top_k(opened, s.answer_k)
+            few[:, 0] = True
+            closed = renormalised(closed, few)
+            closed_votes = closed if closed_votes.ndim == 2 else closed_votes * few[..., None]
         accuracy = evidence.accuracy
         a_self, a_ens = accuracy[:, 0], gate.ensemble_accuracy(opened, accuracy)
-        strength = torch.full_like(a_self, self.settings.strength)
-        if self.settings.training_gate:
-            strength = gate.training_gate(self.settings.strength, a_ens, a_self)
+        strength = torch.full_like(a_self, s.strength)
+        if s.training_gate == "evidence":
+            strength = gate.evidence_gate(s.strength, self._chance(evidence, open_votes))
+        elif s.training_gate:
+            strength = gate.training_gate(s.strength, a_ens, a_self)
         together, validated = self._together(evidence, closed, closed_votes)
-        return memory, {
+        more = {}
+        if s.may_differ is not None:
+            more["certainty"] = least_certainty(
+                evidence.probabilities, closed, evidence.offsets, s.may_differ
+            )
+        return memory, more | {
             "open": opened,
-            "open votes": weighting.votes(memory, evidence, evidence.open),
+            "open votes": open_votes,
             "closed": closed,
             "closed votes": closed_votes,
             "lambda": strength,
@@ -222,33 +253,73 @@ class LNTrust(Method):
             a_self=accuracy[:, 0],
             ensemble=by_ensemble,
             own=by_self,
+            chance=self._chance(evidence, votes),
+            evidence=self.settings.evidence,
         )
         validated = torch.stack([by_self[0], by_ensemble[0]], 1)
         return together & (evidence.offsets.diff() > 0), validated
 
-    def _probe(self, site: Site, t: int) -> Evidence:
-        """Ask everybody about V_i, and about a sample of the shard for ŵ_j."""
-        population, world = site.population, site.world
-        got = probe(site, "probe")
+    def _chance(self, evidence: Evidence, votes: Tensor) -> Float[Tensor, "n"]:
+        """How likely these members together are better than the node alone, by what validation shows."""
+        q = ensemble.mixed(evidence.probabilities, votes, evidence.offsets)
+        ours, own = gate.brier(q, evidence.labels), gate.brier(evidence.probabilities[:, 0], evidence.labels)
+        return gate.better(ours, own, evidence.offsets)
+
+    def _calibrate(self, site: Site) -> None:
+        """Every node fits the temperature of its answers to its own validation labels."""
+        population = site.population
+        owner = torch.from_numpy(site.world.partition.validation.owner).to(population.device)
+        labels = population.labels_of(owner, site.validation.ids)
+        population.temperature = None
+        population.temperature = temperatures(site.own_validation(), labels, site.validation.offsets)
+
+    def _probe(self, site: Site, state: State, t: int) -> tuple[Evidence, State]:
+        """Ask everybody about V_i, and about a sample of the shard for ŵ_j; or only those one trusts most.
+
+        Also what has to be remembered of the replies, if others will not be asked next time.
+        """
+        population, world, s = site.population, site.world, self.settings
+        edges, asked = None, site.around.mask
+        if self._thin(site, state, t):
+            assert s.top_k is not None
+            asked = top_k(state["open"], s.top_k)
+            edges = site.around.edge[asked].sort().values
+            asked[:, 0] = True
+        got = probe(site, "probe", edges=edges)
         mask, w_hat = got.mask, None
         if self._has_pool(site):
-            w_hat, sampled = self._class_distributions(site, got.around, t)
+            w_hat, sampled = self._class_distributions(site, got.around, t, edges)
             mask = mask & sampled
+        remembered: State = {}
+        if s.top_k is not None and s.probe_others > 1:
+            if edges is not None:
+                mask, got, w_hat = _completed(asked, mask, got, w_hat, below("probe/", state))
+            remembered = {"probe/mask": mask, "probe/probabilities": got.probabilities}
+            remembered |= {} if w_hat is None else {"probe/w_hat": w_hat}
         w = site.class_distribution
         degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
         rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
         nodes = world.seeds.n  # of the node's own world
         phi = features.relational_features(rho, w_hat, w, degrees[got.around.member], nodes, mask)
         of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0, output_size=len(got.labels))
-        return Evidence(mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w)
+        heard_of = got.probabilities * of_row[..., None]
+        return Evidence(mask, heard_of, got.labels, got.offsets, rho, phi, w), remembered
+
+    def _thin(self, site: Site, state: State, t: int) -> bool:
+        """Whether this refresh leaves out those who are little trusted. The last one does not."""
+        s = self.settings
+        rounds, every = site.world.study.training.stage2_rounds, self.every(site)
+        last = t >= (rounds - s.final_rounds if s.final_rounds else rounds + 1)
+        turn = last or (t % every == 0 and t // every % s.probe_others == 0)
+        return s.top_k is not None and s.probe_others > 1 and "probe/mask" in state and not turn
 
     def _class_distributions(
-        self, site: Site, around: Neighbourhood, t: int
+        self, site: Site, around: Neighbourhood, t: int, edges: Int[Tensor, "q"] | None = None
     ) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
         """ŵ_j as each neighbour shows it on a sample of the asker's shard."""
         population = site.population
         ids = site.unlabelled("sample", self.settings.sample, t)
-        replies = site.network.ask(Questions.of(ids, "shard"), "probe")
+        replies = site.network.ask(Questions.of(ids, "shard"), "probe", edges)
         out = torch.zeros(
             *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
         )
@@ -258,22 +329,6 @@ class LNTrust(Method):
         return out, heard(around, replies)
 
     # -- distillation -----------------------------------------------------------------------------
-
-    def _lesson(self, site: Site, state: State, t: int) -> Lesson:
-        """Ask the neighbours about examples of the shard; what their trust-weighted predictions teach."""
-        population, s, around = site.population, self.settings, site.around
-        ids = site.unlabelled("distil", s.budget, t)
-        asked, edges = around.open, None
-        if s.top_k is not None:
-            asked = top_k(state["open"], s.top_k)
-            edges = around.edge[asked].sort().values
-        replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
-        p_bar, answered = self._targets(site, state, replies, asked, ids.shape)
-        tau = distillation.threshold(population.classes, s.confidence_floor, s.confidence_margin)
-        confidence, predicted = p_bar.max(-1)
-        kept = (confidence > tau) & answered[:, None]
-        omega = distillation.importance_weights(s.importance, site.class_distribution, predicted, kept)
-        return Lesson(ids, p_bar, predicted, kept, omega)
 
     def _distil(self, site: Site, state: State, lesson: Lesson) -> State:
         """One gated step towards the neighbours' trust-weighted predictions."""
@@ -294,29 +349,6 @@ class LNTrust(Method):
         if self._certificate:
             self._certificate.after_distilling(before, active, state["lambda"])
         return state | self._for_estimators(site, ids, p_bar, omega, state["lambda"], kept)
-
-    def _targets(
-        self,
-        site: Site,
-        state: State,
-        replies: Replies,
-        asked: Bool[Tensor, "n D"],
-        shape: torch.Size,
-    ) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
-        """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
-        (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
-        votes = state["open votes"]
-        present = asked & heard(around, replies)
-        votes = renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
-        asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
-        vote = votes[asker, around.column[replies.edge]]
-        vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
-        said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
-        offsets = torch.searchsorted(asker, torch.arange(n + 1, device=asker.device))
-        p_bar = segment_sum(said.flatten(1), offsets).view(n, B, C)
-        total = p_bar.sum(-1, keepdim=True)
-        answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
-        return torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0), answered
 
     def _for_estimators(
         self, site: Site, ids: Tensor, p_bar: Tensor, omega: Tensor, strength: Tensor, kept: Tensor
@@ -380,6 +412,17 @@ class LNTrust(Method):
 
     def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
         return trust_report.tables(site, state, nodes)
+
+
+def _completed(
+    asked: Bool[Tensor, "n D"], mask: Tensor, got: Probe, w_hat: Tensor | None, before: State
+) -> tuple[Tensor, Probe, Tensor | None]:
+    """What was heard now, and of those who were not asked, what they said last."""
+    of_row = spread(asked.to(got.probabilities.dtype), got.offsets, len(got.labels))[..., None]
+    probabilities = torch.where(of_row > 0, got.probabilities, before["probabilities"])
+    if w_hat is not None:
+        w_hat = torch.where(asked[..., None], w_hat, before["w_hat"])
+    return torch.where(asked, mask, before["mask"]), replace(got, probabilities=probabilities), w_hat
 
 
 def _joined(parts: tuple[State, ...]) -> State:

@@ -23,8 +23,16 @@ class Probe:
     offsets: Int[Tensor, "n+1"]
 
 
-def probe(site: Site, phase: str, held: Bool[Tensor, "E"] | None = None) -> Probe:
-    """Ask everybody about V_i. Over edges where the asker holds a copy of the model, nothing travels."""
+def probe(
+    site: Site,
+    phase: str,
+    held: Bool[Tensor, "E"] | None = None,
+    edges: Int[Tensor, "q"] | None = None,
+) -> Probe:
+    """Ask everybody about V_i, or those of some edges.
+
+    Over edges where the asker holds a copy of the model, nothing travels.
+    """
     population, network, around = site.population, site.network, site.around
     questions = site.validation
     owner = torch.from_numpy(site.world.partition.validation.owner).to(population.device)
@@ -32,9 +40,9 @@ def probe(site: Site, phase: str, held: Bool[Tensor, "E"] | None = None) -> Prob
     probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
     probabilities[:, 0] = site.own_validation()  # a node needs no network for itself
     mask = torch.zeros_like(around.mask)
-    for copied, edges in ways(held):
+    for copied, some in ways(held) if edges is None else [(False, edges)]:
         with network.uncharged() if copied else nullcontext():
-            replies = network.ask(questions, phase, edges)
+            replies = network.ask(questions, phase, some)
         column = around.column[replies.edge]
         total = len(replies.question)
         of_reply = torch.repeat_interleave(column, replies.offsets.diff(), output_size=total)

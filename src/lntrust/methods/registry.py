@@ -5,12 +5,15 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 from inspect import isclass
+from typing import Any
 
 from pydantic import ValidationError
 
 from lntrust.errors import LNTrustError
 from lntrust.methods.base import Method
 from lntrust.methods.crossed import Crossed
+from lntrust.methods.presets import method_of
+from lntrust.methods.presets import names as preset_names
 from lntrust.plugins import load_object
 from lntrust.settings import Study
 
@@ -35,9 +38,9 @@ def find_method(name: str, study: Study) -> Method:
     """The method of this name with its settings from [methods.NAME], deployed as the study says."""
     known = list_methods()
     for other in study.methods:
-        if other not in known and ":" not in other:
+        if method_of(other)[0] not in known and ":" not in other:
             raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
-    method = _with_settings(_class_of(name, known), name, study)
+    method = _with_settings(_class_of(method_of(name)[0], known), name, study)
     if study.deploy is None:
         return method
     if isinstance(method, known["centralized"]):
@@ -64,7 +67,7 @@ def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
 
 def _with_settings(method: type[Method], name: str, study: Study) -> Method:
     try:
-        return method(method.settings_class.model_validate(study.methods.get(name, {})))
+        return method(method.settings_class.model_validate(_settings(name, study)))
     except ValidationError as error:
         item = error.errors()[0]
         field = ".".join(("methods", name, *map(str, item["loc"])))
@@ -74,7 +77,15 @@ def _with_settings(method: type[Method], name: str, study: Study) -> Method:
         ) from None
 
 
+def _settings(name: str, study: Study) -> dict[str, Any]:
+    """The study's, under a preset's, under the study's for the preset."""
+    method, preset = method_of(name)
+    table = study.methods.get(method, {})
+    return table if preset is None else {**table, **preset.settings, **study.methods.get(name, {})}
+
+
 def _suggest(name: str, known: Iterable[str]) -> str:
+    known = [*known, *preset_names()]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}Must be one of {', '.join(known)}, or your own as package.module:Name"

@@ -71,6 +71,9 @@ class Ledger:
             **kinds,
             "framing": framing,
             "by_phase": phases,
+            "framing_by_kind": {
+                kind: sum(int(book[edges, 1].sum()) for _, k, book in self if k == kind) for kind in KINDS
+            },
         }
 
     def state(self) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ codec's, for the messages that live nodes exchange.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from lntrust.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.network.codec import Size, Spec, size
+from lntrust.network.forms import Form
 from lntrust.network.ledger import Ledger
 from lntrust.network.questions import Questions, Replies, Route, Source
 from lntrust.network.table import Table
@@ -25,15 +27,27 @@ from lntrust.segments import sum_by
 from lntrust.world import World
 
 Sent = Literal["parameters", "anchors", "reply"]
+Naming = Literal["inputs", "ids", "handle"]
 # A graph with more than one in so many of all edges is averaged over as a full matrix.
 _FULL = 32
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How a method's questions and their replies travel, where it does not leave that to the study."""
+
+    query: Naming | None = None  # how a query names its examples; none: as the study's network.query says
+    reply: str = "float32"  # see `forms`
 
 
 class Network:
     """Synchronous: every reply comes from the models as they stand when `ask` is called."""
 
-    def __init__(self, world: World, population: Population) -> None:
+    def __init__(self, world: World, population: Population, speech: Speech | None = None) -> None:
         self._world = world
+        self._speech = speech or Speech()
+        self._form = Form(self._speech.reply)
+        self._naming = self._speech.query or world.study.network.query
         self._population = population
         self._charging = True
         self.ledger = Ledger(world.edges)
@@ -191,7 +205,7 @@ class Network:
         # Where all are sound nothing has to be done; but to know that, one would wait for a GPU.
         if probabilities.is_cuda or not bool(sound.all()):
             probabilities = torch.where(sound[route.of_edge][:, None], probabilities, 0.0)
-        return probabilities, sound
+        return self._form.heard(probabilities), sound
 
     def heard(self, own: Float[Tensor, "n U C"]) -> Float[Tensor, "n U C"]:
         """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
@@ -204,12 +218,13 @@ class Network:
                 out[node] = answer if answer is not None and fits else 0.0
         sound = probability_rows(out)
         # As in _checked: to know that all is well, one would wait for a GPU.
-        return out if not out.is_cuda and bool(sound.all()) else torch.where(sound[..., None], out, 0.0)
+        fine = not out.is_cuda and bool(sound.all())
+        return self._form.heard(out if fine else torch.where(sound[..., None], out, 0.0))
 
     def _charge(self, edge: Int[ndarray, "q"], counts: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """Book the query on each edge and the reply on its way back. Nothing asked, nothing sent."""
         edge, counts = edge[counts > 0], counts[counts > 0]
-        if self._world.study.network.query == "handle" and source in ("shard", "validation"):
+        if self._naming == "handle" and source in ("shard", "validation"):
             self._deposit(edge, source, phase)
         for m in np.unique(counts).tolist():
             some = edge[counts == m]
@@ -217,7 +232,7 @@ class Network:
             self.ledger.book(self._back[some], phase, "reply", self._reply(m))
 
     def _query(self, examples: int, source: Source) -> Size:
-        how = self._world.study.network.query
+        how = self._naming
         if source == "pool" or (how == "ids" and source == "shard"):
             return size({"ids": ((examples,), "uint32")})
         if how == "handle" and source in ("shard", "validation"):
@@ -241,7 +256,7 @@ class Network:
         return (examples, *self._world.input_shape), self._world.input_dtype
 
     def _reply(self, examples: int) -> Size:
-        return size({"probabilities": ((examples, len(self._world.classes)), "float32")})
+        return size(self._form.specs(examples, len(self._world.classes)))
 
     def deployment_bytes(self, members: int) -> int:
         """What one deployed question to `members` neighbours costs, framing included."""

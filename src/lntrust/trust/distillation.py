@@ -22,16 +22,22 @@ def confident(p_bar: Float[Tensor, "n B C"], tau: float) -> Bool[Tensor, "n B"]:
 
 
 def importance_weights(
-    kind: Importance, w: Float[Tensor, "n C"], predicted: Int[Tensor, "n B"], kept: Bool[Tensor, "n B"]
+    kind: Importance,
+    w: Float[Tensor, "n C"],
+    predicted: Int[Tensor, "n B"],
+    kept: Bool[Tensor, "n B"],
+    power: float = 1.0,
 ) -> Float[Tensor, "n B"]:
     """ω_i(x) = C·w_i^ĉ(x): examples of node i's own classes count more. 0 where not kept.
 
     mean_one: scaled to mean 1 over the kept examples, so that ω shifts attention between classes and
-    λ alone sets the strength; paper: as printed; off: 1.
+    λ alone sets the strength; paper: as printed; off: 1. A power below 1 tempers them: 0 is as if off.
     """
     if kind == "off":
         return kept.to(w.dtype)
     omega = w.shape[-1] * w.gather(-1, predicted) * kept
+    if power != 1.0:
+        omega = omega**power * kept
     if kind == "paper":
         return omega
     mean = omega.sum(-1) / kept.sum(-1).clamp(min=1)

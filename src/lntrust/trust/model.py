@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lntrust.randomness import Seeds
 from lntrust.replay import Replay
 from lntrust.threads import threads_for
-from lntrust.trust.ensemble import validation_loss
+from lntrust.trust.ensemble import CLIP, validation_loss
 from lntrust.trust.features import FEATURES
 from lntrust.trust.weights import trust_weights
 
@@ -65,10 +65,15 @@ class Fit:
         offsets: Int[Tensor, "n+1"],
         steps: int,
         lr: float = 0.01,
+        prior: Float[Tensor, "n D"] | None = None,
     ) -> tuple[TrustModel, Float[Tensor, "n"]]:
-        """The lowest-loss ψ on the way of so many steps from this one, and its loss."""
+        """The lowest-loss ψ on the way of so many steps from this one, and its loss.
+
+        With a prior π, −Σ_j π_ij log α_ij is added to the loss: π sums to how much it counts beside the mean
+        over V_i.
+        """
         memory = self._fresh(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
-        evidence = (phi, mask, p_true, offsets)
+        evidence = (phi, mask, p_true, offsets, prior)
         with threads_for(p_true.numel()):
             for done in range(0, steps, _AT_ONCE):
                 self._steps(*evidence, count=min(_AT_ONCE, steps - done), lr=lr)
@@ -94,13 +99,23 @@ class Fit:
         return memory
 
     def _some_steps(
-        self, phi: Tensor, mask: Tensor, p_true: Tensor, offsets: Tensor, count: int, lr: float
+        self,
+        phi: Tensor,
+        mask: Tensor,
+        p_true: Tensor,
+        offsets: Tensor,
+        prior: Tensor | None,
+        count: int,
+        lr: float,
     ) -> Float[Tensor, "n"]:
         """Steps of Adam, the state before each of them compared; 0: only compare the last state."""
         memory = self._current
         for step in range(max(1, count)):
             now = memory["now"].detach().requires_grad_(count > 0)
-            losses = validation_loss(p_true, trust_weights(scores(_unflat(now), phi), mask), offsets)
+            alpha = trust_weights(scores(_unflat(now), phi), mask)
+            losses = validation_loss(p_true, alpha, offsets)
+            if prior is not None:
+                losses = losses - (prior * alpha.clamp(min=CLIP).log()).sum(-1)
             better = losses.detach() < memory["lowest"]
             torch.where(better, losses.detach(), memory["lowest"], out=memory["lowest"])
             torch.where(better[:, None], now.detach(), memory["best"], out=memory["best"])

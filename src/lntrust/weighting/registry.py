@@ -20,6 +20,11 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
 }
 
 
-def make_weighting(name: str, seed: int | Seeds) -> Weighting:
-    """The weighting of this name; its draws come from the run's seed."""
-    return WEIGHTINGS[name](seed)
+def make_weighting(
+    name: str, seed: int | Seeds, prior: str = "none", prior_examples: float = 10.0
+) -> Weighting:
+    """The weighting of this name; its draws come from the run's seed. Only learned trust has a prior."""
+    kind = WEIGHTINGS[name]
+    if issubclass(kind, TrustNetwork):
+        return kind(seed, prior, prior_examples)
+    return kind(seed)

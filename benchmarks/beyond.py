@@ -1,0 +1,108 @@
+"""LNTrust beside its lean, safe and best presets, and each of their levers by itself.
+
+    python benchmarks/beyond.py --on validation --seeds 0-4 --out choices.jsonl   # what choices are made by
+    python benchmarks/beyond.py --on test --seeds 0-9 --out test.jsonl --ways lntrust,lntrust+lean   # then
+
+On `validation` the worlds are those of `lntrust tune`: one half of each node's validation set is fitted to,
+the other half scores, and test labels are not there at all; Independent trains on all that LNTrust's final
+rounds may train on. A way is a method's name, or a table of settings of LNTrust below. One line per study,
+way and seed; what stands in the file already is not run again.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from lntrust import load_study
+from lntrust.cli_options import seeds_of
+from lntrust.errors import CannotStackError
+from lntrust.experiment.runs import Runs
+from lntrust.experiment.tune import tuning_world
+from lntrust.learners.views import load_views
+from lntrust.settings import Study
+
+STUDIES = {
+    "sparse-cifar10": ("sparse-cifar10", []),
+    "sparse-cifar100": ("sparse-cifar100", []),
+    "dense-cifar10": ("dense-cifar10", []),
+    "geo-eurosat": ("geo-eurosat", []),
+    "geo-blocks": ("geo-eurosat", ["partition.split=blocks", "name=geo-blocks"]),
+    "wearables": ("wearables", []),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "lntrust": {},
+}
+
+
+def run(study: Study, method: str, seeds: list[int], views: Any, on: str) -> list[dict[str, Any]]:
+    make = (lambda s, data, seed, _: tuning_world(s, data, seed, True)) if on == "validation" else None
+    try:
+        return Runs(study, method, seeds, views, make_world=make)()
+    except CannotStackError:
+        return [Runs(study, method, [seed], views, make_world=make)()[0] for seed in seeds]
+
+
+def line(summary: dict[str, Any], study: str, way: str, on: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a run."""
+    scores = ("test", "self", "test_pooled", "self_pooled", "stage1", "harmed", "p10")
+    sent, n = summary["bytes"], summary["nodes"]
+    phases = {name: {k: v / n for k, v in each.items()} for name, each in sent["by_phase"].items()}
+    return {
+        "study": study, "way": way, "on": on, "seed": summary["seed"], "settings": settings,
+        **{name: summary[name] for name in scores},
+        "query": sent["query"] / n, "total": sent["total"] / n, "phases": phases,
+        # Headers included: what a reply really takes.
+        "reply": (sent["reply"] + sent["framing_by_kind"]["reply"]) / n,
+        "asked": sent["asked_per_input"], "per_answer": sent["per_deployed_query"],
+        "undone": summary["method_report"].get("undone"),
+        "per_node": {k: summary["per_node"][k] for k in ("test", "self", "test_pooled", "self_pooled")},
+        "seconds": summary["seconds"], "device": summary["device"],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--on", choices=("validation", "test"), default="validation")
+    parser.add_argument("--seeds", default="0-4")
+    parser.add_argument("--studies", default=",".join(STUDIES))
+    parser.add_argument("--ways", default=None, help="names with commas between; default: all")
+    parser.add_argument("--more", type=Path, help="a JSON table of further ways")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--until", type=float, default=1e9, help="seconds after which no run is begun")
+    given = parser.parse_args()
+    if given.more:
+        WAYS.update(json.loads(given.more.read_text("utf-8")))
+    before = given.out.read_text("utf-8").splitlines() if given.out.exists() else []
+    done = [json.loads(row) for row in before]
+    known = {(row["study"], row["way"], row["on"], row["seed"]) for row in done}
+    began = time.monotonic()
+    for name in given.studies.split(","):
+        base, sets = STUDIES[name]
+        views = load_views(load_study(base, sets), "auto", None)
+        for way in given.ways.split(",") if given.ways else ["independent", *WAYS]:
+            left = [s for s in seeds_of(given.seeds) if (name, way, given.on, s) not in known]
+            if not left or time.monotonic() - began > given.until:
+                continue
+            study = load_study(base, [*sets, "evaluation.every=100000"])
+            settings = WAYS.get(way, {})
+            method = way if way not in WAYS else "lntrust"
+            methods = {**study.methods, "lntrust": {**study.methods.get("lntrust", {}), **settings}}
+            study = study.model_copy(update={"methods": methods})
+            rows = [line(s, name, way, given.on, settings) for s in run(study, method, left, views, given.on)]
+            with given.out.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+            shown = ("test", "self", "test_pooled", "harmed", "asked", "reply", "total")
+            mean = {k: sum(row[k] for row in rows) / len(rows) for k in shown}
+            print(
+                f"{name:16}{way:22} test {mean['test']:.4f} self {mean['self']:.4f} pooled "
+                f"{mean['test_pooled']:.4f} harmed {mean['harmed']:.3f} reply {mean['reply'] / 1e6:8.3f} "
+                f"total {mean['total'] / 1e6:9.2f} MB asked {mean['asked']:5.2f}  "
+                f"{sum(row['seconds'] for row in rows):4.0f} s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Presets: LNTrust with a few settings changed, under names of their own: `lntrust+lean`, `lntrust+safe`, ….
+
+`lntrust run STUDY --preset lean` is short for `--method lntrust+lean`. A preset's settings take the place of
+the study's for LNTrust; what a study, or `--set`, has under [methods."lntrust+lean"] takes theirs in turn. How
+they were chosen, and what each setting does: docs/lean.md and docs/safe.md.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    about: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+LEAN = Preset(
+    "the same accuracy for a hundredth of the replies",
+    {
+        "query": "handle",
+        "reply": "top3",
+        "recall": 20,
+        "top_k": 2,
+        "refresh": 20,
+        "sample": 100,
+        "may_differ": 0.0,
+    },
+)
+SAFE = Preset(
+    "never worse than alone: no importance weights, a prior on trust, evidence before answering together",
+    {
+        "importance": "off",
+        "prior": "accuracy",
+        "prior_examples": 20.0,
+        "deployment_gate": "evidence",
+        "evidence": 0.8,
+        "final_rounds": 50,
+    },
+)
+PRESETS = {
+    "lean": LEAN,
+    "safe": SAFE,
+    "best": Preset("lean and safe at once", {**LEAN.settings, **SAFE.settings}),
+}
+OF = "lntrust"  # the method they are presets of
+
+
+def method_of(name: str) -> tuple[str, Preset | None]:
+    """`lntrust+lean` → lntrust, and the preset; a name without one, or with an unknown one, as it is."""
+    method, plus, preset = name.partition("+")
+    return (method, PRESETS[preset]) if plus and method == OF and preset in PRESETS else (name, None)
+
+
+def names() -> list[str]:
+    """As methods are named."""
+    return [f"{OF}+{preset}" for preset in PRESETS]

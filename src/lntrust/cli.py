@@ -66,10 +66,10 @@ def run_command(
         ),
     ] = None,
     preset: Annotated[
-        list[Literal["lean", "safe", "best"]] | None,
+        Literal["lean", "safe", "best"] | None,
         typer.Option(
-            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, never worse than alone; "
-            "best, both. Short for --method lntrust+PRESET; may be given several times."
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, never worse than "
+            "alone; best, both. Short for --method lntrust+PRESET."
         ),
     ] = None,
     seed: Annotated[
@@ -111,7 +111,7 @@ def run_command(
     from lntrust.methods import find_method
 
     chosen = load_study(study, set_ or [])
-    named = [*(method or []), *(f"lntrust+{each}" for each in preset or [])]
+    named = [*(method or []), *([f"lntrust+{preset}"] if preset else [])]
     methods, seeds = named or chosen.compare, seed or chosen.seeds
     if folder.is_file():
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")

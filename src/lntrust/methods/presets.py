@@ -1,8 +1,8 @@
 """Presets: LNTrust with a few settings changed, under names of their own: `lntrust+lean`, `lntrust+safe`, ….
 
 `lntrust run STUDY --preset lean` is short for `--method lntrust+lean`. A preset's settings take the place of
-the study's for LNTrust; what a study, or `--set`, has under [methods."lntrust+lean"] takes theirs in turn. How
-they were chosen, and what each setting does: docs/lean.md and docs/safe.md.
+the study's for LNTrust; what a study, or `--set`, has under [methods."lntrust+lean"] takes theirs in turn.
+How they were chosen, and what each setting does: docs/lean.md and docs/safe.md.
 """
 
 from dataclasses import dataclass, field

@@ -28,7 +28,7 @@ STUDIES = {
     "sparse-cifar100": ("sparse-cifar100", []),
     "dense-cifar10": ("dense-cifar10", []),
     "geo-eurosat": ("geo-eurosat", []),
-    "geo-blocks": ("geo-eurosat", ["partition.split=blocks", "name=geo-blocks"]),
+    "geo-blocks": ("geo-eurosat", ["partition.split=blocks"]),
     "wearables": ("wearables", []),
 }
 WAYS: dict[str, dict[str, Any]] = {
@@ -36,12 +36,16 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(study: Study, method: str, seeds: list[int], views: Any, on: str) -> list[dict[str, Any]]:
-    make = (lambda s, data, seed, _: tuning_world(s, data, seed, True)) if on == "validation" else None
+def run(
+    study: Study, method: str, seeds: list[int], views: Any, on: str, folder: Path | None
+) -> list[dict[str, Any]]:
+    options: dict[str, Any] = {"folder": folder}
+    if on == "validation":
+        options = {"make_world": lambda s, data, seed, _: tuning_world(s, data, seed, True)}
     try:
-        return Runs(study, method, seeds, views, make_world=make)()
+        return Runs(study, method, seeds, views, **options)()
     except CannotStackError:
-        return [Runs(study, method, [seed], views, make_world=make)()[0] for seed in seeds]
+        return [Runs(study, method, [seed], views, **options)()[0] for seed in seeds]
 
 
 def line(summary: dict[str, Any], study: str, way: str, on: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def main() -> None:
     parser.add_argument("--ways", default=None, help="names with commas between; default: all")
     parser.add_argument("--more", type=Path, help="a JSON table of further ways")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, help="test: keep run folders here")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no run is begun")
     given = parser.parse_args()
     if given.more:
@@ -85,12 +90,15 @@ def main() -> None:
             left = [s for s in seeds_of(given.seeds) if (name, way, given.on, s) not in known]
             if not left or time.monotonic() - began > given.until:
                 continue
-            study = load_study(base, [*sets, "evaluation.every=100000"])
+            study = load_study(
+                base, [*sets, *(["evaluation.every=100000"] if given.on == "validation" else [])]
+            )
             settings = WAYS.get(way, {})
             method = way if way not in WAYS else "lntrust"
             methods = {**study.methods, "lntrust": {**study.methods.get("lntrust", {}), **settings}}
             study = study.model_copy(update={"methods": methods})
-            rows = [line(s, name, way, given.on, settings) for s in run(study, method, left, views, given.on)]
+            done_now = run(study, method, left, views, given.on, given.runs)
+            rows = [line(s, name, way, given.on, settings) for s in done_now]
             with given.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
             shown = ("test", "self", "test_pooled", "harmed", "asked", "reply", "total")

@@ -3,8 +3,8 @@
     p̄_i(x) = Σ_j α_ij p_j(x)
 
 over the neighbours that were asked, filtered by confidence and weighted by ω_i(x). With `recall` = K the
-whole shard is asked about every K rounds; the replies are kept for each neighbour, so that in between trust may
-still move among them.
+whole shard is asked about every K rounds; the replies are kept for each neighbour, so that in between trust
+may still move among them.
 """
 
 from typing import NamedTuple

@@ -33,7 +33,6 @@ from lntrust.methods.twin import Twin
 from lntrust.network import Questions, Speech
 from lntrust.segments import spread
 from lntrust.trust import distillation, ensemble, features, gate
-from lntrust.trust.asking import least_certainty
 from lntrust.trust.calibration import temperatures
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.neighbourhood import Neighbourhood
@@ -114,6 +113,8 @@ class LNTrust(Method):
                 state, taught = lesson(site, state, self.settings, t)
         if taught is not None:
             state = self._distil(site, state, taught)
+        if self._twin:  # how many steps it has taken, too: a run may be resumed between two refreshes
+            state = state | {f"twin/{name}": tensor for name, tensor in self._twin.state().items()}
         if self._certificate:
             state = state | {f"certificate/{k}": v for k, v in self._certificate.state().items()}
         return state
@@ -146,7 +147,7 @@ class LNTrust(Method):
         weights = votes[node, column]
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
-        return Deployment(members, weights, certainty=state.get("certainty"))
+        return Deployment(members, weights, certainty=self.settings.certainty)
 
     # -- probes and trust -------------------------------------------------------------------------
 
@@ -215,12 +216,7 @@ class LNTrust(Method):
         elif s.training_gate:
             strength = gate.training_gate(s.strength, a_ens, a_self)
         together, validated = self._together(evidence, closed, closed_votes)
-        more = {}
-        if s.may_differ is not None:
-            more["certainty"] = least_certainty(
-                evidence.probabilities, closed, evidence.offsets, s.may_differ
-            )
-        return memory, more | {
+        return memory, {
             "open": opened,
             "open votes": open_votes,
             "closed": closed,

@@ -75,12 +75,12 @@ class LNTrustSettings(MethodSettings):
     answer_k: Annotated[int | None, Later()] = Field(
         None, ge=1, description="answer with the k most trusted neighbours; none: all"
     )
-    may_differ: Annotated[float | None, Later()] = Field(
+    certainty: Annotated[float | None, Later()] = Field(
         None,
         ge=0,
-        lt=1,
-        description="deployed, ask one neighbour after another and stop when sure; how sure is set such that "
-        "at most this share of validation answers changes; none: ask all at once",
+        le=1,
+        description="κ: deployed, ask one neighbour after another, and stop when the likeliest class leads "
+        "by κ times the weight of those not yet asked; at 1 they cannot change the answer. none: ask all",
     )
 
     # -- never worse than alone: docs/safe.md -------------------------------------------------------
@@ -120,6 +120,6 @@ class LNTrustSettings(MethodSettings):
     def _fits(self) -> "LNTrustSettings":
         if self.prior != "none" and self.weighting != "trust":
             raise ValueError(f"prior = {self.prior} needs weighting = trust, not {self.weighting}")
-        if self.may_differ is not None and self.weighting == "weighted_majority":
-            raise ValueError("may_differ needs one weight per member; weighted_majority has one per class")
+        if self.certainty is not None and self.weighting == "weighted_majority":
+            raise ValueError("certainty needs one weight per member; weighted_majority has one per class")
         return self

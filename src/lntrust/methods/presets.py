@@ -24,7 +24,7 @@ LEAN = Preset(
         "top_k": 2,
         "refresh": 20,
         "sample": 100,
-        "may_differ": 0.0,
+        "certainty": 0.7,
     },
 )
 SAFE = Preset(

@@ -24,7 +24,7 @@ LEAN = Preset(
         "top_k": 2,
         "refresh": 20,
         "sample": 100,
-        "certainty": 0.7,
+        "certainty": 0.45,
     },
 )
 SAFE = Preset(

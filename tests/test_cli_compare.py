@@ -34,7 +34,7 @@ LABELS = ["independent", "d_psgd", "lntrust, top_k = 1", "lntrust, top_k = None"
 
 def test_help_explains_the_columns(lntrust: Any) -> None:
     told = " ".join(lntrust("compare", "--help").out.split())
-    columns = ("Test", "Self", "gain", "Δ Indep.", "10 %", "harmed", "P", "GB per node")
+    columns = ("Test", "Self", "gain", "Δ Indep.", "10 %", "harmed", "P", "GB per node", "asked")
     assert [words for words in columns if f" {words}: " not in told] == []
     assert "95 % confidence" in told
 

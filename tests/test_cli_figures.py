@@ -14,6 +14,7 @@ def runs(tiny_file: Path, tmp_path: Path, lntrust: Any) -> Path:
     ran = lntrust(
         "run", tiny_file, "--seed", "0", "--out", folder,
         "--method", "independent", "--method", "d_psgd", "--method", "lntrust",
+        "--method", "lntrust+lean",
     )  # fmt: skip
     assert ran.code == 0
     return folder

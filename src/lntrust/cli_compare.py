@@ -65,6 +65,9 @@ def compare(
 
     GB per node: sent in training, framing included.
 
+    asked: neighbours that a deployed node asks about an input. Left out in
+    narrow terminals, and where runs do not tell it.
+
     10 %, harmed and P are judged on the union of all test sets, weighted by
     each node's classes, unless test sets overlap with training sets.
     """
@@ -81,7 +84,7 @@ def compare(
     else:
         sections = sections_of(records)
     for section in sections:
-        out.print(terminal(section))
+        out.print(terminal(section, out.width))
         say_verdicts(section)
     for path in to or []:
         write_tables(path, sections)

@@ -10,7 +10,7 @@ from made_up import NODES, made
 from lntrust.experiment import Run
 from lntrust.experiment.collection import Record, read_runs
 from lntrust.learners.views import Views
-from lntrust.report.comparison import Row, Spread, flat_settings, make_row, rows_of
+from lntrust.report.comparison import Row, Spread, flat_settings, main_row, make_row, rows_of
 
 
 def rows(*records: Record) -> list[Row]:
@@ -214,3 +214,48 @@ def test_real_runs(tiny: Any, views: Views, tmp_path: Path) -> None:
     assert alone.difference == (0, 0, 0)
     assert alone.improvement == 0.5
     assert ours.gigabytes() > 0 == alone.gigabytes()
+
+
+class TestPresets:
+    def test_they_follow_lntrust_which_stands_for_itself(self) -> None:
+        names = ("lntrust+best", "uniform", "lntrust+lean", "lntrust", "mean_teacher", "lntrust+safe")
+        found = rows(*(made(name) for name in names), made("independent"))
+        assert [row.label for row in found] == [
+            "independent", "mean_teacher", "uniform", "lntrust", "lntrust+lean", "lntrust+safe",
+            "lntrust+best",
+        ]  # fmt: skip
+        assert main_row(found) is found[3]
+        assert all(row.independent is not None for row in found)
+
+    def test_settings_on_top_of_one_are_told(self) -> None:
+        two = [made("lntrust+lean", sets=[f"methods.lntrust+lean.budget={k}"]) for k in (5, 50)]
+        assert labels(made("lntrust"), *two) == [
+            "lntrust", "lntrust+lean, budget = 5", "lntrust+lean, budget = 50",
+        ]  # fmt: skip
+
+
+SENT = {"query": 900, "reply": 400, "parameters": 40, "anchors": 4, "framing": 60}
+HEADERS = {"query": 30, "reply": 20, "parameters": 8, "anchors": 2}
+
+
+class TestBytes:
+    def known(self, seed: int, times: int) -> Record:
+        record = made("lntrust", seed, sent={kind: times * sent for kind, sent in SENT.items()})
+        headers = {kind: times * sent for kind, sent in HEADERS.items()}
+        record.summary["bytes"] |= {"framing_by_kind": headers, "asked_per_input": 1.5 * times}
+        return record
+
+    def test_answers_are_all_but_queries_with_their_headers(self) -> None:
+        (row,) = rows(self.known(0, 1), self.known(1, 3))
+        assert row.headers("query") == pytest.approx(2 * 30 / NODES / 1e9)
+        assert row.answers == pytest.approx(2 * (400 + 40 + 4 + 20 + 8 + 2) / NODES / 1e9)
+        assert row.asked == pytest.approx(3.0)
+
+    @pytest.mark.parametrize("new", [0, 1])
+    def test_runs_that_do_not_know_their_headers(self, new: int) -> None:
+        """One of them is enough: what is known of the other is no mean."""
+        old = [made("lntrust", seed, sent=SENT) for seed in range(2 - new)]
+        (row,) = rows(*old, *(self.known(1, 1) for _ in range(new)))
+        assert row.headers("reply") is None
+        assert row.asked is None
+        assert row.answers == pytest.approx((400 + 40 + 4) / NODES / 1e9)

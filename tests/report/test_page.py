@@ -237,6 +237,16 @@ class TestCommands:
         assert identity(again, told["--method"][0], find_method("lntrust", again), 3, "cpu") == of
         assert told["--seed"] == ["3"]
 
+    def test_of_a_preset(self, records: list[Record]) -> None:
+        study = load_study("digits", ["methods.lntrust.budget=50", "methods.lntrust+lean.sample=9"])
+        of = identity(study, "lntrust+lean", find_method("lntrust+lean", study), 0, "cpu")
+        record = replace(records[0], identity={**of, "versions": {}, "hardware": {}})
+        words = shlex.split(run_command(make_row("lntrust+lean", [record], [])))
+        told = {name: [b for a, b in itertools.pairwise(words) if a == name] for name in words}
+        assert told["--method"] == ["lntrust+lean"]
+        again = load_study("digits", told["--set"])
+        assert identity(again, "lntrust+lean", find_method("lntrust+lean", again), 0, "cpu") == of
+
     def test_a_study_of_ones_own_is_a_file(self, records: list[Record]) -> None:
         assert run_command(make_row("x", [records[0]], [])).startswith("lntrust run small.toml --method ")
 

@@ -129,6 +129,49 @@ class TestMarkdown:
         assert cells(markdown(section(nobody)))["nobody"] == ["–", ".700", "–", "–", "–", "–", "0"]
 
 
+def asking(label: str = "lntrust+lean", count: float = 1.25) -> Section:
+    """A method that says how many neighbours it asks, one that asks nobody, and one of earlier days."""
+    ours, alone = seeds("lntrust+lean", 0.8, 0.84, sent=SENT), seeds("independent", 0.7, 0.72)
+    headers = {"query": 4 * 10**8, "reply": 0, "parameters": 0, "anchors": 0}
+    for record in ours:
+        record.summary["bytes"] |= {"asked_per_input": count, "framing_by_kind": headers}
+    for record in alone:
+        record.summary["bytes"]["asked_per_input"] = 0.0
+    rows = [("independent", alone), ("lntrust", OURS), (label, ours)]
+    return section(*(make_row(name, records, alone) for name, records in rows))
+
+
+class TestAsked:
+    def test_a_column_where_it_is_known(self) -> None:
+        table = cells(markdown(asking()))
+        assert {name: row[-2:] for name, row in table.items() if name != ":--"} == {
+            "method": ["GB per node", "asked"], "independent": ["0", "0"], "lntrust": ["11.1", "–"],
+            "lntrust+lean": ["11.1", "1.2"],
+        }  # fmt: skip
+        assert re.search(r"lntrust\+lean & .* & \$11.1\$ & \$1.2\$ \\\\", latex(asking()))
+
+    def test_none_where_nobody_asks(self) -> None:
+        assert cells(markdown(asking(count=0.0)))["method"][-1] == "GB per node"
+
+    @pytest.mark.parametrize(("label", "width", "there"), [
+        ("lntrust+lean", 80, True), ("lntrust+lean", 78, False), ("a_name_that_is_longer", 80, False),
+        ("a_name_that_is_longer", 100, True),
+    ])  # fmt: skip
+    def test_nothing_is_folded_for_it(self, label: str, width: int, there: bool) -> None:
+        console = Console(file=io.StringIO(), width=width)
+        console.print(terminal(asking(label), width))
+        assert isinstance(console.file, io.StringIO)
+        text = console.file.getvalue()
+        assert (" asked" in text) == there
+        assert "[+.096, +.124]" in text
+
+    def test_parquet_has_headers_by_kind_too(self) -> None:
+        alone, old, lean = arrow([asking()]).to_pylist()
+        assert [row["asked_per_input"] for row in (alone, old, lean)] == [0.0, None, 1.25]
+        assert [row["gb_headers_query"] for row in (alone, old)] == [None, None]
+        assert (lean["gb_headers_query"], lean["gb_headers_reply"]) == (pytest.approx(0.1), 0.0)
+
+
 class TestLatex:
     def test_as_the_paper_prints_it(self) -> None:
         text = latex(plain())

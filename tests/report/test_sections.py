@@ -94,6 +94,19 @@ def test_what_is_in_no_table_stands_by_study_with_independent_beside() -> None:
     assert found[1].verdicts == []
 
 
+def test_lntrust_and_every_baseline_stand_beside_presets() -> None:
+    """As published, and in the worlds in which presets were run: of those seeds, at those settings."""
+    panel = PANEL.model_copy(update={"rows": [*PANEL.rows, RowSettings(label="Published")]})
+    whole = [*complete(0), *complete(1), made("lntrust", 0), made("lntrust", 1)]
+    lean, elsewhere = made("lntrust+lean", 1), made("lntrust+best", sets=["training.lr=0.3"])
+    for presets, beside in (([lean], ["uniform", "lntrust"]), ([elsewhere], [])):
+        *_, section = sections_of([*whole, *presets], [reproduction(panel)])
+        assert [row.label for row in section.rows] == ["independent", *beside, presets[0].method]
+        assert [row.seeds for row in section.rows[1:]] == [[presets[0].seed]] * (len(beside) + 1)
+    (section,) = sections_of(whole, [reproduction(panel)])
+    assert section.name == "t"
+
+
 def test_nothing_is_left_over_when_all_is_shown() -> None:
     records = [record for seed in (0, 1) for record in complete(seed)]
     (section,) = sections_of(records, [reproduction(PANEL)])

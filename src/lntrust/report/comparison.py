@@ -5,7 +5,7 @@ Everything that is shown anywhere (terminal, Markdown, LaTeX, Parquet, the page)
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ from numpy import ndarray
 from lntrust.experiment.collection import Record
 from lntrust.experiment.identity import fingerprint
 from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+from lntrust.methods.presets import names as preset_names
 
 KINDS = ("query", "reply", "parameters", "anchors", "framing")
+ANSWERS = ("reply", "parameters", "anchors")  # all but queries
 
 
 class Spread(NamedTuple):
@@ -105,9 +107,28 @@ class Row:
         per_node = [record.summary["bytes"][kind] / record.summary["nodes"] for record in self.records]
         return float(np.mean(per_node)) / 1e9
 
+    def headers(self, kind: str) -> float | None:
+        """Of what is sent in training of this kind, the framing, per node, in GB; older runs do not know."""
+        books = [record.summary["bytes"].get("framing_by_kind") for record in self.records]
+        nodes = [record.summary["nodes"] for record in self.records]
+        each = [book[kind] / n for book, n in zip(books, nodes, strict=True) if book is not None]
+        return float(np.mean(each)) / 1e9 if len(each) == len(books) else None
+
+    @property
+    def answers(self) -> float:
+        """Sent in training per node but for queries, in GB, with headers where they are known."""
+        return sum(self.gigabytes(kind) + (self.headers(kind) or 0.0) for kind in ANSWERS)
+
     @property
     def bytes_per_answer(self) -> float:
         return float(np.mean([record.summary["bytes"]["per_deployed_query"] for record in self.records]))
+
+    @property
+    def asked(self) -> float | None:
+        """Neighbours that a deployed node asks about an input; older runs do not know."""
+        each = [record.summary["bytes"].get("asked_per_input") for record in self.records]
+        known = [count for count in each if count is not None]
+        return float(np.mean(known)) if len(known) == len(each) else None
 
     @property
     def seconds(self) -> float:
@@ -150,6 +171,20 @@ def main_row(rows: Sequence[Row]) -> Row | None:
     return ranks[0] if ranks else None
 
 
+def headers(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: row.label) -> str:
+    """In words, whether the rows' `answers` include headers."""
+    talking = [row for row in rows if row.answers > 0]
+    lacking = [name(row) for row in talking if row.headers("reply") is None]
+    known = [name(row) for row in talking if row.headers("reply") is not None]
+    if not lacking:
+        return "with their headers"
+    if not known:
+        return "without headers, which these runs have not stored by kind"
+    if len(known) < len(lacking):
+        return f"with headers only of {', '.join(known)}: the other runs have not stored them by kind"
+    return f"with headers, but not of {', '.join(lacking)}, whose runs have not stored them by kind"
+
+
 # -- which runs belong together -------------------------------------------------------------------
 
 
@@ -163,11 +198,13 @@ def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
 
 
 def _methods(records: Sequence[Record]) -> list[list[Record]]:
-    """Independent first, LNTrust last, the others by name."""
+    """Independent first, then others by name, LNTrust, and its presets last."""
     by_name: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_name[_name(record)].append(record)
-    order = sorted(by_name, key=lambda name: (name == "lntrust", name != "independent", name))
+    ours = ["lntrust", *preset_names()]
+    places = {name: place for place, name in enumerate(ours, 1)}
+    order = sorted(by_name, key=lambda name: (places.get(name, 0), name != "independent", name))
     return [by_name[name] for name in order]
 
 
@@ -234,16 +271,16 @@ def make_row(
     # Of several Independents in a world the one that trains as the study says is taken, whatever their order.
     known = [record for record in among if _name(record) == "independent"]
     known.sort(key=lambda r: (r.identity["settings"].get("lr") is None, r.key))
-    alone = {(_world_of(record), record.identity["device"]): record for record in known}
+    alone = {(world_of(record), record.identity["device"]): record for record in known}
     # Made on the same device, if there is one: another one's differs by rounding.
     elsewhere = {world: record for (world, _), record in alone.items()}
-    worlds = [(_world_of(record), record.identity["device"]) for record in records]
+    worlds = [(world_of(record), record.identity["device"]) for record in records]
     partners = [alone.get(world) or elsewhere.get(world[0]) for world in worlds]
     found = [partner for partner in partners if partner is not None]
     return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x, published)
 
 
-def _world_of(record: Record) -> str:
+def world_of(record: Record) -> str:
     """What makes two runs comparable node by node: same nodes, same test sets, same supervised steps.
 
     How much is withheld for validation is left out: test sets are cut first, and Independent trains on both.

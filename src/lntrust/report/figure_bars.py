@@ -13,6 +13,7 @@ from lntrust.report.figure_style import (
     VERMILLION,
     WIDTH,
     Look,
+    bytes_text,
     footnote,
     in_style,
     log_axis,
@@ -53,7 +54,7 @@ def draw_communication(rows: Sequence[Row], title: str) -> Figure:
         axes.set_title(text, loc="left", pad=3)
     all_axes[-1].set_xlabel("Test per GB sent per node")
     silent = [name_of(row) for row in scored if row.gigabytes() == 0]
-    notes = ["beside the bars: Test, and GB sent per node in training"]
+    notes = ["beside the bars: Test, and what a node sends in training"]
     if any(map(sends_parameters, scored)):
         notes.append("grey: they send parameters, and above only those are counted")
     if silent:
@@ -92,9 +93,14 @@ def _efficiency(
             axes.set_xlim(0, 1.5 * high)
     for place, height, row in zip(places.tolist(), heights.tolist(), rows, strict=True):
         axes.annotate(
-            f"{short(scores[row.label])} · {plain_text(sent(row))} GB", (height, place), xytext=(2, 0),
+            f"{short(scores[row.label])} · {_size(sent(row))}", (height, place), xytext=(2, 0),
             textcoords="offset points", va="center", fontsize=5.5,
         )  # fmt: skip
+
+
+def _size(gigabytes: float) -> str:
+    """In GB, as the axis; what would be zeros after the point, in smaller units."""
+    return f"{plain_text(gigabytes)} GB" if gigabytes >= 0.001 else bytes_text(1e9 * gigabytes)
 
 
 @in_style

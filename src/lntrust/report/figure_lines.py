@@ -1,8 +1,8 @@
-"""Figures with lines: scores per round, per byte, and along an ablation."""
+"""Figures with lines: scores per round, and along an ablation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,17 +13,15 @@ from numpy import ndarray
 
 from lntrust.experiment.collection import Record
 from lntrust.report.claims import short
-from lntrust.report.comparison import Row, Spread
+from lntrust.report.comparison import Row, Spread, main_row
 from lntrust.report.figure_style import (
     GREY,
     INK,
     WIDTH,
     Look,
-    bytes_text,
     end_labels,
     footnote,
     in_style,
-    log_axis,
     looks_of,
     name_of,
     score_axis,
@@ -108,9 +106,10 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
         _key(all_axes[0])
     notes = [_seeds_text(shown, "bands" if together else "")]
     if not together:
-        notes += [_deviation(row) for row, look in zip(shown, looks, strict=True) if look.bold]
+        bold = [row for row, look in zip(shown, looks, strict=True) if look.bold]
+        notes += [_deviation(row) for row in [*filter(None, [main_row(bold)]), *bold][:1]]
     notes += [f"{name_of(row)}: {odd}" for row in shown if (odd := _ODD.get(row.first.method))]
-    footnote(figure, "; ".join(note for note in notes if note) + _every_round(shown))
+    footnote(figure, "; ".join(note for note in notes if note) + every_round(shown))
     for axes, scores in zip(all_axes, panels, strict=True):
         ends = []
         for row, look in zip(shown, looks, strict=True):
@@ -128,7 +127,7 @@ def _deviation(row: Row) -> str:
     return f"no bands, too many lines; {end}" if last else ""
 
 
-def _every_round(rows: Sequence[Row]) -> str:
+def every_round(rows: Sequence[Row]) -> str:
     selected = any(row.test_selected for row in rows)
     return "; curves show every round; the table's † is the best one" if selected else ""
 
@@ -189,52 +188,6 @@ def _seeds_text(rows: Sequence[Row], what: str) -> str:
     if counts[-1] == 1:
         return "one seed"
     return f"mean over {many} seeds" + (f"; {what}: one standard deviation over them" if what else "")
-
-
-# -- scores per byte -----------------------------------------------------------------------------
-
-
-@in_style
-def draw_bytes(rows: Sequence[Row], title: str) -> Figure:
-    """Test against what a node has sent so far; methods that send nothing in training lie flat."""
-    shown = [row for row in rows if has_rounds(row)]
-    looks = looks_of(shown)
-    figure = sheet(WIDTH, max(2.2, 0.8 + 0.13 * len(shown)), title)
-    axes = figure.add_subplot()
-    lines: list[tuple[float, Line2D, Look]] = []
-    for row, look in zip(shown, looks, strict=True):
-        path = course(row, "test")
-        # All that was sent led to the last score, also what was sent after the last round.
-        sent = np.append(path.bytes[:-1], 1e9 * row.gigabytes())
-        end, talks = float(path.mean[-1]), sent > 0
-        style: dict[str, Any] = {"color": look.colour, "zorder": look.order, "label": name_of(row)}
-        if talks.any():
-            line = axes.plot(
-                sent[talks], path.mean[talks], linewidth=look.width, marker=look.marker, markevery=[-1],
-                markersize=5 if look.bold else 4, markeredgecolor="white", markeredgewidth=0.4, **style,
-            )[0]  # fmt: skip
-        else:
-            dotted = (0, (1, 1.2)) if row.first.method == "independent" else (0, (4, 1.5))
-            line = axes.axhline(end, linewidth=0.9, linestyle=dotted, **style)
-        lines.append((end, line, look))
-    log_axis(axes, bytes_text, ticks=4)
-    score_axis(axes, "Test")
-    axes.set_xlabel("sent per node in training")
-    lines.sort(key=lambda each: -each[0])  # as the ends lie, from the top
-    handles = [line for _, line, _ in lines]
-    legend = axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), labelspacing=0.35)
-    for text, (_, _, look) in zip(legend.get_texts(), lines, strict=True):
-        text.set_fontweight("bold" if look.bold else "normal")
-    silent = any(row.gigabytes() == 0 for row in shown)
-    seeds = max(len(row.records) for row in shown)
-    footnote(
-        figure,
-        ("one seed" if seeds == 1 else "means over seeds")
-        + "; everything sent is counted; marked: after the last round"
-        + ("; flat lines: nothing is sent in training" if silent else "")
-        + _every_round(shown),
-    )
-    return figure
 
 
 # -- ablations -----------------------------------------------------------------------------------

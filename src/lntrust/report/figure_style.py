@@ -19,6 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy import ndarray
 
+from lntrust.methods.presets import names as preset_names
 from lntrust.report.comparison import Row, main_row
 
 WIDTH = 3.5  # inches, one column of a paper
@@ -87,6 +88,7 @@ NAMES = {
     "dfedavg": "DFedAvg", "dml": "DML", "dml_public": "DML (public)", "fedmd": "FedMD", "fedpae": "FedPAE",
     "gossip_fedavg": "Gossip FedAvg", "independent": "Independent", "lntrust": "LNTrust",
     "mean_teacher": "Mean Teacher", "uniform": "Uniform",
+    **{name: name.replace("lntrust+", "LNTrust, ") for name in preset_names()},
 }  # fmt: skip
 # Black and greys: those that send nothing. Dark or dull: parameters.
 _LOOKS = {
@@ -96,7 +98,10 @@ _LOOKS = {
     "dml": ("#cc79a7", "v"), "dml_public": ("#8f3f70", "<"), "desa": ("#d3bd00", "P"),
     "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#5b3fa8", ">"), "gossip_fedavg": ("#8ea604", "h"),
     "decdiff_vt": ("#12606b", "p"),
+    # Presets of LNTrust: lighter and darker than its orange, so that a grey print tells them apart, too.
+    "lntrust+lean": ("#f5a04d", "v"), "lntrust+safe": ("#9e3a00", "s"), "lntrust+best": ("#560a16", "D"),
 }  # fmt: skip
+_BOLD = ("lntrust", *preset_names())
 _OTHERS = ("#332288", "#999933", "#aa4499", "#6699cc", "#44aa99", "#117733")
 _MARKERS = "8*Hd"
 # Of one method's rows: apart from LNTrust's orange, and as far as possible from each other.
@@ -112,7 +117,7 @@ class Look:
 
     colour: str
     marker: str
-    bold: bool  # LNTrust
+    bold: bool  # LNTrust, and presets of it
 
     @property
     def width(self) -> float:
@@ -150,7 +155,7 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
         colour, marker = _own_look(method)
         main = main_row(mine) or mine[0]
         if row is main:
-            out.append(Look(colour, marker, method == "lntrust"))
+            out.append(Look(colour, marker, method in _BOLD))
             continue
         number = variants[method]
         variants[method] += 1

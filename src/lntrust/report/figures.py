@@ -13,7 +13,8 @@ from lntrust.experiment.identity import fingerprint
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
 from lntrust.report.comparison import Row, main_row
 from lntrust.report.figure_bars import draw_communication, draw_importance
-from lntrust.report.figure_lines import draw_ablation, draw_bytes, draw_curves, has_rounds
+from lntrust.report.figure_bytes import draw_bytes
+from lntrust.report.figure_lines import draw_ablation, draw_curves, has_rounds
 from lntrust.report.figure_map import draw_graph_figure, draw_map
 from lntrust.report.figure_style import name_of, styled
 from lntrust.report.figure_trust import choose_node, draw_trust
@@ -155,8 +156,10 @@ def _defaults(section: Section) -> list[FigureSettings]:
     kinds: list[FigureKind] = ["curves"]
     if section.x is not None:
         kinds.insert(0, "ablation")
-    elif len({row.first.method for row in section.rows if row.gigabytes() > 0}) > 1:  # else it says nothing
-        kinds += ["bytes", "communication"]
+    else:
+        kinds.append("bytes")
+        if len({row.first.method for row in section.rows if row.gigabytes() > 0}) > 1:  # else it says nothing
+            kinds.append("communication")
     if any(row.first.method == "lntrust" for row in section.rows):
         kinds += ["importance", "trust", "topology", "map"]
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]

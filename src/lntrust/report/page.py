@@ -14,6 +14,7 @@ import lntrust
 from lntrust.errors import LNTrustError
 from lntrust.experiment.collection import Record
 from lntrust.experiment.files import write_whole
+from lntrust.report.comparison import headers
 from lntrust.report.page_data import all_sections, charts_of
 from lntrust.report.page_html import Child, Html, h, joined
 from lntrust.report.page_nodes import graphs, maps, pack, packed_size
@@ -38,8 +39,10 @@ _DAGGER = (
 )
 _NOTES = {
     "ablation": "Bars: standard deviation over seeds. Hollow: the paper's numbers.",
-    "bytes": "All bytes a node has sent by then, on a logarithmic axis. Dashed level: a method that sends "
-    "none while it trains.",
+    "bytes": "Higher is better, further left is cheaper: the Test that is reached once a node has sent so "
+    "much in training, on a logarithmic axis. Dashed level: a method that sends nothing while it trains. "
+    "Without queries: replies, parameters and anchors alone, as a point at the end, since their course is "
+    "not stored; ",
     "per_gb": "Test over GB sent per node, on a logarithmic axis. The paper counts replies, and what is sent "
     "in their stead: parameters, anchors. Methods that send nothing are left out.",
     "curves": "Mean over seeds. Test: as deployed. Self: each node's own model.",
@@ -169,19 +172,20 @@ def _section(section: Section, index: int, told: dict[str, str]) -> Html:
         section_table(section, index),
         h("p", _DAGGER, class_="note") if any(row.test_selected for row in section.rows) else None,
         _links(section),
-        h("div", [_chart(kind, index) for kind in shown], class_="charts") if shown else None,
+        h("div", [_chart(kind, index, section) for kind in shown], class_="charts") if shown else None,
     ]
     if more:
-        grid = h("div", [_chart(kind, index) for kind in more], class_="charts")
+        grid = h("div", [_chart(kind, index, section) for kind in more], class_="charts")
         content.append(h("details", h("summary", "More charts of these runs"), grid, class_="more"))
     return h("section", content, section_study(section, told), id=anchor(section),
              aria_labelledby=f"{anchor(section)}-title")  # fmt: skip
 
 
-def _chart(kind: str, index: int) -> Html:
+def _chart(kind: str, index: int, section: Section) -> Html:
+    note = _NOTES[kind] + (f"{headers(section.rows)}." if kind == "bytes" else "")
     heading = h("figcaption", h("h3", _TITLES[kind]), h("div", class_="controls"))
     box = h("div", class_="chart", data_chart=kind, data_section=index, role="img", aria_label=_TITLES[kind])
-    return h("figure", heading, box, h("p", _NOTES[kind], class_="note"), class_="card", data_kind=kind)
+    return h("figure", heading, box, h("p", note, class_="note"), class_="card", data_kind=kind)
 
 
 def _links(section: Section) -> Html | None:

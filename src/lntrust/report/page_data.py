@@ -47,8 +47,9 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     possible = []
     if section.x is not None and sum(row.x is not None for row in rows) > 1:
         possible.append("ablation")
-    if len(rows) > 1 and all(_evaluated(row) for row in rows):
-        possible += ["bytes"] * any(row.gigabytes() for row in rows)
+    courses = [row for row in rows if _evaluated(row)]
+    possible += ["bytes"] * any(row.gigabytes() > 0 for row in courses)
+    if len(rows) > 1 and len(courses) == len(rows):
         possible += ["per_gb"] * (sum(row.gigabytes() > 0 for row in rows) > 1)
         possible += ["curves", *["scatter"] * any(_compared(row) for row in rows)]
     possible += ["importance"] * any(_importance(row) for row in rows)
@@ -56,14 +57,15 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     if not asked and "ablation" not in possible:
         return possible, []
     asked += ["ablation", "scatter", *["per_gb"] * ("bytes" in asked)]
+    if section.x is None and "importance" not in asked:
+        asked.append("bytes")  # what accuracy costs is shown for every study; not in pictures of other things
     shown, more = [c for c in possible if c in asked], [c for c in possible if c not in asked]
     return (shown, more) if shown else (more, [])
 
 
 def _evaluated(row: Row) -> bool:
-    """Whether there is a course to draw: every run has a score at some round."""
-    columns = [record.rounds.column("test") for record in row.records]
-    return all(column.null_count < len(column) for column in columns)
+    """Whether there is a course to draw: there are rounds at which every run has a score."""
+    return len(_rounds(row.records)) > 0
 
 
 def _row(row: Row) -> Data:
@@ -73,8 +75,9 @@ def _row(row: Row) -> Data:
         "test": _pair(row.test),
         "self": _pair(row.spread("self")),
         "seeds": row.seeds,
-        "gb": {kind: _short(row.gigabytes(kind)) for kind in ("reply", "parameters", "anchors", "total")},
-        "curve": _curve(row.records),
+        "gb": {kind: _short(row.gigabytes(kind)) for kind in ("reply", "parameters", "anchors", "total")}
+        | {"answers": _short(row.answers)},
+        "curve": _curve(row),
         "nodes": _nodes(row) if _compared(row) else None,
         "importance": _importance(row),
     }
@@ -89,17 +92,27 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _curve(records: Sequence[Record]) -> Data:
+def _scored(record: Record) -> dict[int, Data]:
+    """What is known of the rounds that were evaluated."""
+    if "test" not in record.rounds.column_names:
+        return {}
+    return {row["round"]: row for row in record.rounds.to_pylist() if row["test"] is not None}
+
+
+def _rounds(records: Sequence[Record]) -> list[int]:
+    """Those that all runs evaluated."""
+    return sorted(set.intersection(*(set(_scored(record)) for record in records)))
+
+
+def _curve(row: Row) -> Data:
     """Means over seeds at the rounds that all of them evaluated; bytes are per node, in GB."""
-    runs = [
-        {row["round"]: row for row in record.rounds.to_pylist() if row["test"] is not None}
-        for record in records
-    ]
-    rounds = sorted(set.intersection(*(set(run) for run in runs)))
+    runs, rounds = [_scored(record) for record in row.records], _rounds(row.records)
     if len(rounds) > _POINTS:
         rounds = [rounds[i] for i in np.unique(np.linspace(0, len(rounds) - 1, _POINTS).astype(int))]
-    nodes = [record.summary["nodes"] for record in records]
+    nodes = [record.summary["nodes"] for record in row.records]
     sent = [float(np.mean([run[r]["bytes"] / n for run, n in zip(runs, nodes, strict=True)])) for r in rounds]
+    # All that was sent led to the last score, also what was sent after the last round.
+    sent[-1:] = [1e9 * row.gigabytes()] * (len(sent) > 0)
     means = {
         score: [round(float(np.mean([run[r][score] for run in runs])), 4) for r in rounds]
         for score in ("test", "self")

@@ -124,7 +124,13 @@ def _columns(section: Section, scale: Scale) -> list[Column]:
         out += [("GB per node", "all", lambda row: ("", gigabytes(row.gigabytes())))]
     if any(row.bytes_per_answer for row in rows):
         out += [("deployed", "bytes per answer", lambda row: ("", human_bytes(row.bytes_per_answer)))]
+    if any(row.asked for row in rows):
+        out += [("deployed", "asked", lambda row: ("", _asked(row)))]
     return out
+
+
+def _asked(row: Row) -> str:
+    return "–" if row.asked is None else f"{row.asked:.1f}" if row.asked else "0"
 
 
 def _agreement(row: Row) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +22,7 @@ from lntrust.report.sections import Section
 
 NOTHING = "–"
 DAGGER = "†"
+_ASKED = "asked"
 SELECTED = (
     f"{DAGGER} The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of "
     "the last round."
@@ -70,6 +72,8 @@ def columns(section: Section) -> list[Column]:
         Column("P", "$P$", [_one(_improvement(row), _chance) for row in rows]),
         Column("GB per node", "GB per node", [Cell(_gigabytes(row.gigabytes())) for row in rows]),
     ]
+    if any(row.asked for row in rows):
+        many.append(Column(_ASKED, "Asked", [_one(row.asked, _count) for row in rows]))
     return out + many
 
 
@@ -156,6 +160,10 @@ def _chance(value: float) -> str:
     return f"{value:.2f}".removeprefix("0")
 
 
+def _count(value: float) -> str:
+    return f"{value:.1f}" if value else "0"
+
+
 def _gigabytes(value: float) -> str:
     if value == 0:
         return "0"
@@ -166,9 +174,22 @@ def _gigabytes(value: float) -> str:
 
 # -- the terminal ---------------------------------------------------------------------------------
 
+_WIDE = Console(width=10_000)  # to measure in: nothing is folded
 
-def terminal(section: Section) -> Table:
-    """With the spread below each number, so that 100 columns hold it; in narrower ones cells are folded."""
+
+def terminal(section: Section, width: int = 80) -> Table:
+    """With the spread below each number, so that 100 columns hold it; in narrower ones cells are folded.
+
+    How many neighbours are asked is left out rather than that anything is folded for it.
+    """
+    found = columns(section)
+    table = _table(section, found)
+    if found[-1].title == _ASKED and _WIDE.measure(table).maximum > width:
+        return _table(section, found[:-1])
+    return table
+
+
+def _table(section: Section, found: Sequence[Column]) -> Table:
     place = f"{section.place}: " if section.place else ""
     table = Table(
         title=escape(f"{place}{section.title}, {_seeds(seeds(section))}"),
@@ -176,7 +197,6 @@ def terminal(section: Section) -> Table:
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
     table.add_column(escape(section.x or "method"), overflow="fold")
-    found = columns(section)
     for column in found:
         table.add_column(re.sub(" (?!%)", "\n", column.title), justify="right", overflow="fold")
     for k, label in enumerate(labels(section)):
@@ -301,7 +321,8 @@ _NUMBERS = (
     *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
     "p10", "harmed", "below_independent", "improvement",
     *(f"gb_{kind}" for kind in (*KINDS, "total")),
-    "accuracy_per_gb_reply", "bytes_per_answer", "seconds",
+    *(f"gb_headers_{kind}" for kind in KINDS[:-1]),
+    "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
     *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
 )  # fmt: skip
 _WORDS = ("section", "study", "label", "method", "deploy", "setting", "device")
@@ -317,7 +338,8 @@ SCHEMA = pa.schema(
 
 
 def arrow(sections: Sequence[Section]) -> pa.Table:
-    """One flat row per row of the tables. Bytes are per node in training, in GB."""
+    """One flat row per row of the tables. Bytes are per node in training, in GB. Runs made before headers
+    were counted by kind have none there; `gb_framing` is all of them."""
     rows = [_flat_row(section, row) for section in sections for row in section.rows]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
@@ -333,8 +355,9 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         "p10": _mean(row.spread("p10")), "harmed": _mean(row.spread("harmed")),
         "below_independent": row.below_independent, "improvement": row.improvement,
         **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
+        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
         "accuracy_per_gb_reply": None if test is None or not reply else test.mean / reply,
-        "bytes_per_answer": row.bytes_per_answer, "seconds": row.seconds,
+        "bytes_per_answer": row.bytes_per_answer, "asked_per_input": row.asked, "seconds": row.seconds,
         **{f"paper_{name}": number for name, number in row.paper.items()},
         "against_paper": against_paper(row),
     }  # fmt: skip

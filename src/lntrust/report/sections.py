@@ -12,8 +12,9 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
+from lntrust.methods.presets import names as preset_names
 from lntrust.report.claims import Verdict, judge
-from lntrust.report.comparison import Row, make_row, rows_of
+from lntrust.report.comparison import Row, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,20 @@ def sections_of(
     # Independent of the same study stands beside what is left, to be compared with.
     studies = {record.study for record in rest}
     beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]
-    by_study = rows_of([*beside, *rest])
+    by_study = rows_of([*beside, *_beside_presets(rest, out), *rest])
     return out + [Section(name, name, name, rows) for name, rows in by_study.items()]
+
+
+def _beside_presets(rest: Sequence[Record], sections: Sequence[Section]) -> list[Record]:
+    """LNTrust and every baseline as published, in the worlds in which presets of LNTrust were run.
+
+    Presets stand in none of the paper's tables, and are nothing without what they are held against.
+    """
+    worlds = {(record.study, world_of(record)) for record in rest if record.method in preset_names()}
+    published = [row for section in sections for row in section.rows if row.published]
+    found = [record for row in published for record in row.records if record.method != "independent"]
+    apart = {record.key + record.identity["device"]: record for record in found}
+    return [record for record in apart.values() if (record.study, world_of(record)) in worlds]
 
 
 def sections_of_one(

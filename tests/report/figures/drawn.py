@@ -47,6 +47,13 @@ def renamed(row: Row, method: str) -> Row:
     return dataclasses.replace(row, records=records)
 
 
+def preset(rows: Sequence[Row], name: str, **bytes_: Any) -> Row:
+    """LNTrust's runs under the name of a preset; what they send may be changed."""
+    row = renamed(by_method(rows)["lntrust"], f"lntrust+{name}")
+    sent = [changed(record, bytes={**record.summary["bytes"], **bytes_}) for record in row.records]
+    return dataclasses.replace(row, label=f"lntrust+{name}", records=sent)
+
+
 def variant(row: Row, label: str, x: float | None = None, **settings: Any) -> Row:
     def other(record: Record) -> Record:
         identity = {**record.identity, "settings": {**record.identity["settings"], **settings}}

@@ -11,7 +11,7 @@ from matplotlib.container import BarContainer
 from lntrust import LNTrustError
 from lntrust.report.claims import short
 from lntrust.report.comparison import Row
-from lntrust.report.figure_style import plain_text
+from lntrust.report.figure_style import bytes_text, plain_text
 from lntrust.report.figures import draw
 
 
@@ -32,7 +32,7 @@ def test_communication_shows_both_countings(rows: list[Row]) -> None:
         {"LNTrust": trust / row["lntrust"].gigabytes(), "D-PSGD": average / row["d_psgd"].gigabytes()}
     )
     assert any(text.startswith(f"{short(trust)} · ") for text in texts(paper))
-    assert f"{plain_text(row['lntrust'].gigabytes())} GB" in " ".join(texts(everything))
+    assert bytes_text(1e9 * row["lntrust"].gigabytes()) in " ".join(texts(everything))  # too little for GB
     assert "left out: Independent, Uniform" in footnote(figure)
 
 
@@ -50,11 +50,15 @@ def test_communication_is_grey_for_parameters_and_longest_on_top(rows: list[Row]
 def test_communication_takes_a_logarithm_only_where_bars_differ_much(rows: list[Row]) -> None:
     row = by_method(rows)["d_psgd"]
     sent = row.first.summary["bytes"]
-    more = [changed(r, bytes={k: 100 * v for k, v in sent.items() if k != "by_phase"}) for r in row.records]
+    hundred = {k: 100 * v for k, v in sent.items() if isinstance(v, int)}
+    more = [changed(record, bytes=sent | hundred) for record in row.records]
     alike = draw("communication", [row, dataclasses.replace(row, label="again")], title="")
     apart = draw("communication", [row, dataclasses.replace(row, label="more", records=more)], title="")
     assert [axes.get_xscale() for axes in alike.axes] == ["linear", "linear"]
     assert [axes.get_xscale() for axes in apart.axes] == ["log", "log"]
+    gigabytes = 100 * sent["total"] / 6 / 1e9
+    assert gigabytes > 0.001
+    assert f"{plain_text(gigabytes)} GB" in " ".join(texts(apart.axes[1]))
 
 
 def test_communication_of_silent_methods_is_refused(rows: list[Row]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import by_method, changed, footnote, one_seed, renamed
+from drawn import by_method, footnote, one_seed, preset, renamed
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
@@ -17,8 +17,6 @@ from lntrust.experiment.collection import Record
 from lntrust.report import figure_lines
 from lntrust.report.claims import short
 from lntrust.report.comparison import Row
-from lntrust.report.figure_lines import course
-from lntrust.report.figure_style import name_of
 from lntrust.report.figures import draw
 
 
@@ -53,7 +51,12 @@ def test_many_curves_have_no_bands_but_say_how_seeds_vary(rows: list[Row]) -> No
     figure = draw("curves", rows, title="small")
     assert not any(axes.collections for axes in figure.axes)
     ends = [record.summary["test"] for record in by_method(rows)["lntrust"].records]
-    assert f"at the end, Test of “LNTrust”: {short(float(np.std(ends)))}" in footnote(figure)
+    said = f"at the end, Test of “LNTrust”: {short(float(np.std(ends)))}"
+    assert said in footnote(figure)
+    # Presets are bold, too; said once is enough, and of LNTrust.
+    again = footnote(draw("curves", [preset(rows, "lean"), *rows], title="small"))
+    assert said in again
+    assert again.count("standard deviation") == 1
 
 
 def test_each_curve_is_marked_at_rounds_of_its_own(rows: list[Row]) -> None:
@@ -118,39 +121,6 @@ def test_curves_without_evaluated_rounds_are_refused(rows: list[Row]) -> None:
     ]
     with pytest.raises(LNTrustError, match="no round was evaluated"):
         draw("curves", bare, title="small")
-
-
-def test_bytes_end_at_all_that_was_sent(rows: list[Row]) -> None:
-    [axes] = draw("bytes", rows, title="small").axes
-    lines = {str(line.get_label()): line for line in axes.lines}
-    assert axes.get_xscale() == "log"
-    for method in ("d_psgd", "lntrust"):
-        row = by_method(rows)[method]
-        line = lines[name_of(row)]
-        x, y = np.asarray(line.get_xdata())[-1], np.asarray(line.get_ydata())[-1]
-        assert x == pytest.approx(1e9 * row.gigabytes())
-        assert y == pytest.approx(np.mean([record.summary["test"] for record in row.records]))
-        assert line.get_markevery() == [-1]
-    alone = np.asarray(lines["Independent"].get_ydata())
-    assert alone == pytest.approx(np.full(2, by_method(rows)["independent"].spread("test")[0]))  # type: ignore[index]
-
-
-def test_what_is_sent_after_the_last_round_counts(rows: list[Row]) -> None:
-    """As when models are fetched once training is over."""
-    quiet = by_method(rows)["uniform"]
-    sent = {**quiet.first.summary["bytes"], "total": 6_000_000}
-    late = dataclasses.replace(quiet, records=[changed(record, bytes=sent) for record in quiet.records])
-    [axes] = draw("bytes", [late], title="small").axes
-    assert np.asarray(axes.lines[0].get_xdata()) == pytest.approx([1_000_000])
-
-
-def test_the_legend_is_in_the_order_of_the_ends(rows: list[Row]) -> None:
-    [axes] = draw("bytes", rows, title="small").axes
-    legend = axes.get_legend()
-    assert legend is not None
-    named = {name_of(row): float(course(row, "test").mean[-1]) for row in rows}
-    shown = [named[text.get_text()] for text in legend.get_texts()]
-    assert shown == sorted(shown, reverse=True)
 
 
 def test_ablation_shows_ours_and_the_papers(rows: list[Row]) -> None:

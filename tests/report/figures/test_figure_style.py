@@ -6,8 +6,9 @@ import itertools
 import matplotlib
 import numpy as np
 import pytest
-from drawn import by_method, changed, footnote, renamed, variant
+from drawn import by_method, changed, footnote, preset, renamed, variant
 
+from lntrust.methods.presets import PRESETS
 from lntrust.report.comparison import Row
 from lntrust.report.figure_style import bytes_text, looks_of, name_of, plain_text, short_text, spread_out
 from lntrust.report.figures import draw
@@ -70,6 +71,22 @@ def test_among_many_methods_a_variant_is_a_shade(rows: list[Row]) -> None:
     assert len({look.colour for look in looks}) == 9
     pale, strong = (np.array(matplotlib.colors.to_rgb(look.colour)) for look in (looks[-1], looks[-2]))
     assert (pale >= strong).all()
+
+
+def test_presets_are_lntrusts_family_and_apart_from_it(rows: list[Row]) -> None:
+    """Bold as it is, of a warm colour, each with a marker of its own; also where print is grey."""
+    ours = [by_method(rows)["lntrust"], *(preset(rows, name) for name in PRESETS)]
+    assert [name_of(row) for row in ours] == ["LNTrust", "LNTrust, lean", "LNTrust, safe", "LNTrust, best"]
+    assert name_of(variant(ours[1], "lntrust+lean, budget = 5")) == "LNTrust, lean, budget = 5"
+    looks = looks_of([*rows[:-1], *ours])[-len(ours) :]
+    assert looks == looks_of(ours)
+    assert looks[0] == looks_of(rows)[-1]  # LNTrust itself is as it was
+    assert all(look.bold for look in looks)
+    assert len({look.marker for look in looks}) == len(looks)
+    colours = [np.array(matplotlib.colors.to_rgb(look.colour)) for look in looks]
+    assert all(red > green and red > blue for red, green, blue in colours)
+    greys = [float(colour @ [0.299, 0.587, 0.114]) for colour in colours]
+    assert min(abs(a - b) for a, b in itertools.combinations(greys, 2)) > 0.12
 
 
 def test_spread_out() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib
 import pytest
-from drawn import by_method, variant
+from drawn import by_method, footnote, preset, variant
 from matplotlib.image import imread
 
 from lntrust.experiment.collection import Record
@@ -32,11 +32,21 @@ def test_what_a_section_has(rows: list[Row], placed: list[Row]) -> None:
     assert kinds(Section("none", "none", "small", [])) == []
 
 
-def test_one_method_alone_is_not_compared_by_what_it_sends(rows: list[Row]) -> None:
+def test_what_one_method_alone_sends_is_shown_but_not_compared(rows: list[Row]) -> None:
     ours = [variant(rows[-1], name) for name in ("a", "b")]
     assert kinds(Section("s", "s", "small", [rows[0], *ours])) == [
-        "s-curves", "s-importance", "s-trust", "s-topology",
+        "s-curves", "s-bytes", "s-importance", "s-trust", "s-topology",
     ]  # fmt: skip
+    silent = [row for row in rows if row.gigabytes() == 0]
+    assert kinds(Section("s", "s", "small", silent)) == ["s-curves"]
+
+
+def test_presets_are_methods_of_their_own_beside_lntrust(rows: list[Row]) -> None:
+    section = Section("s", "s", "small", [rows[0], rows[-1], preset(rows, "lean")])
+    assert kinds(section) == [f"s-{kind}" for kind in (
+        "curves", "bytes", "communication", "importance", "trust", "topology")]  # fmt: skip
+    assert not footnote(draw("trust", section.rows, title="small")).startswith("one of")  # it is LNTrust's
+    assert footnote(draw("importance", section.rows, title="small")).startswith("LNTrust; ")
 
 
 @pytest.mark.parametrize("x", [None, "B"])

@@ -28,33 +28,44 @@ function lineSeries(row, style, data) {
     showAllSymbol: false,
     lineStyle: { width: style.width, type: style.dash, color: style.colour },
     itemStyle: { color: style.colour }, emphasis: { focus: "series" },
-    z: row.method === "lntrust" ? 4 : 3,
+    z: isOurs(row.method) ? 4 : 3,
     ...(few ? {} : { symbol: (value, at) => (at.dataIndex === data.length - 1 || at.dataIndex % Math.ceil(data.length / 8) === 0 ? style.symbol : "none") }),
   };
 }
 
 const KIND = {
   bytes(section, box) {
+    const rows = section.rows.map((row, i) => ({ row, i })).filter(({ row }) => row.curve.round.length);
+    let counted = "total";
+    if (rows.some(({ row }) => row.gb.answers > 0)) {
+      controlsOf(box).append(choice("Which bytes count", [["total", "everything sent"], ["answers", "without queries"]], counted, (value) => {
+        counted = value;
+        Charts.refresh(box);
+      }));
+    }
+    // The course of what is not a query is not stored: its end is.
+    const points = ({ curve, gb }) => (counted === "total" ? curve.gb.map((sent, k) => [sent * 1e9, curve.test[k]]) : [[gb.answers * 1e9, curve.test.at(-1)]]).filter(([bytes]) => bytes > 0);
     Charts.add(box, () => {
       const styles = stylesOf(section);
-      const sent = section.rows.flatMap((row) => row.curve.gb.filter((gb) => gb > 0));
+      // Both countings have the same axis: what moves to the left sends mostly queries.
+      const sent = rows.flatMap(({ row }) => [...row.curve.gb, row.gb.answers]).filter((gb) => gb > 0);
       const low = Math.min(...sent) * 1e9, high = Math.max(...sent) * 1e9;
       const ends = [10 ** Math.floor(Math.log10(low * 0.999)), 10 ** Math.ceil(Math.log10(high * 1.001))];
-      const series = section.rows.map((row, i) => {
-        const points = row.curve.gb.map((gb, k) => [gb * 1e9, row.curve.test[k]]).filter(([bytes]) => bytes > 0);
-        if (points.length) return lineSeries(row, styles[i], points);
+      const series = rows.map(({ row, i }) => {
+        const found = points(row);
+        if (found.length || row.gb.total > 0) return lineSeries(row, styles[i], found);
         const level = row.curve.test.at(-1);
         return { ...lineSeries(row, { ...styles[i], dash: "dashed" }, ends.map((end) => [end, level])), symbol: "none" };
       });
-      const values = series.flatMap((each) => each.data.map((point) => point[1]));
+      const values = rows.flatMap(({ row }) => row.curve.test.filter((_, k) => row.curve.gb[k] > 0 || k === row.curve.test.length - 1));
       return {
-        series,
+        series: series.map((each) => (counted === "total" ? each : { ...each, symbolSize: 11 })),
         xAxis: axis("sent per node", { type: "log", min: ends[0], max: ends[1], axisLabel: { formatter: humanBytes } }),
         yAxis: accuracyAxis("Test", values),
-        tooltip: { ...baseOption().tooltip, trigger: "item", formatter: (at) => tip(at.seriesName, [["sent per node", humanBytes(at.value[0])], ["Test", number(at.value[1])]]) },
-        aria: described(`Test accuracy against bytes sent per node, ${section.rows.length} methods`),
+        tooltip: { ...baseOption().tooltip, trigger: "item", formatter: (at) => tip(at.seriesName, [[counted === "total" ? "sent per node" : "but for queries", humanBytes(at.value[0])], ["Test", number(at.value[1])]]) },
+        aria: described(`Test accuracy against bytes sent per node, ${rows.length} methods`),
       };
-    }, { legend: rowsLegend(section) });
+    }, { legend: () => rowsLegend(section)().filter((_, i) => rows.some((each) => each.i === i)) });
   },
 
   per_gb(section, box) {
@@ -203,7 +214,7 @@ const KIND = {
       const bars = Object.entries(row.importance).sort((a, b) => a[1][0] - b[1][0]);
       return {
         grid: { left: 118, right: 62, top: 6, bottom: 52 },
-        xAxis: axis("rise of the validation loss", { type: "value", axisLabel: { formatter: short } }),
+        xAxis: axis("rise of the validation loss", { type: "value", max: ({ max }) => Math.max(max, ...bars.map(([, [mean, std]]) => mean + std)), axisLabel: { formatter: short } }),
         yAxis: axis("", { type: "category", data: bars.map(([name]) => name), splitLine: { show: false }, axisLabel: { width: 106, overflow: "break", lineHeight: 13, hideOverlap: false } }),
         series: [
           { name: row.label, type: "bar", barMaxWidth: 22, data: bars.map(([, [mean]]) => mean), itemStyle: { color: colour, borderRadius: [0, 3, 3, 0] } },

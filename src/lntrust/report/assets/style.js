@@ -8,7 +8,10 @@ const METHODS = {
   fedmd: ["#d55e00", "triangle"], desa: ["#882255", "diamond"], fedpae: ["#56b4e9", "rect"],
   d_psgd: ["#aa4499", "circle"], dfedavg: ["#999933", "diamond"], gossip_fedavg: ["#b8860b", "rect"],
   decdiff_vt: ["#5b4fc0", "triangle"], centralized: ["#3d3d3d", "diamond"],
+  // Presets of LNTrust: blue as it is, lighter and darker. On a dark page the darkest is the lightest.
+  "lntrust+lean": ["#6fa3e0", "triangle"], "lntrust+safe": ["#1f46c4", "rect"], "lntrust+best": ["#0a2458", "diamond"],
 };
+const isOurs = (method) => method === "lntrust" || method.startsWith("lntrust+");
 const SPARE = ["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#882255", "#56b4e9", "#999933", "#5b4fc0", "#44aa99", "#aa4499"];
 const DASHES = ["solid", "dashed", "dotted"];
 const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
@@ -25,6 +28,7 @@ function mixed(colour, other, share) {
 /** Dark colours are lifted on a dark page, so that they stand out as they do on a light one. */
 function shown(colour) {
   if (!Theme.dark) return colour;
+  if (colour === METHODS["lntrust+best"][0]) return "#d3e2ff";
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255);
   const light = 0.3 * r + 0.6 * g + 0.1 * b;
   return light < 0.62 ? mixed(colour, "#ffffff", Math.min(0.45, (0.62 - light) * 0.9)) : colour;
@@ -56,7 +60,7 @@ function stylesOf(section) {
     const family = rows.filter((each) => each.method === row.method);
     const place = family.indexOf(row), base = methodColour(row.method);
     const symbol = family.length > 1 ? SYMBOLS[place % SYMBOLS.length] : (METHODS[row.method]?.[1] ?? SYMBOLS[index % 4]);
-    const look = (colour, dash) => ({ colour: shown(colour), dash, symbol, width: row.method === "lntrust" ? 2.6 : 1.7 });
+    const look = (colour, dash) => ({ colour: shown(colour), dash, symbol, width: isOurs(row.method) ? 2.6 : 1.7 });
     if (row.method === "independent") return { ...look(base, "dashed"), symbol: "rect" };
     const head = family.find((each) => each.main) ?? family.at(-1);
     if (row === head && row.x === null) return look(base, "solid");

@@ -1,14 +1,14 @@
 """Every setting is documented, where it is declared, and shown."""
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from lntrust import load_study
 from lntrust.methods import list_methods
-from lntrust.settings import Settings, Study
+from lntrust.settings import Later, Settings, Study, told
 from lntrust.study import describe
 
 
@@ -66,3 +66,28 @@ def models(model: type[BaseModel] = Study) -> Iterator[type[BaseModel]]:
 def test_no_table_lets_an_unknown_field_pass(model: type[BaseModel]) -> None:
     assert issubclass(model, Settings)
     assert model.model_config["extra"] == "forbid"
+
+
+class Grown(Settings):
+    """One setting that was always there, and two that came later."""
+
+    old: int = Field(1, description="always there")
+    young: Annotated[int | None, Later()] = Field(None, ge=1, description="came later")
+    flag: Annotated[bool, Later()] = Field(False, description="came later, too")
+
+
+class TestTold:
+    def test_younger_settings_at_their_default_go_without_saying(self) -> None:
+        assert told(Grown()) == {"old": 1}
+        assert told(Grown(old=2, young=None, flag=False)) == {"old": 2}
+
+    def test_changed_they_are_told(self) -> None:
+        assert told(Grown(young=3)) == {"old": 1, "young": 3}
+        assert told(Grown(flag=True)) == {"old": 1, "flag": True}
+
+    @pytest.mark.parametrize("method", list_methods())
+    def test_of_methods_without_younger_settings_everything_is_told(self, method: str) -> None:
+        cls = list_methods()[method].settings_class
+        younger = {k for k, f in cls.model_fields.items() if any(isinstance(m, Later) for m in f.metadata)}
+        assert set(told(cls())) == set(cls.model_fields) - younger
+        assert bool(younger) == (method == "lntrust")

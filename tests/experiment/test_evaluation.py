@@ -3,13 +3,17 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from lntrust.experiment import evaluation
 from lntrust.methods import Deployment
 from lntrust.randomness import Seeds
+from lntrust.world import Ragged
 
 # Three nodes' probabilities for two examples and three classes.
 OWN = torch.tensor(
@@ -133,3 +137,81 @@ def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
     got = evaluation.answers(population, network, alone, torch.tensor([0, 1]))["deployed"]
     assert got.dtype == dtype
     assert got.tolist() == [[count - 1] * 2]
+
+
+PARTS = 64  # multiples of 1/64: sums of products are exact, so that ties are ties
+
+
+def parts(*shape: int, seed: int) -> Tensor:
+    """Rows of a few 64ths that sum to one; many are 0."""
+    g = torch.Generator().manual_seed(seed)
+    chance = (2 * torch.randn(*shape, generator=g)).softmax(-1).reshape(-1, shape[-1])
+    drawn = torch.multinomial(chance, PARTS, replacement=True, generator=g)
+    return (torch.zeros_like(chance).scatter_add(1, drawn, torch.ones(drawn.shape)) / PARTS).view(*shape)
+
+
+class TestOneByOne:
+    @given(st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.integers(2, 5))
+    def test_until_nobody_could_change_it_is_as_asking_all(self, seed: int, worlds: int, n: int) -> None:
+        mix, own = parts(worlds, n, n, seed=seed), parts(worlds * n, 6, 3, seed=seed + 1)
+        heard = parts(worlds * n, 6, 3, seed=seed + 2)  # as neighbours hear it: not quite what was said
+        everybody = evaluation.blended(own, heard, mix)
+        blend, asked = evaluation.one_by_one(own, heard, mix, 1.0)
+        assert torch.equal(blend.argmax(-1), everybody.argmax(-1))
+        others = (mix > 0).sum(-1) - (mix.diagonal(dim1=1, dim2=2) > 0).long()
+        assert (asked <= others.flatten()[:, None]).all()
+
+    @given(st.integers(0, 10_000), st.floats(0, 1))
+    def test_worlds_side_by_side_do_not_hear_each_other(self, seed: int, kappa: float) -> None:
+        mix, own = parts(2, 3, 3, seed=seed), parts(6, 4, 3, seed=seed + 1)
+        blend, asked = evaluation.one_by_one(own, own, mix, kappa)
+        for w, rows in enumerate((slice(0, 3), slice(3, 6))):
+            alone = evaluation.one_by_one(own[rows], own[rows], mix[w : w + 1], kappa)
+            assert torch.equal(blend[rows], alone[0])
+            assert torch.equal(asked[rows], alone[1])
+
+    def test_by_hand(self) -> None:
+        """Node 0 with half the weight itself, 0.3 for node 2 and 0.2 for node 1."""
+        mix = torch.tensor([[[0.5, 0.2, 0.3], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]], dtype=torch.float64)
+        own = OWN.double()
+        # Its lead: 0.5·0.3 and 0.5·0.2. With κ = 0.25 it must exceed 0.125, and with node 2 asked 0.05.
+        blend, asked = evaluation.one_by_one(own, own, mix, 0.25)
+        assert asked.tolist() == [[0, 1], [0, 0], [0, 0]]
+        torch.testing.assert_close(
+            blend[0], torch.stack([0.5 * own[0, 0], 0.5 * own[0, 1] + 0.3 * own[2, 1]])
+        )
+
+    def test_who_hears_nothing_answers_alone(self) -> None:
+        mix = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+        own = OWN[:2]
+        blend, asked = evaluation.one_by_one(own, torch.zeros_like(own), mix, 1.0)
+        assert torch.equal(blend, own)
+        assert (asked == 1).all(), "they were asked all the same"
+
+    def test_a_deployment_says_how_many_were_asked(self) -> None:
+        members, weights = [[0, 0], [0, 2], [1, 1], [2, 2]], torch.tensor([0.4, 0.6, 1.0, 1.0])
+        certain = classes(members, weights, certainty=1.0)
+        assert certain["asked"] == [[1, 1], [0, 0], [0, 0]]
+        assert certain["deployed"] == classes(members, weights)["deployed"]
+        assert "asked" not in classes(members, weights)
+        alone = classes(members, weights, certainty=0.0)
+        assert alone["asked"] == [[0, 0]] * 3
+        assert alone["deployed"] == alone["self"]
+
+
+class TestAskedOnAverage:
+    inputs = np.array([3, 5, 8, 9])
+    asked = torch.tensor([[0, 1, 2, 3], [4, 0, 0, 6], [1, 1, 3, 3]], dtype=torch.int16)
+
+    def mean(self, *test: list[int]) -> float:
+        world: Any = SimpleNamespace(
+            partition=SimpleNamespace(test=Ragged.of([np.array(t, np.int64) for t in test])), n=3
+        )
+        return evaluation.asked_on_average(self.asked, world, self.inputs)
+
+    def test_by_hand(self) -> None:
+        """(1 + 3)/2 on inputs 5 and 9, 4 on input 3, (1 + 3)/2 on inputs 5 and 8."""
+        assert self.mean([5, 9], [3], [8, 5]) == 2 + 4 + 2
+
+    def test_who_has_no_test_inputs_counts_with_all_of_them(self) -> None:
+        assert self.mean([5, 9], [], [8, 5]) == 2 + 10 / 4 + 2

@@ -98,3 +98,52 @@ def test_a_stage_1_is_named_by_what_decides_it() -> None:
     assert name(device="cuda") != name()
     assert stage1_file([of()], {"lr": 0.1}).name != name()
     assert stage1_file([of(), of(seed=1)], {"lr": 0.01}).name != name()
+
+
+# Settings of the method as it was when the first runs were made.
+PUBLISHED = {
+    "lr", "weighting", "strength", "budget", "warmup", "targets", "soft_scale", "kl_scale", "importance",
+    "confidence_floor", "confidence_margin", "training_gate", "deployment_gate", "top_k", "unlabelled",
+    "epsilon_dep", "delta", "sample",
+}  # fmt: skip
+
+
+class TestYoungerSettings:
+    """Settings that came after runs were made: those runs must be found again."""
+
+    def test_a_published_run_knows_nothing_of_them(self) -> None:
+        study = load_study("digits")
+        method = find_method("lntrust", study)
+        table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "reading"})
+        every = method.settings.model_dump(mode="json")
+        by_hand = {
+            "study": table, "method": "lntrust", "settings": {name: every[name] for name in PUBLISHED},
+            "seed": 0, "device": "cpu", "backend": "batched",
+        }  # fmt: skip
+        assert len(every) > len(PUBLISHED)
+        assert of() == by_hand
+        assert fingerprint(of()) == fingerprint(by_hand)
+
+    def test_said_but_not_changed_they_are_not_part_of_it(self) -> None:
+        assert fingerprint(
+            of("methods.lntrust.final_rounds=0", "methods.lntrust.reply=float32")
+        ) == fingerprint(of())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *("query=handle", "reply=uint8", "recall=5", "probe_others=2", "refresh=7", "answer_k=2"),
+            *("certainty=0.7", "importance_power=0.5", "evidence=0.9", "look_back=0.9", "final_rounds=3"),
+            *("prior=self", "prior_examples=3", "calibrate=true"),
+        ],
+    )
+    def test_changed_they_are(self, change: str) -> None:
+        other = of(f"methods.lntrust.{change}")
+        assert fingerprint(other) != fingerprint(of())
+        assert set(other["settings"]) == PUBLISHED | {change.partition("=")[0]}
+
+    def test_of_who_answers_for_another_method_too(self) -> None:
+        crossed = of("deploy=trust", method="uniform")
+        assert set(crossed["answerer"]) == PUBLISHED
+        other = of("deploy=trust", "methods.lntrust.answer_k=1", method="uniform")
+        assert fingerprint(other) != fingerprint(crossed)

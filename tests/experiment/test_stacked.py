@@ -86,6 +86,33 @@ def test_so_does_every_way_to_set_a_study(change: str, views: Views) -> None:
         assert_same(summary, Run(study(change), method, seed, views)())
 
 
+# Everything of LNTrust that is off by default.
+LEVERS = [
+    f"methods.lntrust.{change}"
+    for change in (
+        "query=handle", "reply=top3", "recall=2", "top_k=2", "probe_others=2", "refresh=1", "answer_k=2",
+        "certainty=0.7", "importance_power=0.5", "training_gate=evidence", "deployment_gate=evidence",
+        "evidence=0.3", "look_back=0.6", "final_rounds=1", "prior=accuracy", "calibrate=true",
+    )
+]  # fmt: skip
+
+
+def test_so_do_all_levers_at_once(views: Views) -> None:
+    together = Runs(study(*LEVERS), "lntrust", SEEDS, views)()
+    alone = [Run(study(*LEVERS), "lntrust", seed, views)() for seed in SEEDS]
+    assert len({summary["bytes"]["asked_per_input"] for summary in alone}) == 3, "or nothing is shown"
+    for mine, theirs in zip(together, alone, strict=True):
+        assert_same(mine, theirs)
+
+
+def test_a_stack_with_all_levers_goes_on_where_it_stopped(views: Views, tmp_path: Path) -> None:
+    with pytest.raises(EnoughError):
+        Runs(study(*LEVERS), "lntrust", SEEDS, views, folder=tmp_path)(progress=stop)
+    got = Runs(study(*LEVERS), "lntrust", SEEDS, views, folder=tmp_path)(resume=True)
+    for mine, theirs in zip(got, Runs(study(*LEVERS), "lntrust", SEEDS, views)(), strict=True):
+        assert_same(mine, theirs)
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_worlds_whose_draws_fall_unevenly_mix_as_they_would_alone(steps: int, views: Views) -> None:
     one_kind = 'population.learners=[{name="linear",kind="linear",view="pixels"}]'

@@ -1,4 +1,7 @@
-"""Simulation and fleet agree: the same study, in one process and as processes that live in lockstep."""
+"""Simulation and fleet agree: the same study, in one process and as processes that live in lockstep.
+
+As published; with few bytes; and with all that makes it safe.
+"""
 
 import json
 import socket
@@ -15,28 +18,40 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from lntrust.experiment.evaluation import blended, mixing
+from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.experiment.files import read_tensors
 from lntrust.experiment.run import Run
 from lntrust.fleet.certificates import Authority
 from lntrust.fleet.client import Client
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
+from lntrust.methods.lntrust_settings import LNTrustSettings
 from lntrust.study import load_study
 
 SEED = 3
-STUDY = load_study(
-    "digits",
-    [
-        "graph.nodes=5", "graph.kind=barabasi_albert", "partition.labelled=400", "partition.pool=200",
-        "partition.shard=80", "training.stage1_rounds=3", "training.stage2_rounds=11", "training.refresh=5",
-        "methods.lntrust.budget=40", "methods.lntrust.sample=30", "methods.lntrust.warmup=2",
-        # In float32 the last bits depend on how much a matrix is padded, and Adam makes 1e-3 of it.
-        "training.precision=float64",
-        'population.learners=[{name="linear", kind="linear", view="pixels", options={dropout=0.2}}, '
-        '{name="forest", kind="forest", view="pixels", options={trees=15}}]',
-    ],
-)  # fmt: skip
+LEAN = [
+    'methods.lntrust.reply="top3"', "methods.lntrust.recall=3", "methods.lntrust.top_k=2",
+    "methods.lntrust.probe_others=2", "methods.lntrust.refresh=4", "methods.lntrust.certainty=0.7",
+    'methods.lntrust.deployment_gate="off"',
+]  # fmt: skip
+SAFE = [
+    'methods.lntrust.reply="uint8"', 'methods.lntrust.prior="accuracy"', "methods.lntrust.calibrate=true",
+    'methods.lntrust.deployment_gate="evidence"', 'methods.lntrust.training_gate="evidence"',
+    "methods.lntrust.look_back=0.5", 'methods.lntrust.importance="off"', "methods.lntrust.answer_k=2",
+    "methods.lntrust.evidence=0.3",
+]  # fmt: skip
+CHANGES = [
+    "graph.nodes=5", "graph.kind=barabasi_albert", "partition.labelled=400", "partition.pool=200",
+    "partition.shard=80", "training.stage1_rounds=3", "training.stage2_rounds=11", "training.refresh=5",
+    "methods.lntrust.budget=40", "methods.lntrust.sample=30", "methods.lntrust.warmup=2",
+    # In float32 the last bits depend on how much a matrix is padded, and Adam makes 1e-3 of it.
+    "training.precision=float64",
+    'population.learners=[{name="linear", kind="linear", view="pixels", options={dropout=0.2}}, '
+    '{name="forest", kind="forest", view="pixels", options={trees=15}}]',
+]  # fmt: skip
+WAYS: dict[str, list[str]] = {"published": [], "lean": LEAN, "safe": SAFE}
+STUDIES = {way: load_study("digits", [*CHANGES, *more]) for way, more in WAYS.items()}
+STUDY = STUDIES["published"]
 NODES = STUDY.graph.nodes
 ROUNDS = STUDY.training.stage1_rounds + STUDY.training.stage2_rounds
 
@@ -53,7 +68,8 @@ def write_node(folder: Path, run: Run, i: int, ports: list[int]) -> None:
     p, world = run.world.partition, run.world
     for name, ids in (("data", p.train[i]), ("probe", p.validation[i]), ("shard", p.shard[i])):
         np.savez(folder / f"{name}.npz", x=pixels[ids], y=world.labels[ids].clip(0))
-    learner, t, m = STUDY.population.learners[int(world.kinds[i])], STUDY.training, run.method.settings
+    learner, t = STUDY.population.learners[int(world.kinds[i])], STUDY.training
+    trust = run.method.settings.model_dump(exclude_defaults=True)
     neighbours = world.edges[world.edges[:, 0] == i, 1].tolist()
     lines = [
         f'name = "n{i}"', f"seed = {SEED}",
@@ -67,7 +83,7 @@ def write_node(folder: Path, run: Run, i: int, ports: list[int]) -> None:
         "[http]", f'listen = "127.0.0.1:{ports[NODES + i]}"',
         "[training]", f"stage1_rounds = {t.stage1_rounds}", f"stage2_rounds = {t.stage2_rounds}",
         f"refresh = {t.refresh}", f'precision = "{t.precision}"', f"lr = {t.lr}", f"batch = {t.batch}",
-        "[trust]", f"budget = {m.budget}", f"sample = {m.sample}", f"warmup = {m.warmup}",  # type: ignore[attr-defined]
+        "[trust]", *(f"{name} = {json.dumps(value)}" for name, value in trust.items()),
     ]  # fmt: skip
     for j in neighbours:
         lines += ["[[neighbours]]", f'name = "n{j}"', f'address = "127.0.0.1:{ports[j]}"']
@@ -88,9 +104,12 @@ def wait_until_deployed(clients: list[Client], seconds: float) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, list[Client], Path]]:
-    run = Run(STUDY, "lntrust", SEED, load_views(STUDY, "cpu"), backend="loop")
+@pytest.fixture(scope="module", params=list(WAYS))
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Run, list[Client], Path]]:
+    study = STUDIES[request.param]
+    run = Run(study, "lntrust", SEED, load_views(study, "cpu"), backend="loop")
     # Replies travel in float32; in a simulation of float64 they would arrive unrounded.
     run.network.misbehaviour = dict.fromkeys(range(NODES), lambda p: p.float().to(p.dtype))
     run()
@@ -112,6 +131,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, list[C
         yield run, clients, folder
 
 
+def test_the_study_is_about_something(both: tuple[Run, list[Client], Path]) -> None:
+    """Models that were looked back on were taken back, and nodes answer together."""
+    run, *_ = both
+    settings = run.method.settings
+    assert isinstance(settings, LNTrustSettings)
+    assert settings.look_back is None or bool(run.state["undone"].any())
+    assert settings.deployment_gate == "members" or bool(run.state["answers together"].any())
+    assert settings.calibrate == (run.population.temperature is not None)
+
+
 def test_trust_is_the_same(both: tuple[Run, list[Client], Path]) -> None:
     run, clients, _ = both
     around = run.site.around
@@ -129,9 +158,13 @@ def test_predictions_are_the_same(both: tuple[Run, list[Client], Path]) -> None:
     ids = torch.from_numpy(np.unique(run.world.partition.test.values))
     pixels = load_digits().images.astype(np.uint8)[ids.numpy()]
     own = run.population.predict_all(ids)
-    together = blended(
-        own, run.network.heard(own), mixing(run.method.deploy(run.site, run.state), run.population)
-    )
+    deployment = run.method.deploy(run.site, run.state)
+    mix, heard = mixing(deployment, run.population), run.network.heard(own)
+    if deployment.certainty is None or mix is None:
+        together = blended(own, heard, mix)
+    else:
+        together, asked = one_by_one(own, heard, mix, deployment.certainty)
+        assert 0 < asked.sum() < asked.numel() * (run.world.degrees.mean())
     together = together / together.sum(-1, keepdim=True)
     for i, client in enumerate(clients):
         for which, expected in (("self", own[i]), ("ensemble", together[i])):

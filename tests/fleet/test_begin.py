@@ -13,6 +13,7 @@ from lntrust.fleet.begin import begin, example_part
 from lntrust.fleet.certificates import Authority
 from lntrust.fleet.data import load_data
 from lntrust.fleet.settings import load_node
+from lntrust.methods.presets import PRESETS
 
 
 def init(folder: Path, **changes: Any) -> list[Path]:
@@ -43,6 +44,30 @@ def test_an_example_runs_as_it_is(tmp_path: Path, number: int) -> None:
     data = load_data(load_node(tmp_path / "n"))
     assert min(len(data.train), len(data.validation), len(data.shard)) > 0
     assert data.inputs.shape[1:] == (8, 8)
+
+
+def test_hints_for_fewer_bytes_can_be_taken(tmp_path: Path) -> None:
+    init(tmp_path)
+    path = tmp_path / "NODE.toml"
+    text = path.read_text("utf-8")
+    for name in ("reply", "recall", "certainty"):
+        assert f"# {name} = " in text
+        text = text.replace(f"# {name} = ", f"{name} = ")
+    path.write_text(text, "utf-8")
+    trust = load_node(tmp_path).trust
+    assert (trust.reply, trust.recall, trust.certainty) == ("top3", 20, 0.45)
+
+
+def test_the_documented_lean_settings_can_be_lived(tmp_path: Path) -> None:
+    """Those of the preset, but for how queries name their examples."""
+    docs = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text("utf-8")
+    table = re.search(r"```toml\n(\[trust\]\n.*?)```", docs, re.DOTALL)
+    assert table is not None
+    init(tmp_path)
+    path = tmp_path / "NODE.toml"
+    path.write_text(path.read_text("utf-8").partition("[trust]")[0] + table[1], "utf-8")
+    chosen = load_node(tmp_path).trust.model_dump(exclude_defaults=True)
+    assert chosen == {name: value for name, value in PRESETS["lean"].settings.items() if name != "query"}
 
 
 def test_parts_of_the_example_do_not_overlap() -> None:

@@ -52,6 +52,13 @@ def test_all_is_well_and_nobody_is_there(folder: Path) -> None:
     assert not (folder / "state").exists(), "looking changes nothing"
 
 
+def test_what_replies_take_is_said(folder: Path) -> None:
+    changed(folder, "[trust]", '[trust]\nreply = "top3"')
+    assert findings(folder)["replies"].text == (
+        "top3: 6 bytes for what a node says about an input, instead of 40"
+    )
+
+
 def test_what_leaves_the_device_is_said(folder: Path) -> None:
     got = findings(folder)["shown to neighbours"].text
     assert (

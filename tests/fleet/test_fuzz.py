@@ -22,6 +22,7 @@ from lntrust.fleet.learner import Snapshot
 from lntrust.fleet.settings import InputSettings, NodeSettings
 from lntrust.fleet.transport import Door
 from lntrust.network.codec import Message, decode, encode
+from lntrust.network.forms import Form
 
 INPUT = InputSettings(shape=(8, 8), dtype="uint8", classes=tuple("0123456789"))
 SETTINGS = NodeSettings.model_validate(
@@ -32,6 +33,7 @@ SETTINGS = NodeSettings.model_validate(
         "data": {"labelled": "x.npz", "probe_with": "none", "shard": "none"},
         "neighbours": [{"name": "b"}],
         "limits": {"rate": 1e9, "burst": 1e9, "failures": 10_000, "patience": 0.5},
+        "trust": {"reply": "top3"},
     }
 )
 FACTS = wire.facts(INPUT, 1, 7)
@@ -39,7 +41,9 @@ X = np.zeros((3, 8, 8), dtype=np.uint8)
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 DTYPES = st.sampled_from(["uint8", "int64", "float16", "float32", "float64", "bool"])
-SHAPES = st.one_of(st.lists(st.integers(0, 4), max_size=5).map(tuple), st.just((3, 8, 8)), st.just((3, 10)))
+SHAPES = st.one_of(
+    st.lists(st.integers(0, 4), max_size=5).map(tuple), st.sampled_from([(3, 8, 8), (3, 10), (3, 3)])
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -68,12 +72,12 @@ def hellos(draw: st.DrawFn) -> ndarray:
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     """Well formed, and not what was expected."""
-    names = st.sampled_from([wire.INPUTS, wire.PROBABILITIES, "other", "é\n"])
+    names = st.sampled_from([wire.INPUTS, wire.PROBABILITIES, "codes", "classes", "other", "é\n"])
     held = draw(st.dictionaries(names, tensors(), max_size=3))
     if draw(st.booleans()):
         held[wire.HELLO] = draw(st.one_of(hellos(), tensors()))
     kind = draw(st.sampled_from(["query", "reply", "parameters", "anchors"]))
-    return Message(kind, held, draw(NUMBERS), draw(NUMBERS))
+    return Message(kind, held, draw(NUMBERS), draw(st.one_of(NUMBERS, st.integers(-2, 12))))
 
 
 def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
@@ -93,9 +97,11 @@ def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
 
 QUESTION, HELLO = encode(wire.question(X, 0)), encode(wire.hello(FACTS))
 REPLY = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7))
+CODES = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7, Form("top3")))
 PAYLOADS = st.one_of(
-    st.binary(max_size=300), messages().map(encode), mutated(QUESTION), mutated(HELLO), mutated(REPLY)
-)
+    st.binary(max_size=300), messages().map(encode), mutated(QUESTION), mutated(HELLO), mutated(REPLY),
+    mutated(CODES),
+)  # fmt: skip
 
 
 def header(tensors: dict[str, Any], body: bytes = b"") -> bytes:
@@ -208,6 +214,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Circle, Fuz
 @example(said=CLAIMS[0])
 @example(said=CLAIMS[4])
 @example(said=REPLY)
+@example(said=CODES)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_circle_hears_probabilities_or_says_why_not(pair: tuple[Circle, Fuzzer], said: bytes) -> None:
     circle, fuzzer = pair

@@ -82,6 +82,16 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ("", '[life]\nlog = "xml"', "life.log = 'xml'"),
         ("", '[training]\nschedule = "random_node"', "training: schedule = random_node needs somebody"),
         ("", "[trust]\nbudgets = 3", "unknown field trust.budgets; did you mean budget?"),
+        ("", '[trust]\nquery = "handle"', "query = handle: live nodes always send the inputs"),
+        ("", '[trust]\nquery = "ids"', "query = ids: live nodes always send the inputs"),
+        ("", "[trust]\nfinal_rounds = 3", "final_rounds = 3: would train on validation labels"),
+        ("", '[trust]\nreply = "top"', "trust.reply = 'top'"),
+        ("", '[trust]\nreply = "float16"', "trust.reply = 'float16'"),
+        (
+            'kind = "linear"',
+            'kind = "linear"\ntrains = false\n[trust]\nlook_back = 0.9',
+            "nothing to be undone",
+        ),
         ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
         ("", '[[neighbours]]\naddress = "h:1"', "neighbours.0.name is missing"),
         ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),
@@ -103,6 +113,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str
     with pytest.raises(LNTrustError, match=re.escape(message)) as caught:
         load_node(path)
     assert str(caught.value).startswith(f"node {path}: ")
+
+
+def test_the_few_likeliest_of_very_many_classes_have_no_numbers() -> None:
+    many = {"shape": (1,), "classes": tuple(map(str, range((1 << 15) + 1)))}
+    settings(input=many, trust={"reply": "uint8", "query": "inputs"})
+    with pytest.raises(ValidationError, match="numbers at most 32768 classes; take uint8"):
+        settings(input=many, trust={"reply": "top3"})
 
 
 def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Small LNTrust runs on digits, shared by the tests of the method."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
 from torch import Tensor
 
 from lntrust import Study, load_study
@@ -20,6 +23,19 @@ FOREST = '{name="forest",kind="forest",view="pixels",options={trees=3}}'
 MIXED = f"population.learners=[{LINEAR},{MLP},{FOREST}]"
 TORCH = f"population.learners=[{LINEAR},{MLP}]"
 FLOAT64 = "training.precision=float64"
+
+
+def levers(**settings: object) -> list[str]:
+    """Overrides for settings of LNTrust."""
+    return [f"methods.lntrust.{name}={value}" for name, value in settings.items()]
+
+
+# Everything that is off by default.
+ALL_LEVERS = levers(
+    query="handle", reply="uint8", recall=2, top_k=2, probe_others=2, refresh=1, answer_k=2, certainty=0.7,
+    importance_power=0.5, training_gate="evidence", deployment_gate="evidence", evidence=0.3, look_back=0.6,
+    final_rounds=1, prior="accuracy", prior_examples=5, calibrate="true",
+)  # fmt: skip
 
 
 def study(*overrides: str) -> Study:
@@ -55,6 +71,33 @@ def told(summary: dict[str, Any]) -> dict[str, Any]:
 def parameters(run: Run) -> dict[str, Tensor]:
     state = run.population.state()
     return {name: t for name, t in state.items() if not name.startswith("steps/")}
+
+
+class Stopped(BaseException):
+    """What ends a run in its midst."""
+
+
+def assert_resumes(views: Views, folder: Path, *overrides: str) -> Run:
+    """A run that is stopped after every round and goes on equals one that is not."""
+    often = (*overrides, "evaluation.checkpoint_every=1")
+    whole = Run(study(*often), "lntrust", 0, views, folder=folder / "whole")
+    summary = whole()
+    for stop in range(1, whole.rounds + 1):
+
+        def progress(done: int, *_: object, stop: int = stop) -> None:
+            if done == stop:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            Run(study(*often), "lntrust", 0, views, folder=folder / "stopped")(resume=True, progress=progress)
+    resumed = Run(study(*often), "lntrust", 0, views, folder=folder / "stopped")
+    assert told(resumed(resume=True)) == told(summary)
+    assert set(resumed.state) == set(whole.state)
+    for name, tensor in whole.state.items():
+        assert torch.equal(tensor, resumed.state[name]), name
+    for name, tensor in whole.population.state().items():
+        assert torch.equal(tensor, resumed.population.state()[name]), name
+    return whole
 
 
 class TrainOnly(Method):

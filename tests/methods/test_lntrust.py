@@ -7,13 +7,25 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from small_runs import FLOAT64, MIXED, TORCH, TRAIN_ONLY, made, parameters, shared, study, told
+from small_runs import (
+    FLOAT64,
+    MIXED,
+    TORCH,
+    TRAIN_ONLY,
+    assert_resumes,
+    made,
+    parameters,
+    shared,
+    study,
+    told,
+)
 from torch import Tensor
 
 from lntrust.experiment import Run
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.views import Views
 from lntrust.methods import Site, State
+from lntrust.methods.lessons import Lesson
 from lntrust.methods.lntrust import LNTrust
 from lntrust.network import Network, Questions, Replies
 from lntrust.trust.evidence import Evidence
@@ -213,9 +225,9 @@ class TestMessages:
                 asked.append(edges)
             return ask(self, questions, phase, edges)
 
-        def watched(self: LNTrust, site: Site, state: State, t: int) -> State:
+        def watched(self: LNTrust, site: Site, state: State, lesson: Lesson) -> State:
             trust.append(state["open"])
-            return distil(self, site, state, t)
+            return distil(self, site, state, lesson)
 
         monkeypatch.setattr(Network, "ask", recorded)
         monkeypatch.setattr(LNTrust, "_distil", watched)
@@ -269,32 +281,9 @@ class TestForests:
             assert mine.sum() == pytest.approx(0.25 * one.labelled.lists.lengths[i], rel=1e-5)
 
 
-class Stopped(BaseException):
-    pass
-
-
 class TestRecords:
     def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
-        often = (MIXED, "evaluation.checkpoint_every=1")
-        whole = Run(study(*often), "lntrust", 0, views, folder=tmp_path / "whole")
-        summary = whole()
-        for stop in range(1, 7):
-
-            def progress(done: int, *_: object, stop: int = stop) -> None:
-                if done == stop:
-                    raise Stopped
-
-            with pytest.raises(Stopped):
-                Run(study(*often), "lntrust", 0, views, folder=tmp_path / "stopped")(
-                    resume=True, progress=progress
-                )
-        resumed = Run(study(*often), "lntrust", 0, views, folder=tmp_path / "stopped")
-        assert told(resumed(resume=True)) == told(summary)
-        assert set(resumed.state) == set(whole.state)
-        for name, tensor in whole.state.items():
-            assert torch.equal(tensor, resumed.state[name]), name
-        for name, tensor in whole.population.state().items():
-            assert torch.equal(tensor, resumed.population.state()[name]), name
+        assert_resumes(views, tmp_path, MIXED)
         for name in ("trust", "features"):
             (one,), (other,) = (tmp_path.glob(f"{w}/**/{name}.parquet") for w in ("whole", "stopped"))
             assert pq.read_table(one) == pq.read_table(other)

@@ -39,6 +39,7 @@ def test_every_byte_is_in_every_total_once(entries: list[Entry]) -> None:
     assert summary["framing"] == sum(e[4] for e in entries)
     for kind in KINDS:
         assert summary[kind] == sum(e[3] for e in entries if e[2] == kind)
+        assert summary["framing_by_kind"][kind] == sum(e[4] for e in entries if e[2] == kind)
         per_edge = [sum(e[3] for e in entries if (e[0], e[2]) == (edge, kind)) for edge in range(4)]
         assert ledger.payload(kind).tolist() == per_edge
     probed = [sum(e[3] for e in entries if (e[0], e[1]) == (edge, "probe")) for edge in range(4)]
@@ -90,5 +91,8 @@ def test_saved_books_are_copies() -> None:
 @pytest.mark.parametrize("edges", [np.zeros((0, 2), np.int64), EDGES])
 def test_an_empty_ledger_is_all_zeros(edges: np.ndarray) -> None:
     ledger = Ledger(edges)
-    assert ledger.summary() == {"total": 0, **dict.fromkeys(KINDS, 0), "framing": 0, "by_phase": {}}
+    nothing: dict[str, int] = dict.fromkeys(KINDS, 0)
+    assert ledger.summary() == {
+        "total": 0, **nothing, "framing": 0, "by_phase": {}, "framing_by_kind": nothing
+    }  # fmt: skip
     assert ledger.payload().tolist() == [0] * len(edges)

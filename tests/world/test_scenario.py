@@ -96,11 +96,21 @@ class TestLabelled:
             assert not trained & set(one.partition.validation.values.tolist())
 
     @pytest.mark.parametrize("validation", ["withheld", "fresh"])
+    def test_in_the_final_rounds_everything_that_the_node_holds(self, tiny: Any, validation: str) -> None:
+        one = world(tiny, validation)
+        p = one.partition
+        for uses_validation in (False, True):
+            held = lists(one.labelled(3, uses_validation))
+            for i, examples in enumerate(held):
+                assert examples == sorted([*p.train[i], *p.validation[i], *p.given_up[i]])
+                assert len(set(examples)) == len(examples)
+
+    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
     @pytest.mark.parametrize("uses_validation", [False, True])
     def test_nobody_trains_on_test_or_pool(self, tiny: Any, validation: str, uses_validation: bool) -> None:
         one = world(tiny, validation)
         away = set(one.partition.test.values.tolist()) | set(one.partition.pool.tolist())
-        for stage in (1, 2):
+        for stage in (1, 2, 3):
             trained = one.labelled(stage, uses_validation).values
             assert not set(trained.tolist()) & away
             assert (one.labels[trained] == DIGITS.labels[trained]).all()

@@ -37,8 +37,8 @@ LEAN = [
 SAFE = [
     'methods.lntrust.reply="uint8"', 'methods.lntrust.prior="accuracy"', "methods.lntrust.calibrate=true",
     'methods.lntrust.deployment_gate="evidence"', 'methods.lntrust.training_gate="evidence"',
-    "methods.lntrust.look_back=0.5", 'methods.lntrust.importance="off"', "methods.lntrust.answer_k=2",
-    "methods.lntrust.evidence=0.3",
+    "methods.lntrust.look_back=0.51", 'methods.lntrust.importance="off"', "methods.lntrust.answer_k=2",
+    "methods.lntrust.evidence=0.3", "methods.lntrust.strength=5",  # so much that it hurts
 ]  # fmt: skip
 CHANGES = [
     "graph.nodes=5", "graph.kind=barabasi_albert", "partition.labelled=400", "partition.pool=200",

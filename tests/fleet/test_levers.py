@@ -344,7 +344,7 @@ def test_a_temperature_is_heard_by_all_and_outlives_a_restart(tmp_path: Path) ->
 
 
 def test_a_twin_keeps_step_over_restarts_and_with_models_put_in(tmp_path: Path) -> None:
-    short = {**trusting(look_back=0.5), "training": {**SOON["training"], "stage2_rounds": 5, "refresh": 3}}
+    short = {**trusting(look_back=0.51), "training": {**SOON["training"], "stage2_rounds": 5, "refresh": 3}}
     fleet = Fleet.of(tmp_path, "ab", {"a": short}, everybody=SOON)
     path = fleet.members["a"].folder / "NODE.toml"
     text = path.read_text("utf-8").replace(

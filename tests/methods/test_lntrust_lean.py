@@ -176,6 +176,42 @@ class TestAnswering:
             assert summary["bytes"]["total"] == plain["bytes"]["total"]
             assert summary["per_node"]["self"] == plain["per_node"]["self"]
 
+    def test_a_certainty_of_its_own_for_every_node(self, views: Views) -> None:
+        """Fitted on validation set and sample: between asking nobody and asking until beyond doubt."""
+        off = ("methods.lntrust.deployment_gate=off", MIXED)
+        one, fitted = ended(views, *off, *levers(certainty="fitted"), method="lntrust")
+        sure = ended(views, *off, *levers(certainty=1.0), method="lntrust")[1]
+        kappa = one.state["certainty"]
+        assert kappa.shape == (6,)
+        assert ((kappa >= 0) & (kappa <= 1)).all()
+        assert 0 < fitted["bytes"]["asked_per_input"] <= sure["bytes"]["asked_per_input"]
+        assert fitted["bytes"]["total"] == sure["bytes"]["total"]  # the sample's replies are there anyway
+
+    def test_thin_probes_leave_the_certainty_as_it_was(self, views: Views) -> None:
+        thin = levers(certainty="fitted", top_k=1, probe_others=9, refresh=1)
+        one = Run(study(TORCH, *thin), "lntrust", 0, views)
+        seen: list[Tensor] = []
+        old = one.method.round
+
+        def watched(site: Site, state: State, t: int) -> State:
+            state = old(site, state, t)
+            seen.append(state["certainty"])
+            return state
+
+        one.method.round = watched  # type: ignore[method-assign]
+        one()
+        assert all(torch.equal(kappa, seen[0]) for kappa in seen)
+
+    def test_a_vote_of_ones_own(self, views: Views) -> None:
+        plain = ended(views, TORCH, method="lntrust")[0]
+        one = ended(views, TORCH, *levers(self_share=0.25), method="lntrust")[0]
+        expected = 0.75 * plain.state["closed"]
+        expected[:, 0] += 0.25
+        torch.testing.assert_close(one.state["closed"], expected)
+        torch.testing.assert_close(one.state["open"], plain.state["open"])  # who teaches is another matter
+        with pytest.raises(ValidationError, match="self_share needs one weight per member"):
+            LNTrustSettings(self_share=0.5, weighting="weighted_majority")
+
     def test_bytes_of_an_answer_fall_with_who_is_asked(self, views: Views) -> None:
         for overrides in ([], levers(certainty=0.5), levers(answer_k=1), levers(reply="top3")):
             one, summary = ended(views, TORCH, *overrides, method="lntrust")

@@ -45,7 +45,6 @@ class TestHarmless:
                 whole = f"{stack.learner.name}/{name}"
                 assert torch.equal(twins(one)[whole], parameters(one)[whole]), whole
 
-    @pytest.mark.xfail(strict=True, reason="the twin keeps the temperatures of the first refresh")
     def test_nor_do_temperatures_make_a_difference_between_them(self, views: Views) -> None:
         one = made(views, TORCH, *levers(budget=0, look_back=0.6, calibrate="true"))
         assert one.state["undone"].tolist() == [0] * 6

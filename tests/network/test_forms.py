@@ -78,7 +78,6 @@ class TestHeard:
         torch.testing.assert_close(heard.sum(-1), torch.ones(len(p)))
         assert order_is_kept(p, heard)
 
-    @pytest.mark.xfail(strict=True, reason="Form.heard raises 0 to a smallest number, which is rounded up")
     @given(forms, rows())
     def test_what_is_heard_is_what_was_encoded(self, form: Form, p: Tensor) -> None:
         assert torch.equal(form.heard(p), form.decode(form.encode(p), p.shape[1]))

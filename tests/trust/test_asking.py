@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from random_evidence import generator
 from torch import Tensor
 
-from lntrust.trust.asking import in_turn
+from lntrust.trust.asking import differing, in_turn
 
 PARTS = 64  # weights and probabilities are multiples of 1/64: sums of their products are exact
 
@@ -88,3 +88,22 @@ class TestInTurn:
     def test_one_class_only(self) -> None:
         alpha, p = torch.tensor([[0.6, 0.4]]), torch.ones(1, 2, 1)
         assert asked_in_turn(alpha, p, 1.0)[1].tolist() == [0]
+
+
+class TestDiffering:
+    @given(cases())
+    def test_as_if_everybody_had_been_asked_in_turn(self, case: tuple[Tensor, Tensor]) -> None:
+        """Columns may come in any order: they are asked by falling weight, the node itself first."""
+        alpha, p = case
+        order = torch.cat([torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(alpha.shape[1] - 1)])
+        for kappa, differs in differing(p[:, order], alpha[:, order]):
+            blend, _ = asked_in_turn(alpha, p, kappa)
+            expected = blend.argmax(-1) != whole(alpha, p).argmax(-1)
+            assert torch.equal(differs, expected), kappa
+
+    @given(cases())
+    def test_beyond_doubt_nothing_differs(self, case: tuple[Tensor, Tensor]) -> None:
+        alpha, p = case
+        found = dict(differing(p, alpha))
+        assert not found[1.0].any()
+        assert list(found) == sorted(found, reverse=True)

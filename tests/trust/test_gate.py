@@ -148,9 +148,13 @@ class TestBetter:
             assert (chance_of([(scale * a, scale * b) for a, b in pairs]) > 0.5) == (mean > 0)
 
     def test_by_hand(self) -> None:
-        """d = 1, 0 and the imagined 0: mean 1/3, variance 2/9, so Φ((1/3)/√(2/27))."""
-        expected = torch.special.ndtr(torch.tensor((1 / 3) / (2 / 27) ** 0.5, dtype=torch.float64))
+        """d = 1, 0 and the imagined ±½: mean 1/4, variance 3/8 − 1/16, so Φ((1/4)/√(5/64))."""
+        expected = torch.special.ndtr(torch.tensor((1 / 4) / (5 / 64) ** 0.5, dtype=torch.float64))
         assert chance_of([(0.0, 1.0), (0.3, 0.3)]) == pytest.approx(float(expected))
+
+    @given(st.floats(0.0, 0.01))
+    def test_a_single_example_decides_nothing(self, gain: float) -> None:
+        assert 0.5 <= chance_of([(1.0 - gain, 1.0)]) < 0.51
 
     def test_node_by_node(self) -> None:
         g = generator(3)

@@ -95,7 +95,7 @@ def blended(
 
 def one_by_one(
     own: Float[Tensor, "n U C"], heard: Float[Tensor, "n U C"], mix: Float[Tensor, "s m m"],
-    certainty: float,
+    certainty: float | Float[Tensor, "n"],
 ) -> tuple[Float[Tensor, "n U C"], Int[Tensor, "n U"]]:  # fmt: skip
     """The same, but neighbours are asked in the order of their weight, until the node is sure."""
     worlds, n = mix.shape[:2]
@@ -111,7 +111,7 @@ def one_by_one(
             answers = said[world, order[:, :, k]].view(own.shape)
             yield weights[:, :, k].flatten()[:, None].expand(own.shape[:2]), answers
 
-    blend, asked = in_turn(turns(), certainty)
+    blend, asked = in_turn(turns(), certainty[:, None] if isinstance(certainty, Tensor) else certainty)
     return torch.where((blend.sum(-1) > 0)[..., None], blend, own), asked
 
 

@@ -20,6 +20,8 @@ from lntrust.fleet.learner import LiveLearner
 from lntrust.fleet.node import place_of
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.transport import Door
+from lntrust.network import size
+from lntrust.network.forms import Form
 
 _SOON = timedelta(days=14)
 
@@ -46,6 +48,8 @@ def check_node(file: Path, wait: float) -> Iterator[Finding]:
         fit = fit and finding.grade != "bad"
         yield finding
     yield from _shown(settings)
+    if settings.peers and settings.trust.reply != "float32":
+        yield Finding("good", "replies", _told(settings))
     if fit:
         yield from _neighbours(settings, wait)
 
@@ -124,6 +128,13 @@ def _shown(settings: NodeSettings) -> Iterator[Finding]:
     yield Finding(
         "good", "shown to neighbours", f"to probe: {probes}; to learn: {shard}; deployed: {clients}"
     )
+
+
+def _told(settings: NodeSettings) -> str:
+    """How nodes are asked to answer, and what that takes."""
+    form, C = Form(settings.trust.reply), len(settings.input.classes)
+    few, all_ = (size(each.specs(1, C)).payload for each in (form, Form()))
+    return f"{form.name}: {few:,} bytes for what a node says about an input, instead of {all_:,}"
 
 
 def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:

@@ -6,12 +6,10 @@ granted, and nobody else anything. After some failures in a row it is left alone
 
 import logging
 import random
-import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,49 +23,17 @@ from lntrust.fleet.desk import HELLO_FIRST
 from lntrust.fleet.foreign import Foreign
 from lntrust.fleet.limits import Breaker, State
 from lntrust.fleet.logs import event
-from lntrust.fleet.settings import NeighbourSettings, NodeSettings
+from lntrust.fleet.neighbour import Failure, Heard, Neighbour, refused
+from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.transport import BUSY, Door, NoAnswerError, Pending, RefusedError
 from lntrust.network.codec import Message, Size, encode
+from lntrust.network.forms import Form
 
 NOW = -1  # the round of a question that belongs to none
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _HELLO_PATIENCE = 2.0
 _HELLO_SHARE = 0.25  # of the time for a question
 _AGAIN = ("busy", "silent", "quota")  # failures after which it is worth to ask again
-
-
-@dataclass
-class Neighbour:
-    """What is known of one. Plain fields: several threads read them, whoever heard last writes."""
-
-    settings: NeighbourSettings
-    breaker: Breaker
-    foreign: Foreign | None = None
-    seen: int = 0  # at which of its appearances it was last looked at
-    greeted: int = 0  # at which of its appearances it answered a hello; 0: never
-    degree: int = 0
-    most: int = wire.ANY  # inputs that it takes at once
-    refused: str | None = None  # why it does not fit, until it is greeted again
-    version: int | None = None  # of its model, by its last reply
-    heard_at: float | None = None
-    round_trip: float | None = None  # seconds a hello takes
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A sound reply: rows are probability vectors."""
-
-    probabilities: Float[ndarray, "m C"]
-    version: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """No reply, or none that can be used."""
-
-    kind: str  # as counted: absent, silent, busy, quota, refused, malformed, unsound, breaker, mismatch
-    text: str
-    wait: float = 0.0  # seconds after which it would answer, if it said so
 
 
 class Circle:
@@ -87,6 +53,7 @@ class Circle:
             for each in settings.neighbours
         }
         self._at_once = wire.at_once(settings.input)
+        self._form = Form(settings.trust.reply)  # in which nodes shall answer; servers know one only
         self._lockstep = settings.network.clock == "lockstep"
         foreign = sum(each.foreign is not None for each in self.members.values())
         self._pool = ThreadPoolExecutor(max(1, 4 * foreign), thread_name_prefix="foreign")
@@ -297,7 +264,7 @@ class Circle:
         self, names: list[str], x: ndarray, phase: str, deadline: float, round_: int, retries: int
     ) -> tuple[dict[str, Heard], dict[str, Failure]]:
         """One message to each, and again to those who were busy, silent or had enough, after a while."""
-        message = wire.question(x, round_)
+        message = wire.question(x, round_, self._form)
         data = encode(message)
         got: dict[str, Heard] = {}
         missed: dict[str, Failure] = {}
@@ -355,9 +322,8 @@ class Circle:
             data = pending.result()
             message = wire.read(data)
             self._books.received(name, phase, "reply", size_of(message, data))
-            return self._checked(
-                name, wire.heard(message, m, len(self._settings.input.classes)), message.version
-            )
+            p = wire.heard(message, m, len(self._settings.input.classes), self._form)
+            return self._checked(name, p, message.version)
         except RefusedError as error:
             reason = str(error).removeprefix(f"{name}: ")
             if reason == HELLO_FIRST and again is not None:
@@ -368,7 +334,7 @@ class Circle:
                     return self._collect(
                         name, self._begin(name, *again, RETRY, left), m, RETRY, deadline, None
                     )
-            return _refused(reason)
+            return refused(reason)
         except NoAnswerError as error:
             return Failure("silent", str(error).removeprefix(f"{name}: "))
         except LNTrustError as error:
@@ -396,13 +362,3 @@ class Circle:
         each = self.members[name]
         each.version, each.heard_at = version, time.monotonic()
         return Heard(p, version)
-
-
-def _refused(reason: str) -> Failure:
-    """What a refusal means: it has too much to do, or has had too much of us, or does not want to."""
-    if reason == BUSY:
-        return Failure("busy", reason)
-    if not reason.startswith("quota:"):
-        return Failure("refused", reason)
-    named = re.search(r"in (\d+\.\d) s", reason)
-    return Failure("quota", reason, float(named[1]) if named else float("inf"))

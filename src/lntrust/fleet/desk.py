@@ -78,6 +78,10 @@ class Desk:
             x = wire.asked(message, self._settings.input)
         except LNTrustError as error:
             raise self._refusal("shape", str(error)) from None
+        try:
+            form = wire.wanted_form(message)
+        except LNTrustError as error:
+            raise self._refusal("form", str(error)) from None
         wait = self._quotas[asker].take(len(x), time.monotonic())
         if wait:
             when = "never at once" if wait == float("inf") else f"in {wait:.1f} s"
@@ -86,7 +90,11 @@ class Desk:
             snapshot = self._snapshot(message.round)
         except LNTrustError as error:
             raise self._refusal("round", str(error)) from None
-        return wire.reply(snapshot.predict(x), message.round, snapshot.version)
+        p, precision = snapshot.predict(x), self._settings.training.precision
+        try:
+            return wire.reply(p, message.round, snapshot.version, form, precision)
+        except LNTrustError as error:
+            raise self._refusal("unsound", str(error)) from None
 
     def busy(self, asker: str) -> None:
         """The door has turned somebody away."""

@@ -5,7 +5,7 @@ changes, so nobody hears a model that is half a step further.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -25,13 +25,14 @@ from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.world import OneNode, node_number
 from lntrust.learners import Population, heads, modules
 from lntrust.learners.estimators import Estimators
-from lntrust.learners.losses import softmax
+from lntrust.learners.losses import softmax, tempered
 from lntrust.learners.stack import Stack
 from lntrust.learners.views import Views
 from lntrust.plugins import load_object
-from lntrust.settings import LearnerSettings
+from lntrust.settings import LearnerSettings, TrainingSettings
 
 See = Callable[[Shaped[ndarray, "m *s"]], Float[ndarray, "m *v"]]
+Answer = Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]
 _BUILT_IN = tuple(modules.KINDS)
 _REPLACED = "replace: the model"
 _NUMBERS = count(1)  # of models: several learners may live in one process
@@ -43,7 +44,7 @@ class Snapshot:
 
     version: int
     see: See
-    answer: Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]
+    answer: Answer
 
     def predict(self, x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m C"]:
         """p(x), for inputs as they travel."""
@@ -58,6 +59,21 @@ class _OwnView(Views):
 
     def __getitem__(self, name: str) -> Float[Tensor, "N *v"]:
         return self._view
+
+
+class _One(Population):
+    """The node's own model, as a population."""
+
+    def sibling(
+        self, learners: Sequence[LearnerSettings], kinds: Any, training: TrainingSettings,
+        world: int | None = None,
+    ) -> Population:  # fmt: skip
+        """One beside it that is built as it is, whatever NODE.toml names, and draws what it draws."""
+        mine = [stack.learner for stack in self.stacks]
+        return _One(
+            mine, np.zeros(1, dtype=np.int64), self._views, self.labels, self.classes, training, self.seeds,
+            self.backend,
+        )  # fmt: skip
 
 
 class LiveLearner:
@@ -91,7 +107,7 @@ class LiveLearner:
         s = self._settings
         C, seeds = len(s.input.classes), OneNode((s.seed,), 1, node_number(s))
         labels = torch.from_numpy(self._data.labels)
-        population = Population(
+        population = _One(
             [learner], np.zeros(1, dtype=np.int64), _OwnView(self._view), labels, C, s.training, seeds, "loop"
         )
         (stack,) = population.stacks
@@ -156,12 +172,19 @@ class LiveLearner:
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
             )
 
+    @property
+    def takes_steps(self) -> bool:
+        """Whether the model learns by gradient steps."""
+        return not isinstance(self.population.stacks[0], Estimators)
+
     def snapshot(self, version: int) -> Snapshot:
-        (stack,) = self.population.stacks
+        (stack,), temperature = self.population.stacks, self.population.temperature
         if isinstance(stack, Estimators):
             model, classes = stack.model(0), self.population.classes
-            return Snapshot(version, self._see, lambda x: _estimated(model, x, classes))
-        return Snapshot(version, self._see, _answering(stack))
+            answer: Answer = lambda x: _estimated(model, x, classes)  # noqa: E731
+        else:
+            answer = _answering(stack)
+        return Snapshot(version, self._see, _told(answer, temperature))
 
 
 def _seeing(settings: NodeSettings) -> See:
@@ -237,7 +260,21 @@ def _can_be_fitted(model: Any) -> bool:
     return hasattr(model, "fit") and hasattr(model, "get_params")
 
 
-def _answering(stack: Stack) -> Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]:
+def _told(answer: Answer, temperature: Float[Tensor, "1"] | None) -> Answer:
+    """As it is told to others: in float32, and no surer of itself than the model may be."""
+    T = None if temperature is None else temperature.clone()  # the next refresh sets another
+
+    def told(x: Float[ndarray, "m *v"]) -> Float[ndarray, "m C"]:
+        p = answer(x)
+        if T is not None:
+            exact = torch.from_numpy(p).to(T.dtype)
+            p = tempered(exact, T.expand(len(exact))).numpy()
+        return p.astype(np.float32, copy=False)
+
+    return told
+
+
+def _answering(stack: Stack) -> Answer:
     """A torch model of its own: parameters are copied, so that learning goes on without it."""
     state = {name: t[0].clone() for name, t in {**stack.params, **stack.buffers}.items()}
     if stack.is_head:
@@ -250,7 +287,8 @@ def _answering(stack: Stack) -> Callable[[Float[ndarray, "m *v"]], Float[ndarray
 
     def answer(x: Float[ndarray, "m *v"]) -> Float[ndarray, "m C"]:
         with torch.no_grad():
-            return softmax(module(_tensor(x))).float().numpy()
+            p = softmax(module(_tensor(x)))
+            return p.to(torch.promote_types(p.dtype, torch.float32)).numpy()  # numpy has no bfloat16
 
     return answer
 
@@ -264,12 +302,12 @@ def _head(
     z -= z.max(1, keepdims=True)
     np.exp(z, out=z)
     z /= z.sum(1, keepdims=True)
-    return z.astype(np.float32, copy=False)
+    return z
 
 
 def _estimated(model: Any, x: Float[ndarray, "m *v"], classes: int) -> Float[ndarray, "m C"]:
     """Probabilities over all C classes: 0 for one that it has never seen; one never fitted knows nothing."""
-    out = np.zeros((len(x), classes), dtype=np.float32)
+    out = np.zeros((len(x), classes))
     if model is None:
         out[:] = 1.0 / classes
     elif len(x):

@@ -8,15 +8,13 @@ training is over the neighbours are probed now and then, since they change, go, 
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from jaxtyping import Float
-from numpy import ndarray
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
+from lntrust.fleet import trusted
 from lntrust.fleet.books import Books
 from lntrust.fleet.circle import Circle
 from lntrust.fleet.data import NodeData
@@ -26,6 +24,7 @@ from lntrust.fleet.network import LiveNetwork
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.shelf import Shelf
 from lntrust.fleet.state import Kept, clear_leftovers, read_state, write_state
+from lntrust.fleet.trusted import Trust
 from lntrust.fleet.world import node_world
 from lntrust.learners import Labelled
 from lntrust.methods import Site, State
@@ -35,18 +34,6 @@ from lntrust.methods.lntrust import LNTrust
 _LOG_KEPT = 100  # refreshes whose trust is remembered
 _LOOK = 0.5  # seconds between two looks around, once training is over
 _OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody came
-
-
-@dataclass(frozen=True)
-class Trust:
-    """What the last refresh has found: whose answers count how much. Never changed, only replaced."""
-
-    votes: dict[str, Float[ndarray, "*C"]] = field(default_factory=dict)  # a number, or one per class
-    weights: dict[str, float] = field(default_factory=dict)  # α, the node itself included
-    together: bool = False  # whether to answer with the ensemble
-    strength: float | None = None  # λ_eff
-    validation: dict[str, float] = field(default_factory=dict)
-    probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
 
 
 class Life:
@@ -70,8 +57,7 @@ class Life:
         self._network = LiveNetwork(
             settings, self._world, lambda: self.learner.population, data, circle, books, self._publish
         )
-        asks = bool(self._names) and len(data.validation) > 0
-        self._method = LNTrust(settings.trust) if asks else None
+        self._method = self._made_method()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._one_by_one = threading.Lock()  # who replaces the model
         self._replaced = False
@@ -119,6 +105,13 @@ class Life:
 
     # -- the course of a life ---------------------------------------------------------------------
 
+    def _made_method(self) -> LNTrust | None:
+        """For the model as it is: one that is fitted again forgets by itself, and needs no twin."""
+        if not self._names or not len(self.data.validation):
+            return None
+        less = {} if self.learner.takes_steps else {"look_back": None}
+        return LNTrust(self.settings.trust.model_copy(update=less))
+
     def _enter(self) -> None:
         """The stage that the rounds done belong to; the model can be asked from now on."""
         training, stage = self.settings.training, 1 if self.done < self.settings.training.stage1_rounds else 2
@@ -128,6 +121,8 @@ class Life:
         self._site = Site(self._world, population, self._network, labelled)
         if self.learner.refits and (stage == 1 or "pseudo/ids" not in self._state):
             population.refit(lists)
+        if self._method is not None and stage == 2:
+            self._state = trusted.with_twin(self._state, population, self._method.settings)
         if self.shelf.empty:
             self._publish(None)
 
@@ -164,16 +159,15 @@ class Life:
 
     def _begin_collaboration(self) -> None:
         self._enter()
-        self._network.round = 0
-        self._publish(0)
+        self._network.announce(0)
         self._wait_for_somebody()
         event("stage 2 begins", round=self.done, present=sorted(self.circle.present))
         if self._method is not None:
             # A trust model that was kept goes on, with a circle that has changed.
-            known = bool(self._state)
             refresh, start = self._method.refresh, self._method.start
-            self._state = refresh(self._site, self._state, 0) if known else start(self._site)
+            self._state = refresh(self._site, self._state, 0) if self._state else start(self._site)
             self._refreshed()
+        self._network.tell()
         if self.settings.training.stage2_rounds == 0:
             self._settle()
             event("training is over", round=self.done)
@@ -196,8 +190,14 @@ class Life:
                 self._site.population.step(batch)
             self._publish(t)
         else:
+            due = self._method.due(self._site, t)
+            if due and "probe/mask" in self._state and self._somebody_came(soonest=0.0):
+                self._state = trusted.without(
+                    self._state, "probe/"
+                )  # then everybody is probed, in turn or not
             self._state = self._method.round(self._site, self._state, t)
-            if t % self.settings.training.refresh == 0:
+            self._state = trusted.asked_again(self._state)
+            if due:
                 self._refreshed()
             elif self._somebody_came():
                 self._refresh()
@@ -209,12 +209,12 @@ class Life:
         self.done += 1
 
     def _finish(self) -> None:
-        self._network.round = self.settings.training.stage2_rounds + 1
-        self._publish(self._network.round)
+        self._network.announce(self.settings.training.stage2_rounds + 1)
         if self._method is not None:
             self._state = self._method.finish(self._site, self._state)
             self._refreshed()
             self._settle()
+        self._network.tell()
         event("training is over", round=self.rounds, **self._told())
 
     def _stand(self) -> None:
@@ -236,12 +236,15 @@ class Life:
     def _refresh(self) -> None:
         assert self._method is not None
         t = self.done - self.settings.training.stage1_rounds
-        state = dict(self._state)
+        state = trusted.without(self._state, "probe/")  # out of turn everybody is asked
         if self.phase == "deployed":
             # Each refresh fits a little further. Over months that would end in blind faith, so a node whose
             # training is over starts each time from the trust model with which it ended.
             state |= {f"memory/{name}": tensor for name, tensor in self._settled.items()}
+        if self.settings.trust.calibrate:
+            self._network.announce(self._network.round)
         self._state = self._method.refresh(self._site, state, t)
+        self._network.tell()
         self._refreshed()
 
     def _settle(self) -> None:
@@ -259,29 +262,19 @@ class Life:
         event("trust refreshed", round=self.done, **self._told())
 
     def _trust_of(self, state: State, probed: dict[str, int]) -> Trust:
-        members = [self.settings.name, *self._names]
-        votes, closed = state["closed votes"][0].numpy(), state["closed"][0].tolist()
-        validated = state["validated"][0].tolist()
-        return Trust(
-            votes={name: votes[k].copy() for k, name in enumerate(members)},
-            weights=dict(zip(members, closed, strict=True)),
-            together=bool(state["answers together"][0]),
-            strength=float(state["lambda"][0]),
-            validation={"self": validated[0], "ensemble": validated[1]},
-            probed=probed,
-        )
+        return Trust.of(state, [self.settings.name, *self._names], probed)
 
     def _told(self) -> dict[str, Any]:
-        trust = {name: round(weight, 4) for name, weight in self.trust.weights.items()}
-        return {"trust": trust, "together": self.trust.together, "validation": self.trust.validation}
+        weights = {name: round(weight, 4) for name, weight in self.trust.weights.items()}
+        return {"trust": weights, "together": self.trust.together, "validation": self.trust.validation}
 
-    def _somebody_came(self) -> bool:
+    def _somebody_came(self, soonest: float = _OUT_OF_TURN) -> bool:
         """Whether a neighbour is there that was not probed as it is now: it is new, was away, or is older.
 
         One that gives cause again and again is believed less and less often.
         """
         now = time.monotonic()
-        if self.settings.network.clock == "lockstep" or now - self._refreshed_at < _OUT_OF_TURN:
+        if self.settings.network.clock == "lockstep" or now - self._refreshed_at < soonest:
             return False
         came = False
         for name in set(self.circle.chosen()) & self.circle.present:
@@ -319,14 +312,15 @@ class Life:
             self._refresh()
 
     def _replace(self, model: Any) -> None:
-        before = (self._site, self._state)
+        before = (self._site, self._state, self._method)
         try:
             with self.learner.replacing(model):
-                self._state = {k: t for k, t in self._state.items() if not k.startswith("pseudo/")}
+                self._state = trusted.without(self._state, *trusted.OF_ANOTHER_MODEL)
+                self._method = self._made_method()
                 self._enter()
                 self.learner.snapshot(0).predict(self.data.inputs[:1])
         except Exception:
-            self._site, self._state = before
+            self._site, self._state, self._method = before
             raise
         self._replaced = True
         self._publish(None)
@@ -369,21 +363,18 @@ class Life:
         self.books.load(below("ledger/", tensors), kept.counters, kept.neighbours)
         self.done, self.version = min(kept.done, self.rounds), kept.version
         same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
-        method = below("method/", tensors)
-        if not self._load_model(below("population/", tensors), same_data, kept.replaced):
-            # Version 0: neighbours who have probed a better model notice.
+        goes_on = self._load_model(below("population/", tensors), same_data, kept.replaced)
+        if not goes_on:  # version 0: neighbours who have probed a better model notice
             self.done, self.version = 0, 0
-            method = {name: t for name, t in method.items() if name.startswith("memory/")}
-        if kept.weighting != self.settings.trust.weighting:  # what one remembers, another cannot read
-            method = {}
+        if not self.settings.trust.calibrate:
+            self.learner.population.temperature = None
+        method = trusted.still_true(
+            below("method/", tensors), same_model=goes_on, same_circle=same_circle, same_data=same_data,
+            same_weighting=kept.weighting == self.settings.trust.weighting,
+        )  # fmt: skip
         if self._method is not None and method:
-            # The trust model fits any circle; weights are this circle's, pseudo-labels this data's.
-            if not same_circle:
-                method = {name: t for name, t in method.items() if name.startswith("memory/")}
-            if not same_data:
-                method = {name: t for name, t in method.items() if not name.startswith("pseudo/")}
             self._state = method
-            self._settled = below("settled/", tensors) if method else {}
+            self._settled = below("settled/", tensors) if below("memory/", method) else {}
             if same_circle and "closed votes" in method:
                 self.trust = self._trust_of(method, kept.probed)
                 self._network.probed = dict(kept.probed)

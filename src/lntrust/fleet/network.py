@@ -39,9 +39,13 @@ class LiveNetwork(Network):
         self.round = 0
         self.misbehaviour = {}
         self.probed: dict[str, int] = {}  # the model's version that each was last probed at
+        trust = settings.trust
+        self._changes = trust.calibrate or trust.look_back is not None
+        self._due = False
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Ask the neighbours of these edges about examples of the node's own; 0 for who did not answer."""
+        self.tell()
         route = Route(questions, self.edges, edges)
         names = [self._settings.neighbours[e].name for e in route.edge.tolist()]
         x = self._data.inputs[questions.ids.numpy()]
@@ -64,7 +68,9 @@ class LiveNetwork(Network):
                 probabilities[row] = torch.from_numpy(heard[name].probabilities)
         if questions.source == "validation":
             self._note_degrees()  # of those who were greeted only now
-            self.probed = {name: reply.version for name, reply in heard.items()}
+            # Who was not asked this time is known by what it said last.
+            rest = {name: version for name, version in self.probed.items() if name not in names}
+            self.probed = rest | {name: reply.version for name, reply in heard.items()}
         sound = torch.tensor([name in heard for name in names], dtype=torch.bool)
         return Replies(route, probabilities.flatten(0, 1), sound)
 
@@ -78,8 +84,22 @@ class LiveNetwork(Network):
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """The supervised steps of a round are done: this is the model that neighbours hear."""
-        self._publish(self.round)
+        self.announce(self.round)
         yield
+        self.tell()
+
+    def announce(self, round_: int) -> None:
+        """The model of this round is made. If a refresh may still change what it answers (a temperature, a
+        look back), it is published when somebody is asked: then those who ask it hear the same."""
+        self.round, self._due = round_, True
+        if not self._changes:
+            self.tell()
+
+    def tell(self) -> None:
+        """Publish what was announced, if that is not done."""
+        if self._due:
+            self._due = False
+            self._publish(self.round)
 
     def send(self, edges: Tensor, tensors: Mapping[str, Tensor], kind: Any, phase: str) -> dict[str, Tensor]:
         raise LNTrustError("live nodes send no parameters: they answer questions, and nothing else")

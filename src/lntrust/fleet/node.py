@@ -6,17 +6,19 @@
 
 import os
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from numpy import ndarray
 
 import lntrust
 from lntrust.errors import LNTrustError
 from lntrust.fleet import wire
+from lntrust.fleet.answers import all_at_once, one_by_one
 from lntrust.fleet.books import DEPLOY, Books
 from lntrust.fleet.certificates import expiry, name_in
 from lntrust.fleet.circle import Circle
@@ -25,13 +27,12 @@ from lntrust.fleet.desk import Desk
 from lntrust.fleet.learner import LiveLearner
 from lntrust.fleet.life import Life
 from lntrust.fleet.logs import event
+from lntrust.fleet.neighbour import Failure, Heard
 from lntrust.fleet.service import Prediction, Which
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.shelf import Shelf
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.transport import Door, Peer, Place
-
-_NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
 
 
 class Node:
@@ -103,25 +104,17 @@ class Node:
         alone = Prediction(own, {me: 1.0}, {me: snapshot.version}, {})
         if which == "self" or not trust.together or not self.settings.data.deployed:
             return alone
-        silent: dict[str, str] = {}
-        members = [n for n in trust.probed if n in trust.votes and bool(np.any(trust.votes[n] > _NEGLIGIBLE))]
-        heard, failed = self._circle.ask(members, inputs, DEPLOY, timeout=self.settings.limits.deadline)
-        silent |= {name: failure.text for name, failure in failed.items()}
-        said = {me: own}
-        for name, reply in heard.items():
-            if reply.version < trust.probed[name]:  # trust was learned on a model that it has no more
-                silent[name] = (
-                    f"its model is older ({reply.version}) than the one probed ({trust.probed[name]})"
-                )
-            else:
-                said[name] = reply.probabilities
-        if not wire.are_probabilities(own):
-            del said[me]  # its own model has come to grief; the others may still know
-        mix = blended(trust.votes, said)
-        if mix is None:
-            return Prediction(own, {me: 1.0}, {me: snapshot.version}, silent)
-        versions = {name: snapshot.version if name == me else heard[name].version for name in said}
-        return Prediction(mix[0], mix[1], versions, silent)
+        certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
+        if certainty == "fitted":
+            certainty = trust.certainty
+        if certainty is None or not len(inputs):
+            return all_at_once(trust, alone, inputs, self._ask, seconds)
+        return one_by_one(trust, alone, inputs, self._ask, seconds, certainty)
+
+    def _ask(
+        self, names: Sequence[str], x: Shaped[ndarray, "m *s"], seconds: float
+    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+        return self._circle.ask(names, x, DEPLOY, timeout=seconds)
 
     def replace(self, model: Any) -> None:
         """Another model in the place of the node's own, from now on: an nn.Module or a classifier.
@@ -206,18 +199,6 @@ class Node:
             self._door.close()
         if hasattr(self, "_circle"):
             self._circle.close()
-
-
-def blended(
-    votes: dict[str, Float[ndarray, "*C"]], said: dict[str, Float[ndarray, "m C"]]
-) -> tuple[Float[ndarray, "m C"], dict[str, float]] | None:
-    """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
-    total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
-    mass = {name: float(np.mean(votes[name])) for name in said}
-    if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
-        return None
-    weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}
-    return (total / total.sum(1, keepdims=True)).astype(np.float32), weights
 
 
 def place_of(settings: NodeSettings) -> Place:

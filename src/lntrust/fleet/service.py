@@ -13,7 +13,11 @@ Which = Literal["ensemble", "self"]
 
 @dataclass(frozen=True)
 class Prediction:
-    """An answer, and who is behind it."""
+    """An answer, and who is behind it.
+
+    A node that asks one after another (trust.certainty) asks not everybody about every input: a weight is
+    then the mean over all inputs, 0 for those that somebody was not asked about.
+    """
 
     probabilities: Float[ndarray, "m C"]
     weights: dict[str, float]  # of all who answered, the node itself included; they sum to 1

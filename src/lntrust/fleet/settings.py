@@ -15,6 +15,7 @@ from lntrust.settings import LearnerSettings, Settings, TrainingSettings
 from lntrust.study import explain
 
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
+_MOST_CLASSES = 1 << 15  # that a reply of the likeliest few can tell apart
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
 
 
@@ -207,6 +208,20 @@ class NodeSettings(Settings):
             )
         return training
 
+    @field_validator("trust")
+    @classmethod
+    def _can_be_lived(cls, trust: LNTrustSettings) -> LNTrustSettings:
+        if trust.query not in (None, "inputs"):
+            raise ValueError(
+                f"query = {trust.query}: live nodes always send the inputs that they ask about; leave it out"
+            )
+        if trust.final_rounds:
+            raise ValueError(
+                f"final_rounds = {trust.final_rounds}: would train on validation labels, with which a "
+                "deployed node goes on probing its neighbours; leave it out"
+            )
+        return trust
+
     @model_validator(mode="after")
     def _consistent(self) -> "NodeSettings":
         names = [each.name for each in self.neighbours]
@@ -218,6 +233,12 @@ class NodeSettings(Settings):
             raise ValueError(
                 "network.clock = lockstep needs network.number, the node's number in the simulation"
             )
+        if self.trust.reply.startswith("top") and len(self.input.classes) > _MOST_CLASSES:
+            raise ValueError(
+                f"trust.reply = {self.trust.reply}: numbers at most {_MOST_CLASSES} classes; take uint8"
+            )
+        if self.trust.look_back is not None and not self.model.trains:
+            raise ValueError("trust.look_back: a model with trains = false has learned nothing to be undone")
         return self
 
     @property

@@ -2,6 +2,9 @@
 
 Two nodes that meet compare what they mean by an input and by a class. Permuted classes would only look like
 an untrustworthy neighbour, so they are refused by name.
+
+A question says in which form it wants the answer. The model's version in its envelope has no meaning there;
+it is the form's number: 0 is float32, as ever, so that it costs no byte, and who knows no other answers so.
 """
 
 import json
@@ -9,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
 
@@ -16,10 +20,12 @@ from lntrust.errors import LNTrustError
 from lntrust.fleet.settings import InputSettings
 from lntrust.fleet.transport import LIMIT
 from lntrust.network.codec import PROTOCOL, Message, decode, size
+from lntrust.network.forms import Form
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 ANY = 1 << 40  # inputs: more than anybody asks about
 _LONGEST = 64 << 10  # bytes of a hello
+_FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of forms; K stands for topK
 
 
 def facts(wanted: InputSettings, degree: int, version: int, most: int = ANY) -> dict[str, Any]:
@@ -89,8 +95,26 @@ def most_of(theirs: dict[str, Any]) -> int:
     return most if isinstance(most, int) and 1 <= most <= ANY else ANY
 
 
-def question(x: Shaped[ndarray, "m *s"], round_: int) -> Message:
-    return Message("query", {INPUTS: x}, round=round_)
+def question(x: Shaped[ndarray, "m *s"], round_: int, form: Form | None = None) -> Message:
+    return Message("query", {INPUTS: x}, round=round_, version=_number(form or Form()))
+
+
+def _number(form: Form) -> int:
+    plain = {"float32": _FLOAT32, "uint8": _UINT8}
+    return plain[form.name] if form.name in plain else int(form.name.removeprefix("top"))
+
+
+def wanted_form(message: Message) -> Form:
+    """In which form a question wants its answer."""
+    number = message.version
+    if 1 <= number <= _MOST_CLASSES:
+        return Form(f"top{number}")
+    if number in (_FLOAT32, _UINT8):
+        return Form("uint8" if number else "float32")
+    raise LNTrustError(
+        f"replies of form {number} are unknown here; known are 0 (float32), -1 (uint8), and K from 1 to "
+        f"{_MOST_CLASSES} (topK)"
+    )
 
 
 def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
@@ -104,18 +128,57 @@ def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
     return x
 
 
-def reply(p: Float[ndarray, "m C"], round_: int, version: int) -> Message:
-    return Message("reply", {PROBABILITIES: p}, round=round_, version=version)
+def reply(
+    p: Float[ndarray, "m C"], round_: int, version: int, form: Form | None = None, precision: str = "float32"
+) -> Message:
+    """The answer, in the form that was asked for.
+
+    Who encodes it in the precision it computes in sends what a simulation of that precision hears.
+    """
+    if form is None or form.exact:
+        return Message("reply", {PROBABILITIES: p}, round=round_, version=version)
+    if not are_probabilities(p):  # encoded they would look as if they were
+        raise LNTrustError("this node's answers are no probabilities")
+    exact = torch.from_numpy(p).to(getattr(torch, precision))
+    codes = form.encode(exact)
+    return Message("reply", {name: t.numpy() for name, t in codes.items()}, round=round_, version=version)
 
 
-def heard(message: Message, m: int, C: int) -> Float[ndarray, "m C"]:
-    """The probabilities of a reply; whether they are any is up to the caller."""
+def heard(message: Message, m: int, C: int, form: Form | None = None) -> Float[ndarray, "m C"]:
+    """The probabilities of a reply; whether they are any is up to the caller.
+
+    In the form that was asked for, or in float32: an older node knows no other.
+    """
     p = message.tensors.get(PROBABILITIES)
+    if message.kind == "reply" and p is None and form is not None and not form.exact:
+        return _decoded(message, m, C, form)
     if message.kind != "reply" or p is None:
         raise LNTrustError(f"a reply needs a tensor {PROBABILITIES!r}")
     if p.dtype != np.float32 or p.shape != (m, C):
         raise LNTrustError(f"reply is {p.dtype}{list(p.shape)}; must be float32[{m}, {C}]")
     return p.copy()  # what was read is a window on the message, and cannot be written to
+
+
+def _decoded(message: Message, m: int, C: int, form: Form) -> Float[ndarray, "m C"]:
+    """Probabilities out of codes of which nothing is taken for granted."""
+    parts = {}
+    for name, (shape, dtype) in form.specs(m, C).items():
+        part = message.tensors.get(name)
+        if part is None:
+            raise LNTrustError(f"a reply of form {form.name} needs a tensor {name!r}")
+        if part.dtype != dtype or part.shape != shape:
+            raise LNTrustError(f"{name} are {part.dtype}{list(part.shape)}; must be {dtype}{list(shape)}")
+        parts[name] = part.copy()
+    if not parts["codes"].any(1).all():
+        raise LNTrustError("codes are all 0, so that no class is likely")
+    if "classes" in parts:
+        numbers = np.sort(parts["classes"], axis=1)
+        if m and not (numbers.min() >= 0 and numbers.max() < C):
+            raise LNTrustError(f"classes are not all among 0…{C - 1}")
+        if (numbers[:, 1:] == numbers[:, :-1]).any():
+            raise LNTrustError("classes are named more than once")
+    p: Float[ndarray, "m C"] = form.decode({k: torch.from_numpy(v) for k, v in parts.items()}, C).numpy()
+    return p
 
 
 def are_probabilities(p: Float[ndarray, "m C"]) -> bool:

@@ -50,7 +50,8 @@ class Labelled:
         self._keys = fold(seeds.keys("batches", device), stage)
         self._schedule_keys = fold(seeds.roots("schedule", device), stage)
         self.taken = torch.zeros(nodes, dtype=torch.int64, device=device)
-        rounds = {1: training.stage1_rounds, 2: training.stage2_rounds}.get(stage)
+        # Stage 3, the final rounds, goes on where Stage 2 has stopped counting.
+        rounds = {1: training.stage1_rounds, 2: training.stage2_rounds, 3: training.stage2_rounds}.get(stage)
         self._last = None if rounds is None else rounds * training.steps  # steps of the stage, if known
         self._cache: tuple[int, list[Batch]] = (0, [])
         self.drawn = 0  # batches handed out in the current round

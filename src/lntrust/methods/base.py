@@ -123,8 +123,8 @@ class Deployment:
     # Further ways to deploy the same training, by name; reported beside the main one.
     variants: dict[str, "Deployment"] = field(default_factory=dict)
     prior: Float[Tensor, "n C"] | None = None  # multiplied onto node i's answers, if given
-    # κ: how sure a node must be to stop asking, see `trust.asking`; none: it asks everybody at once.
-    certainty: float | None = None
+    # κ: how sure each node must be to stop asking, see `trust.asking`; none: it asks everybody at once.
+    certainty: float | Float[Tensor, "n"] | None = None
     # Rows whose model the node holds a copy of, so that nobody has to be asked; none: no row.
     held: Bool[Tensor, "m"] | None = None
 

@@ -9,6 +9,7 @@ exchanged, and charged; its variants are not shown.
 from dataclasses import replace
 from typing import Any
 
+from lntrust.errors import LNTrustError
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 from lntrust.network import Speech
@@ -44,6 +45,11 @@ class Crossed(Method):
 
     def check(self, site: Site) -> None:
         self.inner.check(site)
+        if self.inner.final_rounds and self.answerer is not None and self.answerer.uses_validation:
+            raise LNTrustError(
+                f"final_rounds = {self.inner.final_rounds}: these rounds train on validation labels, so that "
+                "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
+            )
         if self.answerer is not None:
             self.answerer.check(site)
 

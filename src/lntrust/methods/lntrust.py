@@ -14,11 +14,10 @@ Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. 
 distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
@@ -26,16 +25,15 @@ from lntrust.learners.population import PseudoLabels
 from lntrust.methods import trust_report
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 from lntrust.methods.certificate import Certificate
+from lntrust.methods.inquiry import inquire
 from lntrust.methods.lessons import Lesson, lesson
 from lntrust.methods.lntrust_settings import LNTrustSettings
-from lntrust.methods.probing import Probe, heard, probe
 from lntrust.methods.twin import Twin
-from lntrust.network import Questions, Speech
-from lntrust.segments import spread
-from lntrust.trust import distillation, ensemble, features, gate
+from lntrust.network import Speech
+from lntrust.trust import distillation, ensemble, gate
+from lntrust.trust.asking import fitted_certainty
 from lntrust.trust.calibration import temperatures
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.neighbourhood import Neighbourhood
 from lntrust.trust.weights import renormalised, top_k
 from lntrust.weighting import Weighting, make_weighting
 from lntrust.world import Ragged
@@ -147,7 +145,8 @@ class LNTrust(Method):
         weights = votes[node, column]
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
-        return Deployment(members, weights, certainty=self.settings.certainty)
+        certainty = state["certainty"] if self.settings.certainty == "fitted" else self.settings.certainty
+        return Deployment(members, weights, certainty=certainty)
 
     # -- probes and trust -------------------------------------------------------------------------
 
@@ -156,16 +155,20 @@ class LNTrust(Method):
         s = self.settings
         if s.calibrate:
             self._calibrate(site)
-        evidence, remembered = self._probe(site, state, t)
+        asked = inquire(site, state, s, t, self._has_pool(site), self._thin(site, state, t))
+        evidence = asked.evidence
         if self._weighting is None:
             self._weighting = make_weighting(s.weighting, site.world.seeds, s.prior, s.prior_examples)
         weighting = self._weighting
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
+        if s.certainty == "fitted":
+            kappa = fitted_certainty(evidence, asked.sampled, out["closed"]) if asked.everybody else None
+            out["certainty"] = state["certainty"] if kappa is None else kappa
         if "doubt" in state:
             out["lambda"] = out["lambda"] * state["doubt"]
-        out |= self._remembered(state, out, t) | remembered
+        out |= self._log(state, out, t) | asked.remembered
         kept = ("pseudo/", "certificate/", "recall/", "twin/", "doubt", "undone")
         out |= {name: tensor for name, tensor in state.items() if name.startswith(kept)}
         for name in ("mask", "offsets", "rho", "phi", "w", "p_true"):
@@ -208,6 +211,10 @@ class LNTrust(Method):
             few[:, 0] = True
             closed = renormalised(closed, few)
             closed_votes = closed if closed_votes.ndim == 2 else closed_votes * few[..., None]
+        if s.self_share:
+            closed = closed * (1.0 - s.self_share)
+            closed[:, 0] += s.self_share
+            closed_votes = closed
         accuracy = evidence.accuracy
         a_self, a_ens = accuracy[:, 0], gate.ensemble_accuracy(opened, accuracy)
         strength = torch.full_like(a_self, s.strength)
@@ -269,38 +276,6 @@ class LNTrust(Method):
         population.temperature = None
         population.temperature = temperatures(site.own_validation(), labels, site.validation.offsets)
 
-    def _probe(self, site: Site, state: State, t: int) -> tuple[Evidence, State]:
-        """Ask everybody about V_i, and about a sample of the shard for ŵ_j; or only those one trusts most.
-
-        Also what has to be remembered of the replies, if others will not be asked next time.
-        """
-        population, world, s = site.population, site.world, self.settings
-        edges, asked = None, site.around.mask
-        if self._thin(site, state, t):
-            assert s.top_k is not None
-            asked = top_k(state["open"], s.top_k)
-            edges = site.around.edge[asked].sort().values
-            asked[:, 0] = True
-        got = probe(site, "probe", edges=edges)
-        mask, w_hat = got.mask, None
-        if self._has_pool(site):
-            w_hat, sampled = self._class_distributions(site, got.around, t, edges)
-            mask = mask & sampled
-        remembered: State = {}
-        if s.top_k is not None and s.probe_others > 1:
-            if edges is not None:
-                mask, got, w_hat = _completed(asked, mask, got, w_hat, below("probe/", state))
-            remembered = {"probe/mask": mask, "probe/probabilities": got.probabilities}
-            remembered |= {} if w_hat is None else {"probe/w_hat": w_hat}
-        w = site.class_distribution
-        degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
-        rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
-        nodes = world.seeds.n  # of the node's own world
-        phi = features.relational_features(rho, w_hat, w, degrees[got.around.member], nodes, mask)
-        of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0, output_size=len(got.labels))
-        heard_of = got.probabilities * of_row[..., None]
-        return Evidence(mask, heard_of, got.labels, got.offsets, rho, phi, w), remembered
-
     def _thin(self, site: Site, state: State, t: int) -> bool:
         """Whether this refresh leaves out those who are little trusted. The last one does not."""
         s = self.settings
@@ -308,21 +283,6 @@ class LNTrust(Method):
         last = t >= (rounds - s.final_rounds if s.final_rounds else rounds + 1)
         turn = last or (t % every == 0 and t // every % s.probe_others == 0)
         return s.top_k is not None and s.probe_others > 1 and "probe/mask" in state and not turn
-
-    def _class_distributions(
-        self, site: Site, around: Neighbourhood, t: int, edges: Int[Tensor, "q"] | None = None
-    ) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
-        """ŵ_j as each neighbour shows it on a sample of the asker's shard."""
-        population = site.population
-        ids = site.unlabelled("sample", self.settings.sample, t)
-        replies = site.network.ask(Questions.of(ids, "shard"), "probe", edges)
-        out = torch.zeros(
-            *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
-        )
-        out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
-        asker = site.network.edges[replies.edge, 0]
-        out[asker, around.column[replies.edge]] = features.class_distribution(replies.regular())
-        return out, heard(around, replies)
 
     # -- distillation -----------------------------------------------------------------------------
 
@@ -380,7 +340,7 @@ class LNTrust(Method):
     def _distils(self, site: Site) -> bool:
         return self._has_pool(site) and self.settings.budget > 0 and len(site.network.edges) > 0
 
-    def _remembered(self, old: State, new: State, t: int) -> State:
+    def _log(self, old: State, new: State, t: int) -> State:
         """Trust and gate over time, a row per refresh."""
         rows = {
             "log/round": torch.tensor([t], device=new["closed"].device),
@@ -408,17 +368,6 @@ class LNTrust(Method):
 
     def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
         return trust_report.tables(site, state, nodes)
-
-
-def _completed(
-    asked: Bool[Tensor, "n D"], mask: Tensor, got: Probe, w_hat: Tensor | None, before: State
-) -> tuple[Tensor, Probe, Tensor | None]:
-    """What was heard now, and of those who were not asked, what they said last."""
-    of_row = spread(asked.to(got.probabilities.dtype), got.offsets, len(got.labels))[..., None]
-    probabilities = torch.where(of_row > 0, got.probabilities, before["probabilities"])
-    if w_hat is not None:
-        w_hat = torch.where(asked[..., None], w_hat, before["w_hat"])
-    return torch.where(asked, mask, before["mask"]), replace(got, probabilities=probabilities), w_hat
 
 
 def _joined(parts: tuple[State, ...]) -> State:

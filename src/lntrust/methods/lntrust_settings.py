@@ -75,12 +75,11 @@ class LNTrustSettings(MethodSettings):
     answer_k: Annotated[int | None, Later()] = Field(
         None, ge=1, description="answer with the k most trusted neighbours; none: all"
     )
-    certainty: Annotated[float | None, Later()] = Field(
+    certainty: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["fitted"] | None, Later()] = Field(
         None,
-        ge=0,
-        le=1,
         description="κ: deployed, ask one neighbour after another, and stop when the likeliest class leads "
-        "by κ times the weight of those not yet asked; at 1 they cannot change the answer. none: ask all",
+        "by κ times the weight of those not yet asked; at 1 they cannot change the answer. fitted: the "
+        "least κ at which no answer changes on validation set and sample. none: ask all",
     )
 
     # -- never worse than alone: docs/safe.md -------------------------------------------------------
@@ -95,9 +94,15 @@ class LNTrustSettings(MethodSettings):
         description="deployment_gate = evidence: answer together where the ensemble is better with this "
         "probability, by paired validation scores",
     )
+    self_share: Annotated[float, Later()] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="β: so much of the vote stays with the node, deployed: (1 − β)·α + β·self",
+    )
     look_back: Annotated[float | None, Later()] = Field(
         None,
-        gt=0,
+        gt=0.5,
         lt=1,
         description="train a twin without neighbours beside each model, and take its place where it is "
         "better on validation with this probability; none: no twin",
@@ -120,6 +125,7 @@ class LNTrustSettings(MethodSettings):
     def _fits(self) -> "LNTrustSettings":
         if self.prior != "none" and self.weighting != "trust":
             raise ValueError(f"prior = {self.prior} needs weighting = trust, not {self.weighting}")
-        if self.certainty is not None and self.weighting == "weighted_majority":
-            raise ValueError("certainty needs one weight per member; weighted_majority has one per class")
+        if self.weighting == "weighted_majority" and (self.certainty is not None or self.self_share):
+            name = "self_share" if self.certainty is None else "certainty"
+            raise ValueError(f"{name} needs one weight per member; weighted_majority has one per class")
         return self

@@ -24,17 +24,18 @@ LEAN = Preset(
         "top_k": 2,
         "refresh": 20,
         "sample": 100,
-        "certainty": 0.45,
+        "certainty": "fitted",
     },
 )
 SAFE = Preset(
-    "never worse than alone: no importance weights, a prior on trust, evidence before answering together",
+    "never worse than alone: no importance weights, a prior on trust, one's own vote, a gate on evidence",
     {
         "importance": "off",
         "prior": "accuracy",
         "prior_examples": 20.0,
+        "self_share": 0.2,
         "deployment_gate": "evidence",
-        "evidence": 0.8,
+        "evidence": 0.2,
         "final_rounds": 50,
     },
 )

@@ -71,6 +71,8 @@ def _with_settings(method: type[Method], name: str, study: Study) -> Method:
     except ValidationError as error:
         item = error.errors()[0]
         field = ".".join(("methods", name, *map(str, item["loc"])))
+        if not item["loc"]:  # settings that do not go together
+            raise LNTrustError(f"{field}: {item['msg'].removeprefix('Value error, ')}") from None
         fields = ", ".join(method.settings_class.model_fields) or "none"
         raise LNTrustError(
             f"{field} = {item['input']!r}: {item['msg'].lower()}; settings of {name}: {fields}"

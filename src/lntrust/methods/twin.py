@@ -35,6 +35,7 @@ class Twin:
         questions = site.validation
         owner = torch.from_numpy(site.world.partition.validation.owner).to(questions.ids.device)
         labels = site.population.labels_of(owner, questions.ids)
+        self._twin.temperature = site.population.temperature  # how sure they may be is not what differs
         theirs = brier(self._twin.answer(site.own_validation_plan), labels)
         ours = brier(site.own_validation(), labels)
         chance = better(theirs, ours, questions.offsets)

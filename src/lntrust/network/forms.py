@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
@@ -30,7 +30,7 @@ class Form:
     name: str = "float32"
 
     def __post_init__(self) -> None:
-        if not re.match(FORMS, self.name):
+        if not re.fullmatch(FORMS, self.name):
             raise LNTrustError(f"reply = {self.name!r}: must be float32, uint8, or top1, top2, …")
 
     @property
@@ -57,9 +57,12 @@ class Form:
         if self.exact:
             return {"probabilities": p.float()}
         if few is None:
-            return {"codes": _up(p / p.amax(-1, keepdim=True))}
+            scaled = p / p.amax(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+            return {"codes": (scaled * _FULL).round().to(torch.uint8)}
         likeliest, classes = p.topk(few, dim=-1)
-        return {"classes": classes.to(getattr(torch, _index(C))), "codes": _up(likeliest)}
+        # Rounded up: what is spread over the others then never exceeds the least that is told.
+        codes = (likeliest * _FULL).ceil().clamp(max=_FULL).to(torch.uint8)
+        return {"classes": classes.to(getattr(torch, _index(C))), "codes": codes}
 
     def decode(self, tensors: dict[str, Tensor], C: int) -> Float[Tensor, "*s C"]:
         """Probabilities again."""
@@ -77,14 +80,7 @@ class Form:
         if self.exact:
             return p
         said = (p.sum(-1, keepdim=True) > 0).to(p.dtype)
-        return (
-            self.decode(self.encode(p.clamp(min=torch.finfo(p.dtype).tiny)), p.shape[-1]).to(p.dtype) * said
-        )
-
-
-def _up(x: Float[Tensor, "*s"]) -> UInt8[Tensor, "*s"]:
-    """In steps of 1/255, rounded up: what is spread over the others then never exceeds the least told."""
-    return (x * _FULL).ceil().clamp(0, _FULL).to(torch.uint8)
+        return self.decode(self.encode(p), p.shape[-1]).to(p.dtype) * said
 
 
 def _index(C: int) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from lntrust.segments import segment_sum
 
 EPSILON = 1e-8
+IMAGINED = 0.5  # of a Brier score, which lies between 0 and 2
 DeployGate = Literal["members", "ensemble", "loss", "off", "evidence"]
 
 
@@ -37,14 +38,15 @@ def better(
 ) -> Float[Tensor, "n"]:
     """The probability Φ(d̄/σ̄) that the first of two losses is lower in truth, by paired differences d.
 
-    One example more is imagined on which both are alike: a node with none is undecided, at ½.
+    Two examples more are imagined, one won and one lost by IMAGINED: few examples decide little, a node
+    without any is undecided, at ½.
     """
     saved = theirs - ours
-    count = (offsets.diff() + 1).to(saved.dtype)
+    count = (offsets.diff() + 2).to(saved.dtype)
     mean = segment_sum(saved, offsets) / count
-    variance = (segment_sum(saved.square(), offsets) / count - mean.square()).clamp(min=0.0)
-    error = (variance / count).sqrt().clamp(min=torch.finfo(saved.dtype).tiny)
-    chance: Tensor = torch.special.ndtr((mean / error).clamp(-40.0, 40.0))
+    square = (segment_sum(saved.square(), offsets) + 2 * IMAGINED**2) / count
+    error = ((square - mean.square()) / count).sqrt()
+    chance: Tensor = torch.special.ndtr(mean / error)
     return chance
 
 

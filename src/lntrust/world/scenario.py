@@ -82,12 +82,11 @@ class World:
     def labelled(self, stage: int, uses_validation: bool) -> Ragged:
         """What a method trains on. One that uses validation labels does not train on them.
 
-        Stage 3 are the last rounds of a method that has no more use for them: everything the node holds.
+        Stage 3 are the last rounds of a method that has no more use for them: all that the others train on.
         """
         p, fresh = self.partition, self.study.partition.validation == "fresh"
         if stage == 3:
-            held = p.train.joined(p.validation)
-            return held.joined(p.given_up) if fresh else held
+            return p.train.joined(p.given_up if fresh else p.validation)
         if not fresh:
             return p.train if uses_validation else p.train.joined(p.validation)
         return p.train if uses_validation and stage == 2 else p.train.joined(p.given_up)

@@ -1,0 +1,272 @@
+"""The tables of docs/lean.md and docs/safe.md and the presets' table in README, out of the committed runs.
+
+    python benchmarks/beyond_tables.py --keep RUNS.parquet CHOICES.jsonl   # commit new runs, made with beyond.py
+    python benchmarks/beyond_tables.py                                      # write the tables anew
+    python benchmarks/beyond_tables.py --check                              # say which documents differ
+
+`runs.parquet` holds the runs on test, `choices.jsonl` the means over seeds of those on validation by which
+every choice was made.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lntrust.experiment.collection import Record, read_runs, write_collection
+from lntrust.report.comparison import difference
+
+sys.path.insert(0, str(Path(__file__).parent))
+from reproduction import MARK, ROOT
+
+FOLDER = ROOT / "benchmarks" / "results" / "beyond"
+RUNS, CHOICES = FOLDER / "runs.parquet", FOLDER / "choices.jsonl"
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "lean.md", ROOT / "docs" / "safe.md"]
+NAMES = ("sparse-cifar10", "sparse-cifar100", "dense-cifar10", "geo-eurosat", "geo-blocks", "wearables")
+GROUPS = ((0, 4), (5, 9))
+Runs = dict[tuple[str, str], list[Record]]  # by study and method, sorted by seed
+
+
+def read() -> Runs:
+    out: Runs = defaultdict(list)
+    for record in sorted(read_runs([RUNS]), key=lambda r: r.seed):
+        blocks = record.identity["study"]["partition"]["split"] == "blocks"
+        out["geo-blocks" if blocks else record.study, record.method].append(record)
+    return out
+
+
+def of(runs: Runs, study: str, method: str, group: tuple[int, int]) -> list[Record]:
+    return [record for record in runs[study, method] if group[0] <= record.seed <= group[1]]
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def mean(records: Sequence[Record], value: Callable[[dict[str, Any]], float]) -> float:
+    return float(np.mean([value(record.summary) for record in records]))
+
+
+def test(records: Sequence[Record]) -> str:
+    return dot(mean(records, lambda s: s["test"]))
+
+
+def dot(number: float) -> str:
+    return f"{number:.3f}".replace("0.", ".", 1)
+
+
+def against(ours: Sequence[Record], theirs: Sequence[Record], score: str = "test") -> str:
+    """A difference with its 95 % interval, paired by seed and node."""
+    found = difference(ours, theirs, score)
+    if found is None:
+        return "–"
+    return f"{found.mean:+.3f} ({found.low:+.3f} … {found.high:+.3f})".replace("0.", ".")
+
+
+def replies(s: dict[str, Any]) -> float:
+    """Bytes of all replies, headers included, per node."""
+    return float((s["bytes"]["reply"] + s["bytes"]["framing_by_kind"]["reply"]) / s["nodes"])
+
+
+def megabytes(number: float) -> str:
+    return f"{number / 1e6:,.0f}" if number >= 1e7 else f"{number / 1e6:.2f}"
+
+
+def share(ours: float, theirs: float) -> str:
+    return f"{100 * ours / theirs:.2f} %" if ours < 0.1 * theirs else f"{100 * ours / theirs:.0f} %"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "| :-- |" + " --: |" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def lean(runs: Runs) -> str:
+    rows = []
+    for study in NAMES:
+        for group in GROUPS:
+            full, ours = (of(runs, study, name, group) for name in ("lntrust", "lntrust+lean"))
+            asked = [mean(each, lambda s: s["bytes"]["asked_per_input"]) for each in (full, ours)]
+            told = [mean(each, replies) for each in (full, ours)]
+            query = [mean(each, lambda s: s["bytes"]["query"] / s["nodes"]) for each in (full, ours)]
+            total = [mean(each, lambda s: s["bytes"]["total"] / s["nodes"]) for each in (full, ours)]
+            rows.append(
+                [
+                    study, f"{group[0]}–{group[1]}", test(full), test(ours), against(ours, full),
+                    against(ours, full, "test_pooled"),
+                    f"{megabytes(told[0])} → {megabytes(told[1])}", share(told[1], told[0]),
+                    f"{megabytes(query[0])} → {megabytes(query[1])}", share(total[1], total[0]),
+                    f"{asked[0]:.2f} → {asked[1]:.2f}", share(asked[1], asked[0]),
+                ]
+            )  # fmt: skip
+    head = ("study", "seeds", "LNTrust", "lean", "Test, lean − LNTrust", "pooled, lean − LNTrust",
+            "replies, MB per node", "share", "queries, MB per node", "share of all bytes",
+            "asked per answer", "share")  # fmt: skip
+    return table(head, rows)
+
+
+def safe(runs: Runs, preset: str = "safe") -> str:
+    rows = []
+    for study in NAMES:
+        for group in GROUPS:
+            alone, full, ours = (
+                of(runs, study, name, group) for name in ("independent", "lntrust", f"lntrust+{preset}")
+            )
+            harmed = [dot(mean(each, lambda s: s["harmed"])) for each in (full, ours)]
+            rows.append(
+                [
+                    study, f"{group[0]}–{group[1]}", test(alone), test(full), test(ours),
+                    against(ours, alone), against(ours, full), f"{harmed[0]} → {harmed[1]}",
+                    share(mean(ours, lambda s: s["bytes"]["total"]), mean(full, lambda s: s["bytes"]["total"])),
+                ]
+            )  # fmt: skip
+    head = ("study", "seeds", "Independent", "LNTrust", preset, f"{preset} − Independent",
+            f"{preset} − LNTrust", "harmed, LNTrust → ours", "bytes")  # fmt: skip
+    return table(head, rows)
+
+
+def presets(runs: Runs) -> str:
+    """README's: all seeds together."""
+    group = (GROUPS[0][0], GROUPS[-1][1])
+    rows = []
+    for study in NAMES:
+        names = ("independent", "lntrust", "lntrust+lean", "lntrust+safe", "lntrust+best")
+        each = [of(runs, study, name, group) for name in names]
+        full, best = mean(each[1], replies), mean(each[4], replies)
+        rows.append([study, *(test(some) for some in each), share(best, full)])
+    head = ("study", "Independent", "LNTrust", "lean", "safe", "best", "best's replies, of LNTrust's")
+    return table(head, rows)
+
+
+def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
+    """Ablations on validation: each way's Test, and what it sends, beside the published method's."""
+    kept = {(row["study"], row["way"]): row for row in map(json.loads, CHOICES.read_text().splitlines())}
+    rows = []
+    for way, about in ways:
+        cells = []
+        for study in names:
+            row, full = kept.get((study, way)), kept[study, "lntrust"]
+            if row is None:
+                cells += ["", "", "", ""]
+                continue
+            cells += [
+                f"{row['test']:.4f}".replace("0.", "."),
+                f"{row['test_pooled'] - full['test_pooled']:+.4f}".replace("0.", "."),
+                "–" if way == "independent" else share(row["reply"], full["reply"]),
+                f"{row['asked']:.2f}", 
+            ]  # fmt: skip
+        rows.append([about, *cells])
+    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Δ pooled", "replies", "asked"))]
+    return table(head, rows)
+
+
+def harms(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
+    """The same for safety: Test, Self and harmed."""
+    kept = {(row["study"], row["way"]): row for row in map(json.loads, CHOICES.read_text().splitlines())}
+    rows = []
+    for way, about in ways:
+        cells = []
+        for study in names:
+            row = kept.get((study, way))
+            numbers = (row["test"], row["self"], row["harmed"]) if row else ()
+            cells += [dot(number) for number in numbers] or [""] * 3
+        rows.append([about, *cells])
+    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Self", "harmed"))]
+    return table(head, rows)
+
+
+LEVERS = (
+    ("lntrust", "published"),
+    ("k1", "`top_k = 1`"), ("k2", "`top_k = 2`"), ("k4", "`top_k = 4`"),
+    ("recall5", "`recall = 5`"), ("recall20", "`recall = 20`"), ("recall50", "`recall = 50`"),
+    ("uint8", "`reply = uint8`"), ("top1", "`reply = top1`"), ("top3", "`reply = top3`"), ("top8", "`reply = top8`"),
+    ("F20", "`refresh = 20`"), ("F40", "`refresh = 40`"), ("sample100", "`sample = 100`"),
+    ("thin4", "`top_k = 2`, `probe_others = 4`"),
+    ("ans2", "`answer_k = 2`"), ("ans4", "`answer_k = 4`"), ("ans8", "`answer_k = 8`"),
+    ("differ0", "κ fitted per node, no answer may change"),
+    ("differ.05", "κ fitted per node, 5 % may change"),
+    ("leanC", "all, κ fitted per node"), ("leanF", "all, κ = .7"), ("leanI", "all, κ = .7, `top_k = 4`, `recall = 40`"),
+    ("leanG", "all, κ = .7, `top5`, `recall = 40`, `probe_others = 2`"),
+)  # fmt: skip
+GUARDS = (
+    ("independent", "Independent"), ("lntrust", "published"),
+    ("power.5", "ω to the power ½"), ("power0", "no ω"),
+    ("all", "the node itself among its teachers"), ("all-power0", "the same, no ω"),
+    ("evtrain", "training gate by evidence"), ("look.8", "look-back at .8"),
+    ("evdep.5", "deployment gate by evidence, .5"), ("evdep.8", "deployment gate by evidence, .8"),
+    ("final50", "50 final rounds"), ("final100", "100 final rounds"),
+    ("acc10", "prior: accuracy, 10 examples"), ("acc40", "prior: accuracy, 40 examples"),
+    ("self10", "prior: self, 10 examples"), ("cal", "calibrated"),
+    ("P", "no ω, 50 final rounds, prior of 20"), ("Pevdep", "and evidence at .5"), ("Pd.7", "at .7"),
+    ("Pd.8", "at .8: `safe`"), ("Pd.9", "at .9"), ("Pd.95", "at .95"),
+    ("Pev", "at .5, and for training"), ("Pd.8look", "`safe`, look-back at .9"), ("Pd.8look99", "`safe`, look-back at .99"),
+    ("bestF", "`safe` and `lean` with κ = .7"),
+)  # fmt: skip
+
+
+def keep(runs: Path, lines: Sequence[Path]) -> None:
+    """What of new runs is committed: no trust of single members, no node of a choice."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    left = ("trust", "together", "importance_per_node")
+    records = []
+    for record in read_runs([runs]):
+        report = {k: v for k, v in record.summary["method_report"].items() if k not in left}
+        summary = {**record.summary, "method_report": report}
+        records.append(replace(record, summary=summary, tables={"rounds": record.tables["rounds"]}))
+    write_collection(records, RUNS)
+    by: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
+    for path in lines:
+        for row in map(json.loads, path.read_text("utf-8").splitlines()):
+            by[row["study"], row["way"]][row["seed"]] = row
+    out = []
+    for (study, way), seeds in sorted(by.items()):
+        rows = list(seeds.values())
+        numbers = ("test", "self", "test_pooled", "self_pooled", "harmed", "reply", "query", "total", "asked")
+        means = {name: float(np.mean([row[name] for row in rows])) for name in numbers}
+        out.append(
+            {"study": study, "way": way, "seeds": sorted(seeds), "settings": rows[0]["settings"], **means}
+        )
+    CHOICES.write_text("".join(json.dumps(row) + "\n" for row in out), "utf-8")
+
+
+def renewed(text: str, made: dict[str, str]) -> str:
+    return MARK.sub(lambda m: f"{m[1]}\n{made[m[2]]}\n{m[3]}" if m[2] in made else m[0], text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--keep", type=Path, nargs="+", metavar="FILE")
+    given = parser.parse_args()
+    if given.keep:
+        keep(given.keep[0], given.keep[1:])
+    runs = read()
+    made = {
+        "beyond-presets": presets(runs),
+        "beyond-lean": lean(runs),
+        "beyond-safe": safe(runs),
+        "beyond-best": safe(runs, "best"),
+        "beyond-levers": choices(LEVERS, NAMES[:3]),
+        "beyond-guards": harms(GUARDS, ("sparse-cifar10", "dense-cifar10", "geo-eurosat", "geo-blocks")),
+    }
+    stale = []
+    for path in DOCUMENTS:
+        text = path.read_text("utf-8")
+        if (new := renewed(text, made)) != text:
+            stale.append(str(path))
+            if not given.check:
+                path.write_text(new, "utf-8")
+    if given.check:
+        sys.exit(f"differ from the runs: {', '.join(stale)}" if stale else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,9 @@ Means over nodes and over the distilling rounds since the one before, at a few r
 - favoured: precision where the pseudo-label is the node's most frequent class, and the share of them and of ω
 - near: share of examples that come from the node's own region (geographic studies)
 - effective: how many examples ω leaves, (Σω)²/Σω², as a share of the kept ones
+- confidence: the mean of max p̄, to be held against precision; own: the same of the node's own model
+- by class: precision and the node's own, over examples whose true class is frequent (the most frequent one),
+  usual, rare (below half of an even share) at the node, and how many are of such a class
 """
 
 import argparse
@@ -45,7 +48,7 @@ class Watched(LNTrust):
         kept, omega = lesson.kept.cpu().numpy(), lesson.omega.cpu().numpy() * lesson.kept.cpu().numpy()
         said, true = lesson.predicted.cpu().numpy(), self.truth[ids]
         right = (said == true) & kept
-        own = site.network.own(lesson.ids).argmax(-1).cpu().numpy()
+        sure, own = (t.cpu().numpy() for t in site.network.own(lesson.ids).max(-1))
         favoured = site.class_distribution.argmax(-1).cpu().numpy()[:, None]
         mine = kept & (said == favoured)
         self.marks.append(
@@ -63,10 +66,33 @@ class Watched(LNTrust):
                 "favoured: share": _mean(mine.sum(1) / np.maximum(kept.sum(1), 1)),
                 "favoured: share of ω": _mean((omega * mine).sum(1) / np.maximum(omega.sum(1), 1e-9)),
                 "effective": _mean(omega.sum(1) ** 2 / np.maximum((omega**2).sum(1) * kept.sum(1), 1e-9)),
+                "confidence": _mean((lesson.p_bar.max(-1).values.cpu().numpy() * kept).sum(1) / kept.sum(1)),
+                "confidence, own": _mean((sure * kept).sum(1) / np.maximum(kept.sum(1), 1)),
+                **self._by_class(site, true, right, (own == true) & kept, kept),
                 **self._near(ids),
             }
         )
         return super()._distil(site, state, lesson)
+
+    def _by_class(
+        self,
+        site: Site,
+        true: np.ndarray[Any, Any],
+        right: np.ndarray[Any, Any],
+        own: np.ndarray[Any, Any],
+        kept: np.ndarray[Any, Any],
+    ) -> dict[str, float]:
+        w = site.class_distribution.cpu().numpy()
+        share = np.take_along_axis(w, true, 1)
+        frequent = share == w.max(1, keepdims=True)
+        rare = (share < 0.5 / w.shape[1]) & ~frequent
+        out = {}
+        for name, which in (("frequent", frequent), ("usual", ~frequent & ~rare), ("rare", rare)):
+            of = which & kept
+            out[f"{name}: precision"] = float((right & of).sum() / max(1, of.sum()))
+            out[f"{name}: own"] = float((own & of).sum() / max(1, of.sum()))
+            out[f"{name}: share"] = float(of.sum() / max(1, kept.sum()))
+        return out
 
     def _near(self, ids: np.ndarray[Any, Any]) -> dict[str, float]:
         if self.region is None:

@@ -223,7 +223,7 @@ def methods(
     for field, info in cls.settings_class.model_fields.items():
         default = "none" if info.default is None else str(info.default)
         if chosen and field in chosen.settings:
-            default = f"{chosen.settings[field]} (else {default})"
+            default = f"→ {chosen.settings[field]}"
         table.add_row(field, default, str(ranges.get(field, "")), info.description)
     if cls.settings_class.model_fields:
         out.print(table)

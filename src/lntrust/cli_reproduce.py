@@ -161,7 +161,7 @@ def _show(one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int]
 
     sections = sections_of_one(one, records, seeds)
     for section in sections:
-        out.print(render.terminal(section))
+        out.print(render.terminal(section, out.width))
         say_verdicts(section)
     written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
     for path in written:

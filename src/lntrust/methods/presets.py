@@ -33,9 +33,9 @@ SAFE = Preset(
         "importance": "off",
         "prior": "accuracy",
         "prior_examples": 20.0,
-        "self_share": 0.2,
+        "self_share": 0.3,
         "deployment_gate": "evidence",
-        "evidence": 0.2,
+        "evidence": 0.6,
         "final_rounds": 50,
     },
 )

@@ -49,8 +49,9 @@ def main() -> None:
         assert sweep.poll() is None, "the sweep was over before the node was lost"
         time.sleep(0.02)
     cluster.remove_node(node, allow_graceful=False)
-    print("lost", lost.name)
-    print("code", sweep.wait())
+    # Lines of their own, whatever the sweep has printed last.
+    print(f"\nlost {lost.name}", flush=True)
+    print(f"\ncode {sweep.wait()}", flush=True)
 
 
 if __name__ == "__main__":

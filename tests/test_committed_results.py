@@ -48,6 +48,22 @@ def test_the_tables_in_the_documents() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_tables_of_the_presets() -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / "beyond_tables.py"), "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_preset_was_run_with_every_seed() -> None:
+    runs = read_runs([ROOT / "benchmarks" / "results" / "beyond"])
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    for record in runs:
+        split = record.identity["study"]["partition"]["split"]
+        counts.setdefault((record.study, split, record.method), []).append(record.seed)
+    assert len(counts) == 6 * 5
+    assert all(sorted(seeds) == list(range(10)) for seeds in counts.values())
+
+
 def test_the_page_is_of_these_runs(records: list[Record]) -> None:
     text = (FOLDER / "report.html").read_text("utf-8")
     assert f"{len(records)} runs" in text

@@ -37,11 +37,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def run(
-    study: Study, method: str, seeds: list[int], views: Any, on: str, folder: Path | None
+    study: Study, method: str, seeds: list[int], views: Any, fitted: float | None, folder: Path | None
 ) -> list[dict[str, Any]]:
     options: dict[str, Any] = {"folder": folder}
-    if on == "validation":
-        options = {"make_world": lambda s, data, seed, _: tuning_world(s, data, seed, True)}
+    if fitted is not None:
+        options = {"make_world": lambda s, data, seed, _: tuning_world(s, data, seed, True, fitted)}
     try:
         return Runs(study, method, seeds, views, **options)()
     except CannotStackError:
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--ways", default=None, help="names with commas between; default: all")
     parser.add_argument("--more", type=Path, help="a JSON table of further ways")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--fitted", type=float, default=0.5, help="validation: the share that is fitted to")
     parser.add_argument("--runs", type=Path, help="test: keep run folders here")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no run is begun")
     given = parser.parse_args()
@@ -97,7 +98,8 @@ def main() -> None:
             method = way if way not in WAYS else "lntrust"
             methods = {**study.methods, "lntrust": {**study.methods.get("lntrust", {}), **settings}}
             study = study.model_copy(update={"methods": methods})
-            done_now = run(study, method, left, views, given.on, given.runs)
+            fitted = given.fitted if given.on == "validation" else None
+            done_now = run(study, method, left, views, fitted, given.runs)
             rows = [line(s, name, way, given.on, settings) for s in done_now]
             with given.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)

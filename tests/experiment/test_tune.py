@@ -16,7 +16,7 @@ from pydantic import Field
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.runs import Progress
-from lntrust.experiment.tune import Search, halved, identity, read_log, search_space, tuning_world
+from lntrust.experiment.tune import Search, first_part, identity, read_log, search_space, tuning_world
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.methods import Method, list_methods
@@ -51,16 +51,16 @@ def never(number: int) -> Progress:
 
 
 class TestHalves:
-    @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-    def test_what_belongs_together_stays_together(self, group: list[int]) -> None:
+    @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.floats(0, 1))
+    def test_what_belongs_together_stays_together(self, group: list[int], share: float) -> None:
         """Overlapping windows on both sides would let a trial be scored on what it was fitted to."""
         groups = np.array(group)
         ids = np.arange(len(group))
-        first = halved(ids, groups)
+        first, most = first_part(ids, groups, share), int(share * len(ids))
         assert not set(groups[first]) & set(groups[~first])
-        assert first.sum() <= len(ids) // 2
+        assert first.sum() <= most
         if len(set(group)) == len(group):
-            assert first.tolist() == [k < len(ids) // 2 for k in range(len(ids))]
+            assert first.tolist() == [k < most for k in range(len(ids))]
 
     def test_segments_of_people_and_blocks_on_the_ground(self) -> None:
         digits = load_dataset("digits")

@@ -37,12 +37,21 @@ from lntrust.world.scenario import SealedLabels, class_distribution
 Line = dict[str, Any]  # one trial, as the log has it
 
 
-def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: bool) -> World:
-    """The study's world with validation in the place of test."""
+def tuning_world(
+    study: Study, dataset: Dataset, seed: int, uses_validation: bool, fitted_share: float = 0.5
+) -> World:
+    """The study's world with validation in the place of test; a share of it is fitted to, the rest scores.
+
+    Half of it scores best. But what is chosen there is chosen for nodes that have half as many labels to fit
+    trust to: where that matters more than noise, a greater share is the better guide.
+    """
     world = build_world(study, dataset, seed)
     p = world.partition
     group = groups(study.partition, dataset)
-    first = [halved(ids, group) if uses_validation else np.zeros(len(ids), bool) for ids in p.validation]
+    first = [
+        first_part(ids, group, fitted_share) if uses_validation else np.zeros(len(ids), bool)
+        for ids in p.validation
+    ]
     fitted = Ragged.of([ids[half] for ids, half in zip(p.validation, first, strict=True)])
     scored = Ragged.of([ids[~half] for ids, half in zip(p.validation, first, strict=True)])
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
@@ -58,14 +67,14 @@ def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: boo
     )
 
 
-def halved(ids: Int[ndarray, "m"], group: Int[ndarray, "N"]) -> Bool[ndarray, "m"]:
-    """Which of these examples are the first half; what belongs together stays together."""
+def first_part(ids: Int[ndarray, "m"], group: Int[ndarray, "N"], share: float) -> Bool[ndarray, "m"]:
+    """Which of these examples are the first share of them; what belongs together stays together."""
     _, first, inverse, size = np.unique(
         group[ids], return_index=True, return_inverse=True, return_counts=True
     )
     order = np.argsort(first)  # groups as they appear
     taken = np.zeros(len(size), dtype=bool)
-    taken[order] = np.cumsum(size[order]) <= len(ids) // 2
+    taken[order] = np.cumsum(size[order]) <= int(len(ids) * share)
     return np.asarray(taken[inverse.reshape(-1)])
 
 

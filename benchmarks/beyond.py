@@ -5,8 +5,8 @@
 
 On `validation` the worlds are those of `lntrust tune`: one half of each node's validation set is fitted to,
 the other half scores, and test labels are not there at all; Independent trains on all that LNTrust's final
-rounds may train on. A way is a method's name, or a table of settings of LNTrust below. One line per study,
-way and seed; what stands in the file already is not run again.
+rounds may train on. A way is a method's name, or one of `results/beyond/choices.jsonl`, which has its settings
+(two of them, `may_differ` and `teachers`, exist no more), or of --more. One line per study, way and seed; what stands in the file already is not run again.
 """
 
 import argparse
@@ -31,9 +31,7 @@ STUDIES = {
     "geo-blocks": ("geo-eurosat", ["partition.split=blocks"]),
     "wearables": ("wearables", []),
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "lntrust": {},
-}
+CHOICES = Path(__file__).parent / "results" / "beyond" / "choices.jsonl"
 
 
 def run(
@@ -78,8 +76,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="test: keep run folders here")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no run is begun")
     given = parser.parse_args()
+    kept = [json.loads(row) for row in CHOICES.read_text("utf-8").splitlines()] if CHOICES.exists() else []
+    ways: dict[str, dict[str, Any]] = {row["way"]: row["settings"] for row in kept if row["settings"]}
     if given.more:
-        WAYS.update(json.loads(given.more.read_text("utf-8")))
+        ways |= json.loads(given.more.read_text("utf-8"))
     before = given.out.read_text("utf-8").splitlines() if given.out.exists() else []
     done = [json.loads(row) for row in before]
     known = {(row["study"], row["way"], row["on"], row["seed"]) for row in done}
@@ -87,15 +87,15 @@ def main() -> None:
     for name in given.studies.split(","):
         base, sets = STUDIES[name]
         views = load_views(load_study(base, sets), "auto", None)
-        for way in given.ways.split(",") if given.ways else ["independent", *WAYS]:
+        for way in given.ways.split(",") if given.ways else ["independent", "lntrust", *ways]:
             left = [s for s in seeds_of(given.seeds) if (name, way, given.on, s) not in known]
             if not left or time.monotonic() - began > given.until:
                 continue
             study = load_study(
                 base, [*sets, *(["evaluation.every=100000"] if given.on == "validation" else [])]
             )
-            settings = WAYS.get(way, {})
-            method = way if way not in WAYS else "lntrust"
+            settings = ways.get(way, {})
+            method = "lntrust" if way in ways else way
             methods = {**study.methods, "lntrust": {**study.methods.get("lntrust", {}), **settings}}
             study = study.model_copy(update={"methods": methods})
             fitted = given.fitted if given.on == "validation" else None

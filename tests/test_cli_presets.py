@@ -80,10 +80,10 @@ class TestShown:
         monkeypatch.setenv("COLUMNS", "200")
         got = lntrust("methods", name)
         assert (got.code, got.err) == (0, "")
-        assert f"[methods.{name}]" in got.out
-        assert "(else " in got.out
+        assert f'[methods."{name}"]' in got.out
+        assert "→ " in got.out
         plain = lntrust("methods", "lntrust")
-        assert "(else " not in plain.out
+        assert "→ " not in plain.out
 
     def test_an_unknown_one(self, lntrust: Any) -> None:
         got = lntrust("methods", "lntrust+leen")

@@ -68,7 +68,7 @@ def run_command(
     preset: Annotated[
         Literal["lean", "safe", "best"] | None,
         typer.Option(
-            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, never worse than "
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, rarely worse than "
             "alone; best, both. Short for --method lntrust+PRESET."
         ),
     ] = None,
@@ -109,6 +109,7 @@ def run_command(
     from lntrust.experiment import Run
     from lntrust.learners.views import load_views
     from lntrust.methods import find_method
+    from lntrust.methods.presets import hidden_by
 
     chosen = load_study(study, set_ or [])
     named = [*(method or []), *([f"lntrust+{preset}"] if preset else [])]
@@ -117,6 +118,11 @@ def run_command(
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
     for name in methods:  # before hours of work, not in their midst
         find_method(name, chosen)
+        for field in hidden_by(name, set_ or []):
+            err.print(
+                f"note: {name} has its own {field}; to change it: --set 'methods.{name}.{field}=…'",
+                highlight=False, soft_wrap=True,
+            )  # fmt: skip
     with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
         views = load_views(chosen, device, data)
 
@@ -218,7 +224,8 @@ def methods(
     from lntrust.experiment.tune import search_space
 
     columns = ("setting", "default", "tuned in", "meaning")
-    table = Table(*columns, title=f"[methods.{name}]".replace("[", r"\["))
+    quoted = f'"{name}"' if chosen else name
+    table = Table(*columns, title=f"[methods.{quoted}]".replace("[", r"\["))
     ranges = {} if plain == "centralized" else search_space(cls.settings_class)
     for field, info in cls.settings_class.model_fields.items():
         default = "none" if info.default is None else str(info.default)

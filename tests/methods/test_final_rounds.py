@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
+from lntrust.learners.population import PseudoLabels
 from lntrust.learners.views import Views
 from lntrust.world import Ragged
 
@@ -40,16 +41,18 @@ class Rounds:
 
 class TestLabels:
     @pytest.mark.parametrize("validation", ["withheld", "fresh"])
-    def test_train_and_validation_in_the_last_rounds_only(self, views: Views, validation: str) -> None:
+    def test_what_was_withheld_in_the_last_rounds_only(self, views: Views, validation: str) -> None:
+        """The validation set; or the labels that were given up for a fresh one."""
         seen = Rounds(views, MIXED, f"partition.validation={validation}", *TWO)
         p = seen.run.world.partition
+        withheld = p.validation if validation == "withheld" else p.given_up
         for done, lists in seen.trained_on.items():
             for i, ids in enumerate(lists):
-                has = np.isin(p.validation[i], ids)
+                has = np.isin(withheld[i], ids)
                 assert has.all() if done > 4 else not has.any()
                 assert np.isin(p.train[i], ids).all()
-        assert p.validation.lengths.min() > 0
-        held = [sorted([*p.train[i], *p.validation[i], *p.given_up[i]]) for i in range(6)]
+        assert withheld.lengths.min() > 0
+        held = [sorted([*p.train[i], *withheld[i]]) for i in range(6)]
         assert [sorted(ids) for ids in seen.trained_on[6]] == held
 
     def test_until_then_nothing_is_different(self, views: Views) -> None:
@@ -118,3 +121,28 @@ class TestRecords:
         with pytest.raises(LNTrustError, match=r"--certify: .*final_rounds = 0"):
             Run(study(TORCH, *TWO), "lntrust", 0, views, certify=True)
         assert Run(study(TORCH), "lntrust", 0, views, certify=True).method.certify
+
+
+def test_more_final_rounds_than_there_are_is_remarked_upon(views: Views) -> None:
+    said: list[str] = []
+    Run(study(TORCH, *levers(final_rounds=4)), "lntrust", 0, views, notice=said.append)
+    assert any("trust is learned once" in text for text in said)
+    said.clear()
+    Run(study(TORCH, *levers(final_rounds=3)), "lntrust", 0, views, notice=said.append)
+    assert not any("trust is learned once" in text for text in said)
+
+
+def test_forests_keep_what_they_were_taught(views: Views) -> None:
+    """Entering the final rounds refits them: with their pseudo-labels, not without."""
+    one = Run(study(MIXED, *levers(final_rounds=1)), "lntrust", 0, views)
+    with_pseudo: list[bool] = []
+    refit = one.population.refit
+
+    def watched(lists: Ragged, pseudo: PseudoLabels | None = None) -> None:
+        with_pseudo.append(pseudo is not None)
+        refit(lists, pseudo)
+
+    one.population.refit = watched  # type: ignore[method-assign]
+    one()
+    # At the start of Stage 2, at round 2 of it, when the last one begins, and at its end.
+    assert with_pseudo == [False, True, True, True]

@@ -187,6 +187,10 @@ class TestAnswering:
         assert 0 < fitted["bytes"]["asked_per_input"] <= sure["bytes"]["asked_per_input"]
         assert fitted["bytes"]["total"] == sure["bytes"]["total"]  # the sample's replies are there anyway
 
+    def test_without_a_sample_no_less_than_beyond_doubt(self, views: Views) -> None:
+        one = ended(views, TORCH, *levers(certainty="fitted", unlabelled="false"), method="lntrust")[0]
+        assert (one.state["certainty"] == 1).all()
+
     def test_thin_probes_leave_the_certainty_as_it_was(self, views: Views) -> None:
         thin = levers(certainty="fitted", top_k=1, probe_others=9, refresh=1)
         one = Run(study(TORCH, *thin), "lntrust", 0, views)

@@ -9,7 +9,7 @@ from lntrust import LNTrustError, load_study
 from lntrust.methods import find_method
 from lntrust.methods.lntrust import LNTrust
 from lntrust.methods.lntrust_settings import LNTrustSettings
-from lntrust.methods.presets import LEAN, PRESETS, SAFE, method_of, names
+from lntrust.methods.presets import LEAN, PRESETS, SAFE, hidden_by, method_of, names
 
 
 def settings(name: str, *overrides: str) -> dict[str, Any]:
@@ -98,3 +98,10 @@ class TestRefusals:
     def test_a_preset_that_does_not_fit_the_study(self) -> None:
         with pytest.raises(LNTrustError, match="prior = accuracy needs weighting = trust, not uniform"):
             settings("lntrust+safe", "methods.lntrust.weighting=uniform")
+
+
+def test_settings_that_a_preset_hides() -> None:
+    overrides = ["methods.lntrust.top_k=4", "methods.lntrust.strength=1", "graph.nodes=5"]
+    assert hidden_by("lntrust+lean", overrides) == ["top_k"]
+    assert hidden_by("lntrust", overrides) == []
+    assert hidden_by("lntrust+lean", ["methods.lntrust+lean.top_k=4"]) == []

@@ -204,7 +204,7 @@ class Runs:
             lists, self._labels, self.study.training, self.world.seeds, stage, self.device
         )
         self.site = Site(self.world, self.population, self.network, self.labelled)
-        self.population.refit(lists)
+        self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if stage == 3 else None)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)

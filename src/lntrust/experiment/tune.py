@@ -1,7 +1,8 @@
 """Tuning: search a method's settings on training and validation data alone.
 
 A trial is an ordinary run in a world where validation examples play the part of the test set and the true
-test set does not exist: its labels are not in it. Everybody trains on train only. A method that fits
+test set does not exist: its labels are not in it. Everybody trains on train only, but for final rounds, which
+train on what trust was fitted to. A method that fits
 something to validation labels (trust, an ensemble) gets the first half of each node's, and the other half
 scores it. The first trial is the study as it stands; the others are drawn by Optuna (TPE) from the ranges
 that the method's settings declare. Every trial is a line of the log, and the winning study is a function of
@@ -28,8 +29,9 @@ from lntrust.experiment.runs import Progress
 from lntrust.learners.models import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
+from lntrust.methods.presets import method_of
 from lntrust.randomness import small_seed
-from lntrust.settings import Range, Settings, Study
+from lntrust.settings import Range, Settings, Study, told
 from lntrust.world import Dataset, Ragged, World, build_world
 from lntrust.world.partition import groups
 from lntrust.world.scenario import SealedLabels, class_distribution
@@ -152,6 +154,8 @@ def identity(study: Study, method: str, seed: int) -> str:
         method, study.methods.get(method, {}), found.more_identity(),
         seed, {name: repr(r) for name, r in space.items()},
     ]  # fmt: skip
+    if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
+        parts.append(told(found.settings))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 
 

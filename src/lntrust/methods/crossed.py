@@ -51,6 +51,12 @@ class Crossed(Method):
                 "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
             )
         if self.answerer is not None:
+            if self.answerer.speech not in (Speech(), self.inner.speech):
+                raise LNTrustError(
+                    f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who "
+                    f"trains "
+                    f"({self.answerer.speech}); leave its settings query and reply out"
+                )
             self.answerer.check(site)
 
     def start(self, site: Site) -> State:

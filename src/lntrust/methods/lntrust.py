@@ -10,8 +10,8 @@ of the node's unlabelled shard, towards p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x), f
 by ω_i(x), with strength λ_i^eff = λ·min(1, a_i^ens/(a_i^self + ε)). Deployed is Σ_{j∈N̄(i)} α_ij p_j(x), or
 the node's own model where the deployment gate says so.
 
-Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. Per directed edge and
-distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
+Exchanged: queries (inputs, ids or handles) and soft predictions, nothing else. As published, per directed
+edge and distilling round B·(input + 4C) bytes; per refresh (|V_i| + 500)·(input + 4C).
 """
 
 from typing import Any
@@ -66,6 +66,14 @@ class LNTrust(Method):
         left = site.world.study.training.stage2_rounds - t
         final = self.settings.final_rounds
         return (t % self.every(site) == 0 and left >= final) or 0 < final == left
+
+    def remarks(self, site: Site) -> list[str]:
+        rounds, final = site.world.study.training.stage2_rounds, self.settings.final_rounds
+        if 0 < rounds <= final:
+            return [
+                f"final_rounds = {final}, and Stage 2 has {rounds}: trust is learned once, before it begins"
+            ]
+        return []
 
     def check(self, site: Site) -> None:
         if self.certify and (self.settings.final_rounds or self.settings.look_back):

@@ -67,7 +67,7 @@ class LNTrustSettings(MethodSettings):
         "in between; none: ask about B examples in every round",
     )
     probe_others: Annotated[int, Later()] = Field(
-        1, ge=1, description="probe who is not among the top_k at every so manyth refresh only"
+        1, ge=1, description="n: who is not among the top_k is probed at every n-th refresh only"
     )
     refresh: Annotated[int | None, Later()] = Field(
         None, ge=1, description="F: rounds between two refreshes of trust; none: training.refresh"
@@ -104,15 +104,17 @@ class LNTrustSettings(MethodSettings):
         None,
         gt=0.5,
         lt=1,
-        description="train a twin without neighbours beside each model, and take its place where it is "
-        "better on validation with this probability; none: no twin",
+        description="train a twin without neighbours beside each model; where it is better on validation "
+        "with this probability, it takes the model's place. none: no twin",
     )
     final_rounds: Annotated[int, Later()] = Field(
-        0, ge=0, description="last rounds that train on validation labels too, with trust frozen"
+        0,
+        ge=0,
+        description="last rounds that train on what was withheld for validation too, with trust frozen",
     )
     prior: Annotated[Literal[PRIORS], Later()] = Field(  # type: ignore[valid-type]
-        "none", description="weighting = trust: what α is drawn to: the node itself, its members in "
-        "proportion to their probe accuracy, or all alike"
+        "none", description="weighting = trust: what α is drawn to. self: the node itself; "
+        "accuracy: its members in proportion to their probe accuracy; uniform: all alike"
     )  # fmt: skip
     prior_examples: Annotated[float, Later()] = Field(
         10.0, gt=0, description="how many validation examples the prior counts as"

@@ -5,6 +5,7 @@ the study's for LNTrust; what a study, or `--set`, has under [methods."lntrust+l
 How they were chosen, and what each setting does: docs/lean.md and docs/safe.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ class Preset:
 
 
 LEAN = Preset(
-    "the same accuracy for a hundredth of the replies",
+    "nearly the same accuracy for a hundredth of the replies",
     {
         "query": "handle",
         "reply": "top3",
@@ -28,7 +29,7 @@ LEAN = Preset(
     },
 )
 SAFE = Preset(
-    "never worse than alone: no importance weights, a prior on trust, one's own vote, a gate on evidence",
+    "rarely worse than alone: no importance weights, a prior on trust, one's own vote, a gate on evidence",
     {
         "importance": "off",
         "prior": "accuracy",
@@ -56,3 +57,10 @@ def method_of(name: str) -> tuple[str, Preset | None]:
 def names() -> list[str]:
     """As methods are named."""
     return [f"{OF}+{preset}" for preset in PRESETS]
+
+
+def hidden_by(name: str, overrides: Sequence[str]) -> list[str]:
+    """The settings of LNTrust among `path=value` overrides that a preset puts its own in the place of."""
+    _, preset = method_of(name)
+    fields = [path.partition("=")[0].strip().removeprefix(f"methods.{OF}.") for path in overrides]
+    return [] if preset is None else [each for each in fields if each in preset.settings]

@@ -70,13 +70,14 @@ def _with_settings(method: type[Method], name: str, study: Study) -> Method:
         return method(method.settings_class.model_validate(_settings(name, study)))
     except ValidationError as error:
         item = error.errors()[0]
-        field = ".".join(("methods", name, *map(str, item["loc"])))
+        field = ".".join(("methods", name, *map(str, item["loc"][:1])))
         if not item["loc"]:  # settings that do not go together
             raise LNTrustError(f"{field}: {item['msg'].removeprefix('Value error, ')}") from None
         fields = ", ".join(method.settings_class.model_fields) or "none"
-        raise LNTrustError(
-            f"{field} = {item['input']!r}: {item['msg'].lower()}; settings of {name}: {fields}"
-        ) from None
+        # One that may be of several kinds is wrong in as many ways.
+        ways = [each["msg"].lower() for each in error.errors() if each["loc"][:1] == item["loc"][:1]]
+        told_as = f"{field} = {item['input']!r}: {', or '.join(ways)}"
+        raise LNTrustError(f"{told_as}; settings of {name}: {fields}") from None
 
 
 def _settings(name: str, study: Study) -> dict[str, Any]:

@@ -77,19 +77,17 @@ def fitted_certainty(
 ) -> Float[Tensor, "n"]:
     """κ_i: the least at which no answer changes, on validation set and sample, for having asked fewer.
 
-    On twenty validation examples alone it would be too bold; the sample's replies are there anyway. A node
-    that has neither asks until nobody could change the answer.
+    On twenty validation examples alone it would be too bold; the sample's replies are there anyway. Without a
+    sample it is 1: a node asks until nobody could change the answer.
     """
+    found = torch.ones_like(alpha[:, 0])
+    if sampled is None:
+        return found
     p, offsets = evidence.probabilities, evidence.offsets
     rows = differing(p, spread(alpha, offsets, len(p)))
-    same = [(k, segment_sum(where.to(p.dtype), offsets) == 0) for k, where in rows]
-    holds = offsets.diff() > 0
-    if sampled is not None:
-        several = differing(sampled, alpha[:, None].expand(sampled.shape[:-1]))
-        same = [(k, both & ~where.any(-1)) for (k, both), (_, where) in zip(same, several, strict=True)]
-        holds = torch.ones_like(holds)
-    found = torch.ones_like(alpha[:, 0])
-    for certainty, alike in same:  # falling
-        holds = holds & alike
+    several = differing(sampled, alpha[:, None].expand(sampled.shape[:-1]))
+    holds = torch.ones_like(found, dtype=torch.bool)
+    for (certainty, validated), (_, unlabelled) in zip(rows, several, strict=True):  # falling
+        holds = holds & (segment_sum(validated.to(p.dtype), offsets) == 0) & ~unlabelled.any(-1)
         found = torch.where(holds, certainty, found)
     return found

@@ -5,8 +5,8 @@
 
 On `validation` the worlds are those of `lntrust tune`: one half of each node's validation set is fitted to,
 the other half scores, and test labels are not there at all; Independent trains on all that LNTrust's final
-rounds may train on. A way is a method's name, or one of --more, or of `results/beyond/choices.jsonl`, which has
-its settings (two of them, `may_differ` and `teachers`, exist no more). One line per study, way and seed; what
+rounds may train on. A way is a method's name, or one of --more, or of `results/beyond/choices.jsonl`, with
+its settings (two, `may_differ` and `teachers`, exist no more). One line per study, way and seed; what
 stands in the file already is not run again.
 """
 

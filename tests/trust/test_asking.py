@@ -95,9 +95,15 @@ class TestDiffering:
     def test_as_if_everybody_had_been_asked_in_turn(self, case: tuple[Tensor, Tensor]) -> None:
         """Columns may come in any order: they are asked by falling weight, the node itself first."""
         alpha, p = case
-        order = torch.cat([torch.zeros(1, dtype=torch.int64), 1 + torch.randperm(alpha.shape[1] - 1)])
-        for kappa, differs in differing(p[:, order], alpha[:, order]):
-            blend, _ = asked_in_turn(alpha, p, kappa)
+        turned = [0, *reversed(range(1, alpha.shape[1]))]
+        for kappa, differs in differing(p[:, turned], alpha[:, turned]):
+            # Of equals the earlier is asked first: turned round, the later.
+            order = torch.cat([alpha.new_full((len(alpha), 1), 2.0), alpha[:, turned][:, 1:]], 1)
+            order = order.argsort(dim=1, descending=True, stable=True)
+            rows = torch.arange(len(alpha))[:, None]
+            blend, _ = asked_in_turn(
+                alpha[:, turned].gather(1, order), p[:, turned][rows, order], kappa
+            )  # fmt: skip
             expected = blend.argmax(-1) != whole(alpha, p).argmax(-1)
             assert torch.equal(differs, expected), kappa
 

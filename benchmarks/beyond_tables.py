@@ -150,9 +150,15 @@ def presets(runs: Runs) -> str:
     return table(head, rows)
 
 
+def chosen_by() -> dict[tuple[str, str], dict[str, Any]]:
+    """The means on validation, by study and way."""
+    lines = map(json.loads, CHOICES.read_text("utf-8").splitlines())
+    return {(row["study"], row["way"]): row for row in lines}
+
+
 def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
     """Ablations on validation: each way's Test, and what it sends, beside the published method's."""
-    kept = {(row["study"], row["way"]): row for row in map(json.loads, CHOICES.read_text().splitlines())}
+    kept = chosen_by()
     rows = []
     for way, about in ways:
         cells = []
@@ -174,7 +180,7 @@ def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
 
 def harms(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
     """The same for safety: Test, Self and harmed."""
-    kept = {(row["study"], row["way"]): row for row in map(json.loads, CHOICES.read_text().splitlines())}
+    kept = chosen_by()
     rows = []
     for way, about in ways:
         cells = []

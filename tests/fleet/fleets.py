@@ -27,6 +27,7 @@ from lntrust.errors import LNTrustError
 from lntrust.fleet.begin import EXAMPLE_CLASSES, example_part
 from lntrust.fleet.certificates import Authority
 from lntrust.fleet.client import Client
+from lntrust.fleet.node import Node
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.transport import Peer, Place
 
@@ -301,6 +302,35 @@ def without(*names: str) -> Callable[[dict[str, Any]], bool]:
     return lambda status: all(
         not status["neighbours"][n]["probed"] and status["neighbours"][n]["trust"] == 0 for n in names
     )
+
+
+# -- nodes in this process ------------------------------------------------------------------------
+
+
+# Short lives: over in seconds, and nothing happens afterwards by itself.
+SOON: dict[str, dict[str, Any]] = {
+    "http": {"listen": "off"},
+    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0},
+    "training": {"stage1_rounds": 2, "stage2_rounds": 4, "refresh": 2},
+    "limits": {"patience": 5.0, "deadline": 5.0, "retries": 1},
+}
+
+
+def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
+    """Wait until a node's status is such; it."""
+    deadline = time.monotonic() + seconds
+    while not what(status := node.status()):
+        assert time.monotonic() < deadline, (status["phase"], status["round"], status["error"])
+        time.sleep(0.02)
+    return status
+
+
+def deployed(status: dict[str, Any]) -> bool:
+    return bool(status["phase"] == "deployed")
+
+
+def all_probed(status: dict[str, Any]) -> bool:
+    return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
 
 
 def _over(tables: Mapping[str, Table], more: Table) -> dict[str, dict[str, Any]]:

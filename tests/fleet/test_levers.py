@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import Fleet
+from fleets import Fleet, all_probed, deployed, until
 from rogue import ANSWERS, Rogue
 from sklearn.ensemble import ExtraTreesClassifier
 from small_nodes import settings as small_settings
@@ -39,23 +39,6 @@ UNIFORM = {"weighting": "uniform", "deployment_gate": "off", "budget": 20, "samp
 
 def trusting(**trust: Any) -> dict[str, dict[str, Any]]:
     return {**SOON, "trust": {**UNIFORM, **trust}}
-
-
-def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
-    while not what(status := node.status()):
-        assert time.monotonic() < deadline, (status["phase"], status["round"], status["error"])
-        assert status["error"] is None, status["error"]
-        time.sleep(0.02)
-    return status
-
-
-def deployed(status: dict[str, Any]) -> bool:
-    return bool(status["phase"] == "deployed")
-
-
-def all_probed(status: dict[str, Any]) -> bool:
-    return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
 
 
 def kept(fleet: Fleet, name: str = "a") -> dict[str, Tensor]:

@@ -1,13 +1,10 @@
 """A node's life over restarts and accidents: what it keeps, what it takes back, whom it believes."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fleets import Fleet
+from fleets import SOON, Fleet, all_probed, deployed, until
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
@@ -18,29 +15,6 @@ from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
 from lntrust.fleet.state import read_state
 from lntrust.methods.base import below
-
-SOON: dict[str, dict[str, Any]] = {
-    "http": {"listen": "off"},
-    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0},
-    "training": {"stage1_rounds": 2, "stage2_rounds": 4, "refresh": 2},
-    "limits": {"patience": 5.0, "deadline": 5.0, "retries": 1},
-}
-
-
-def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 30) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
-    while not what(status := node.status()):
-        assert time.monotonic() < deadline, (status["phase"], status["round"], status["error"])
-        time.sleep(0.02)
-    return status
-
-
-def deployed(status: dict[str, Any]) -> bool:
-    return bool(status["phase"] == "deployed")
-
-
-def all_probed(status: dict[str, Any]) -> bool:
-    return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
 
 
 def rewrite(folder: Path, old: str, new: str) -> None:

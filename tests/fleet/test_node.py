@@ -2,8 +2,7 @@
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,38 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import Fleet
+from fleets import SOON, Fleet, all_probed, deployed, until
 from sklearn.ensemble import ExtraTreesClassifier
 from torch import nn
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
-
-SOON: dict[str, dict[str, Any]] = {
-    "http": {"listen": "off"},
-    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0},
-    "training": {"stage1_rounds": 2, "stage2_rounds": 4, "refresh": 2},
-    "limits": {"patience": 5.0, "deadline": 5.0, "retries": 1},
-}
-
-
-def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 30) -> dict[str, Any]:
-    """Wait until a node's status is such; it."""
-    deadline = time.monotonic() + seconds
-    while not what(status := node.status()):
-        assert time.monotonic() < deadline, status
-        time.sleep(0.02)
-    return status
-
-
-def deployed(status: dict[str, Any]) -> bool:
-    return bool(status["phase"] == "deployed")
-
-
-def all_probed(status: dict[str, Any]) -> bool:
-    return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
-
 
 # -- two that know each other ---------------------------------------------------------------------
 

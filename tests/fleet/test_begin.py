@@ -55,7 +55,7 @@ def test_hints_for_fewer_bytes_can_be_taken(tmp_path: Path) -> None:
         text = text.replace(f"# {name} = ", f"{name} = ")
     path.write_text(text, "utf-8")
     trust = load_node(tmp_path).trust
-    assert (trust.reply, trust.recall, trust.certainty) == ("top3", 20, "fitted")
+    assert (trust.reply, trust.recall, trust.certainty) == ("top3", 20, 0.9)
 
 
 def test_the_documented_lean_settings_can_be_lived(tmp_path: Path) -> None:

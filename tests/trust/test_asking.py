@@ -1,12 +1,15 @@
 """Asking one neighbour after another: never another answer where none may be, and no more than needed."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_evidence import generator
+from random_evidence import evidence, generator, simplex
 from torch import Tensor
 
-from lntrust.trust.asking import differing, in_turn
+from lntrust.trust.asking import in_turn, usual_lead
 
 PARTS = 64  # weights and probabilities are multiples of 1/64: sums of their products are exact
 
@@ -90,26 +93,31 @@ class TestInTurn:
         assert asked_in_turn(alpha, p, 1.0)[1].tolist() == [0]
 
 
-class TestDiffering:
-    @given(cases())
-    def test_as_if_everybody_had_been_asked_in_turn(self, case: tuple[Tensor, Tensor]) -> None:
-        """Columns may come in any order: they are asked by falling weight, the node itself first."""
-        alpha, p = case
-        turned = [0, *reversed(range(1, alpha.shape[1]))]
-        for kappa, differs in differing(p[:, turned], alpha[:, turned]):
-            # Of equals the earlier is asked first: turned round, the later.
-            order = torch.cat([alpha.new_full((len(alpha), 1), 2.0), alpha[:, turned][:, 1:]], 1)
-            order = order.argsort(dim=1, descending=True, stable=True)
-            rows = torch.arange(len(alpha))[:, None]
-            blend, _ = asked_in_turn(
-                alpha[:, turned].gather(1, order), p[:, turned][rows, order], kappa
-            )  # fmt: skip
-            expected = blend.argmax(-1) != whole(alpha, p).argmax(-1)
-            assert torch.equal(differs, expected), kappa
+class TestUsualLead:
+    @given(st.integers(0, 10_000))
+    def test_one_neighbour_after_another(self, seed: int) -> None:
+        e = evidence(seed)
+        alpha = simplex(*e.mask.shape, g=generator(seed)) * e.mask
+        found = usual_lead(e, alpha)
+        for i in range(len(alpha)):
+            rows = e.probabilities[e.offsets[i] : e.offsets[i + 1]]
+            weight = total = 0.0
+            for j in range(1, alpha.shape[1]):
+                if len(rows) and e.mask[i, j]:
+                    first, second = rows[:, j].sort(-1, descending=True).values[:, :2].unbind(-1)
+                    total += float(alpha[i, j]) * float((first - second).mean())
+                    weight += float(alpha[i, j])
+            assert float(found[i]) == pytest.approx(total / weight if weight else 1.0)
 
-    @given(cases())
-    def test_beyond_doubt_nothing_differs(self, case: tuple[Tensor, Tensor]) -> None:
-        alpha, p = case
-        found = dict(differing(p, alpha))
-        assert not found[1.0].any()
-        assert list(found) == sorted(found, reverse=True)
+    def test_nobody_to_ask(self) -> None:
+        e = evidence(1)
+        alpha = torch.zeros_like(e.mask, dtype=torch.float64)
+        alpha[:, 0] = 1.0
+        assert (usual_lead(e, alpha) == 1).all()
+
+    def test_who_is_always_sure_could_add_all_its_weight(self) -> None:
+        e = evidence(2)
+        sure = torch.nn.functional.one_hot(e.probabilities.argmax(-1), e.probabilities.shape[-1])
+        of_row = torch.repeat_interleave(e.mask, e.offsets.diff(), dim=0)[..., None]
+        e = replace(e, probabilities=(sure * of_row).to(e.probabilities.dtype))
+        torch.testing.assert_close(usual_lead(e, e.mask.double()), torch.ones(len(e.mask)).double())

@@ -1,6 +1,7 @@
 """How much to learn from neighbours, and whether to answer with them."""
 
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,10 +9,11 @@ from random_evidence import evidence, generator, simplex
 
 from lntrust.trust.gate import (
     better,
-    brier,
     deployment_gate,
+    effective,
     ensemble_accuracy,
     evidence_gate,
+    sign_test,
     training_gate,
 )
 
@@ -90,79 +92,76 @@ class TestDeployment:
         assert out.tolist() == together
 
 
-class TestBrier:
-    @given(st.integers(0, 10_000))
-    def test_between_nothing_and_two(self, seed: int) -> None:
-        g = generator(seed)
-        p, labels = simplex(30, 4, g=g), torch.randint(0, 4, (30,), generator=g)
-        score = brier(p, labels)
-        assert ((score >= 0) & (score <= 2)).all()
-
-    def test_its_ends(self) -> None:
-        p = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
-        torch.testing.assert_close(brier(p, torch.tensor([0, 0, 0])), torch.tensor([0.0, 2.0, 2 / 3]))
-
-    @given(st.integers(0, 10_000))
-    def test_nobody_gains_by_saying_otherwise_than_they_believe(self, seed: int) -> None:
-        """Proper: expected under p, no other answer scores lower than p itself."""
-        g = generator(seed)
-        p, other = simplex(2, 4, g=g)
-        expected = [(p * brier(said.expand(4, 4), torch.arange(4))).sum() for said in (p, other)]
-        assert expected[0] <= expected[1] + 1e-12
+answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30)  # who was right: ours, theirs
 
 
-losses = st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), max_size=12)
-
-
-def chance_of(pairs: list[tuple[float, float]]) -> float:
-    ours, theirs = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).unbind(1)
-    return float(better(ours, theirs, torch.tensor([0, len(pairs)])))
+def chance_of(pairs: list[tuple[bool, bool]], head_start: float = 0.0) -> float:
+    ours, theirs = torch.tensor(pairs, dtype=torch.bool).reshape(-1, 2).unbind(1)
+    return float(better(ours, theirs, torch.tensor([0, len(pairs)]), head_start))
 
 
 class TestBetter:
-    @given(losses)
-    def test_one_is_better_as_far_as_the_other_is_not(self, pairs: list[tuple[float, float]]) -> None:
+    @given(answers)
+    def test_one_is_better_as_far_as_the_other_is_not(self, pairs: list[tuple[bool, bool]]) -> None:
         swapped = [(b, a) for a, b in pairs]
         assert chance_of(pairs) + chance_of(swapped) == pytest.approx(1.0)
-        assert 0 <= chance_of(pairs) <= 1
 
-    @given(st.lists(st.floats(0, 2), max_size=6))
-    def test_undecided_where_nothing_is_known_or_all_is_alike(self, values: list[float]) -> None:
-        assert chance_of([(value, value) for value in values]) == 0.5
-
-    @given(st.lists(st.floats(0.0, 0.5), min_size=2, max_size=6), st.integers(2, 5))
-    def test_the_same_advantage_over_more_examples_is_surer(self, gains: list[float], times: int) -> None:
-        pairs = [(1.0 - gain, 1.0) for gain in gains]
-        assert chance_of(pairs * times) >= chance_of(pairs)
-        if max(gains) > 0.1 and chance_of(pairs) < 0.999:
-            assert chance_of(pairs * times) > chance_of(pairs) > 0.5
-
-    @given(losses, st.floats(0.01, 1.0))
-    def test_whoever_improves_on_every_example_is_not_less_likely_better(
-        self, pairs: list[tuple[float, float]], scale: float
+    @given(answers, st.lists(st.booleans(), max_size=9))
+    def test_what_both_get_right_or_wrong_says_nothing(
+        self, pairs: list[tuple[bool, bool]], alike: list[bool]
     ) -> None:
-        """In the sign of what it says: on the side of the lower mean."""
-        mean = sum(b - a for a, b in pairs)
-        if abs(mean) > 1e-6:
-            assert (chance_of(pairs) > 0.5) == (mean > 0)
-            assert (chance_of([(scale * a, scale * b) for a, b in pairs]) > 0.5) == (mean > 0)
+        assert chance_of(pairs + [(same, same) for same in alike]) == chance_of(pairs)
 
-    def test_by_hand(self) -> None:
-        """d = 1, 0 and the imagined ±½: mean 1/4, variance 3/8 − 1/16, so Φ((1/4)/√(5/64))."""
-        expected = torch.special.ndtr(torch.tensor((1 / 4) / (5 / 64) ** 0.5, dtype=torch.float64))
-        assert chance_of([(0.0, 1.0), (0.3, 0.3)]) == pytest.approx(float(expected))
+    def test_undecided_where_nothing_is_known(self) -> None:
+        assert chance_of([]) == 0.5
 
-    @given(st.floats(0.0, 0.01))
-    def test_a_single_example_decides_nothing(self, gain: float) -> None:
-        assert 0.5 <= chance_of([(1.0 - gain, 1.0)]) < 0.51
+    @given(answers, st.floats(0, 5), st.floats(0.01, 5))
+    def test_every_win_makes_it_surer_and_so_does_a_head_start(
+        self, pairs: list[tuple[bool, bool]], head_start: float, more: float
+    ) -> None:
+        before = chance_of(pairs, head_start)
+        assert chance_of([*pairs, (False, True)], head_start) < before
+        assert before < chance_of([*pairs, (True, False)], head_start) or before > 1 - 1e-12
+        assert before < chance_of(pairs, head_start + more) or before > 1 - 1e-12
 
     def test_node_by_node(self) -> None:
         g = generator(3)
-        ours, theirs = torch.rand(2, 9, generator=g, dtype=torch.float64)
-        offsets = torch.tensor([0, 4, 4, 9])
-        together = better(ours, theirs, offsets)
+        ours, theirs = torch.rand(2, 40, generator=g) < 0.5
+        offsets, ahead = torch.tensor([0, 14, 14, 40]), torch.tensor([0.0, 1.0, 2.5])
         pairs = list(zip(ours.tolist(), theirs.tolist(), strict=True))
-        assert together.tolist() == pytest.approx([chance_of(pairs[:4]), 0.5, chance_of(pairs[4:])])
+        expected = [chance_of(pairs[:14]), 0.75, chance_of(pairs[14:], 2.5)]
+        assert better(ours, theirs, offsets, ahead).tolist() == pytest.approx(expected)
+
+
+class TestSignTest:
+    @given(st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 2000)), min_size=1, max_size=20))
+    def test_it_is_a_tail_of_the_beta_distribution(self, counts: list[tuple[float, int]]) -> None:
+        won, lost = torch.tensor(counts, dtype=torch.float64).unbind(1)
+        expected = scipy.stats.beta.sf(0.5, 1 + won.numpy(), 1 + lost.numpy())
+        torch.testing.assert_close(sign_test(won, lost), torch.from_numpy(expected), rtol=0, atol=1e-9)
+
+    def test_by_hand(self) -> None:
+        """After one win θ has density 2θ; after two wins and a loss it is as likely above ½ as that of four
+        coins at most two show heads."""
+        chance = sign_test(*torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 0.0]], dtype=torch.float64).T)
+        assert chance.tolist() == pytest.approx([3 / 4, 11 / 16, 1 / 2])
+
+
+class TestEffective:
+    @given(st.integers(1, 9), st.floats(0.01, 1.0))
+    def test_as_many_as_are_alike_whatever_their_sum(self, many: int, each: float) -> None:
+        weights = torch.zeros(1, 9, dtype=torch.float64)
+        weights[:, :many] = each
+        assert float(effective(weights)) == pytest.approx(many)
+
+    def test_nobody(self) -> None:
+        assert effective(torch.zeros(2, 3)).tolist() == [0.0, 0.0]
+        assert effective(torch.zeros(2, 0)).tolist() == [0.0, 0.0]
+
+    @given(st.integers(0, 10_000))
+    def test_between_one_and_all(self, seed: int) -> None:
+        found = effective(simplex(20, 6, g=generator(seed)))
+        assert ((found >= 1 - 1e-9) & (found <= 6 + 1e-9)).all()
 
 
 @given(st.floats(0, 2), share, share)

@@ -105,7 +105,7 @@ class Node:
         if which == "self" or not trust.together or not self.settings.data.deployed:
             return alone
         certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
-        if certainty == "fitted":
+        if self.settings.trust.usual_lead and trust.certainty is not None:
             certainty = trust.certainty
         if certainty is None or not len(inputs):
             return all_at_once(trust, alone, inputs, self._ask, seconds)

@@ -30,7 +30,7 @@ class Trust:
     together: bool = False  # whether to answer with the ensemble
     strength: float | None = None  # λ_eff
     validation: dict[str, float] = field(default_factory=dict)
-    certainty: float | None = None  # κ, where it was fitted
+    certainty: float | None = None  # κ, where it depends on what neighbours say
     probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
 
     @classmethod

@@ -24,8 +24,6 @@ from lntrust.trust.weights import top_k
 @dataclass(frozen=True)
 class Inquiry:
     evidence: Evidence
-    everybody: bool  # whether all were asked
-    sampled: Float[Tensor, "n S D C"] | None  # what was said about the sample, where κ is fitted to it
     remembered: State  # of the replies, if others will not be asked next time
 
 
@@ -39,9 +37,9 @@ def inquire(site: Site, state: State, settings: LNTrustSettings, t: int, pool: b
         edges = site.around.edge[asked].sort().values
         asked[:, 0] = True
     got = probe(site, "probe", edges=edges)
-    mask, w_hat, sampled = got.mask, None, None
+    mask, w_hat = got.mask, None
     if pool:
-        w_hat, answered, sampled = _class_distributions(site, got.around, s, t, edges)
+        w_hat, answered = _class_distributions(site, got.around, s, t, edges)
         mask = mask & answered
     remembered: State = {}
     if s.top_k is not None and s.probe_others > 1:
@@ -58,32 +56,23 @@ def inquire(site: Site, state: State, settings: LNTrustSettings, t: int, pool: b
     evidence = Evidence(
         mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w
     )  # fmt: skip
-    return Inquiry(evidence, not thin, sampled, remembered)
+    return Inquiry(evidence, remembered)
 
 
 def _class_distributions(
     site: Site, around: Neighbourhood, settings: LNTrustSettings, t: int, edges: Int[Tensor, "q"] | None
-) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"], Float[Tensor, "n S D C"] | None]:
-    """ŵ_j as each neighbour shows it on a sample of the asker's shard, and who has answered.
-
-    Also all that was said, where κ is fitted to it and everybody was asked.
-    """
+) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
+    """ŵ_j as each neighbour shows it on a sample of the asker's shard, and who has answered."""
     population = site.population
     ids = site.unlabelled("sample", settings.sample, t)
     replies = site.network.ask(Questions.of(ids, "shard"), "probe", edges)
     out = torch.zeros(
         *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
     )
-    own = site.network.own(ids)
-    out[:, 0] = features.class_distribution(own[:, None])[:, 0]
+    out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
     asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
     out[asker, column] = features.class_distribution(replies.regular())
-    said = None
-    if settings.certainty == "fitted" and edges is None:
-        said = own.new_zeros(*ids.shape, around.mask.shape[1], population.classes)
-        said[:, :, 0] = own
-        said[asker, :, column] = replies.regular()
-    return out, heard(around, replies), said
+    return out, heard(around, replies)
 
 
 def _completed(

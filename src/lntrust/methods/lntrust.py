@@ -31,7 +31,7 @@ from lntrust.methods.lntrust_settings import LNTrustSettings
 from lntrust.methods.twin import Twin
 from lntrust.network import Speech
 from lntrust.trust import distillation, ensemble, gate
-from lntrust.trust.asking import fitted_certainty
+from lntrust.trust.asking import usual_lead
 from lntrust.trust.calibration import temperatures
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.weights import renormalised, top_k
@@ -153,8 +153,7 @@ class LNTrust(Method):
         weights = votes[node, column]
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
-        certainty = state["certainty"] if self.settings.certainty == "fitted" else self.settings.certainty
-        return Deployment(members, weights, certainty=certainty)
+        return Deployment(members, weights, certainty=state.get("certainty", self.settings.certainty))
 
     # -- probes and trust -------------------------------------------------------------------------
 
@@ -171,9 +170,8 @@ class LNTrust(Method):
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
-        if s.certainty == "fitted":
-            kappa = fitted_certainty(evidence, asked.sampled, out["closed"]) if asked.everybody else None
-            out["certainty"] = state["certainty"] if kappa is None else kappa
+        if s.certainty is not None and s.usual_lead:
+            out["certainty"] = s.certainty * usual_lead(evidence, out["closed"])
         if "doubt" in state:
             out["lambda"] = out["lambda"] * state["doubt"]
         out |= self._log(state, out, t) | asked.remembered
@@ -258,23 +256,29 @@ class LNTrust(Method):
             return right, ensemble.validation_loss(true, one, evidence.offsets)
 
         accuracy, by_ensemble, by_self = evidence.accuracy, scores(q), scores(own)
+        chance = None
+        if self.settings.deployment_gate == "evidence":
+            voices = gate.effective(closed[:, 1:])
+            chance = self._chance(evidence, votes, self.settings.head_start * voices)
         together = gate.deployment_gate(
             self.settings.deployment_gate,
             a_deploy=gate.ensemble_accuracy(closed, accuracy),
             a_self=accuracy[:, 0],
             ensemble=by_ensemble,
             own=by_self,
-            chance=self._chance(evidence, votes),
+            chance=chance,
             evidence=self.settings.evidence,
         )
         validated = torch.stack([by_self[0], by_ensemble[0]], 1)
         return together & (evidence.offsets.diff() > 0), validated
 
-    def _chance(self, evidence: Evidence, votes: Tensor) -> Float[Tensor, "n"]:
+    def _chance(
+        self, evidence: Evidence, votes: Tensor, head_start: Tensor | float = 0.0
+    ) -> Float[Tensor, "n"]:
         """How likely these members together are better than the node alone, by what validation shows."""
         q = ensemble.mixed(evidence.probabilities, votes, evidence.offsets)
-        ours, own = gate.brier(q, evidence.labels), gate.brier(evidence.probabilities[:, 0], evidence.labels)
-        return gate.better(ours, own, evidence.offsets)
+        ours, own = (p.argmax(-1) == evidence.labels for p in (q, evidence.probabilities[:, 0]))
+        return gate.better(ours, own, evidence.offsets, head_start)
 
     def _calibrate(self, site: Site) -> None:
         """Every node fits the temperature of its answers to its own validation labels."""

@@ -75,11 +75,17 @@ class LNTrustSettings(MethodSettings):
     answer_k: Annotated[int | None, Later()] = Field(
         None, ge=1, description="answer with the k most trusted neighbours; none: all"
     )
-    certainty: Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["fitted"] | None, Later()] = Field(
+    certainty: Annotated[float | None, Later()] = Field(
         None,
+        ge=0,
+        le=1,
         description="κ: deployed, ask one neighbour after another, and stop when the likeliest class leads "
-        "by κ times the weight of those not yet asked; at 1 they cannot change the answer. fitted: the "
-        "least κ at which no answer changes on validation set and sample. none: ask all",
+        "by κ times the weight of those not yet asked; at 1 they cannot change the answer. none: ask all",
+    )
+    usual_lead: Annotated[bool, Later()] = Field(
+        False,
+        description="certainty: of the weight of those not yet asked, count only as much as the likeliest "
+        "class usually leads by in their replies, on the validation set",
     )
 
     # -- never worse than alone: docs/safe.md -------------------------------------------------------
@@ -92,7 +98,13 @@ class LNTrustSettings(MethodSettings):
         gt=0,
         lt=1,
         description="deployment_gate = evidence: answer together where the ensemble is better with this "
-        "probability, by paired validation scores",
+        "probability, by the validation examples that only one of the two gets right",
+    )
+    head_start: Annotated[float, Later()] = Field(
+        0.0,
+        ge=0,
+        description="deployment_gate = evidence: so many examples count as won in advance for each effective "
+        "neighbour, 1/Σα² of them",
     )
     self_share: Annotated[float, Later()] = Field(
         0.0,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lntrust.learners import Batch
 from lntrust.methods.base import Site, State
-from lntrust.trust.gate import better, brier
+from lntrust.trust.gate import better
 
 
 class Twin:
@@ -31,13 +31,12 @@ class Twin:
         self._twin.step(batch)
 
     def is_better(self, site: Site) -> Float[Tensor, "n"]:
-        """The probability that the twin is the better model, by paired scores on validation."""
+        """The probability that the twin is the better model, by who is right on which validation example."""
         questions = site.validation
         owner = torch.from_numpy(site.world.partition.validation.owner).to(questions.ids.device)
         labels = site.population.labels_of(owner, questions.ids)
-        self._twin.temperature = site.population.temperature  # how sure they may be is not what differs
-        theirs = brier(self._twin.answer(site.own_validation_plan), labels)
-        ours = brier(site.own_validation(), labels)
+        theirs = self._twin.answer(site.own_validation_plan).argmax(-1) == labels
+        ours = site.own_validation().argmax(-1) == labels
         chance = better(theirs, ours, questions.offsets)
         return torch.where(site.population.takes_steps, chance, 0.0)
 

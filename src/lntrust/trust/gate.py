@@ -1,5 +1,6 @@
 """Gates: how much to learn from neighbours, and whether to answer with them."""
 
+import math
 from typing import Literal
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 from lntrust.segments import segment_sum
 
 EPSILON = 1e-8
-IMAGINED = 0.5  # of a Brier score, which lies between 0 and 2
 DeployGate = Literal["members", "ensemble", "loss", "off", "evidence"]
 
 
@@ -28,26 +28,37 @@ def training_gate(
     return strength * (a_ens / (a_self + epsilon)).clamp(max=1.0)
 
 
-def brier(p: Float[Tensor, "T C"], labels: Int[Tensor, "T"]) -> Float[Tensor, "T"]:
-    """Σ_c (p^c − 1[y=c])²: a proper score, and bounded, so that no single example outweighs all others."""
-    return (p - torch.nn.functional.one_hot(labels, p.shape[-1])).square().sum(-1)
-
-
 def better(
-    ours: Float[Tensor, "T"], theirs: Float[Tensor, "T"], offsets: Int[Tensor, "n+1"]
+    ours: Bool[Tensor, "T"],
+    theirs: Bool[Tensor, "T"],
+    offsets: Int[Tensor, "n+1"],
+    head_start: Float[Tensor, "n"] | float = 0.0,
 ) -> Float[Tensor, "n"]:
-    """The probability Φ(d̄/σ̄) that the first of two losses is lower in truth, by paired differences d.
+    """The probability that the first of two is right more often, by who was right on which example.
 
-    Two examples more are imagined, one won and one lost by IMAGINED: few examples decide little, a node
-    without any is undecided, at ½.
+    Examples that both get right, or both wrong, say nothing.
     """
-    saved = theirs - ours
-    count = (offsets.diff() + 2).to(saved.dtype)
-    mean = segment_sum(saved, offsets) / count
-    square = (segment_sum(saved.square(), offsets) + 2 * IMAGINED**2) / count
-    error = ((square - mean.square()) / count).sqrt()
-    chance: Tensor = torch.special.ndtr(mean / error)
-    return chance
+    won = segment_sum((ours & ~theirs).double(), offsets)
+    lost = segment_sum((theirs & ~ours).double(), offsets)
+    return sign_test(won + head_start, lost)
+
+
+def sign_test(won: Float[Tensor, "n"], lost: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """P(θ > ½) where θ, the share of wins in truth, is Beta(1 + won, 1 + lost); `lost` are whole numbers.
+
+        1 − 2^−a Σ_{k ≤ lost} Γ(a + k) / (Γ(a) k!) 2^−k,    a = 1 + won
+
+    Few examples decide little: without any it is ½, after one win ¾.
+    """
+    a, k = 1.0 + won[:, None], torch.arange(int(lost.max()) + 1, device=lost.device, dtype=lost.dtype)
+    log = torch.lgamma(a + k) - torch.lgamma(a) - torch.lgamma(k + 1.0) - (a + k) * math.log(2.0)
+    return 1.0 - torch.where(k <= lost[:, None], log.exp(), 0.0).sum(-1)
+
+
+def effective(weights: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+    """(Σ α)² / Σ α²: how many members these weights are spread over; 0 where there are none."""
+    square = weights.square().sum(-1)
+    return torch.where(square > 0, weights.sum(-1).square() / square.clamp(min=1e-30), 0.0)
 
 
 def evidence_gate(strength: float, chance: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
@@ -63,7 +74,7 @@ def deployment_gate(
     a_self: Float[Tensor, "n"],
     ensemble: tuple[Float[Tensor, "n"], Float[Tensor, "n"]],
     own: tuple[Float[Tensor, "n"], Float[Tensor, "n"]],
-    chance: Float[Tensor, "n"],
+    chance: Float[Tensor, "n"] | None = None,
     evidence: float = 0.5,
 ) -> Bool[Tensor, "n"]:
     """Whether node i answers with its ensemble; if not, with its own model.
@@ -79,5 +90,6 @@ def deployment_gate(
     if kind == "loss":
         return ensemble[1] <= own[1]
     if kind == "evidence":
+        assert chance is not None
         return chance >= evidence
     return torch.ones_like(a_self, dtype=torch.bool)

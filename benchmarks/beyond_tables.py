@@ -1,11 +1,12 @@
 """The tables of docs/lean.md and docs/safe.md and the presets' table in README, out of the committed runs.
 
-    python benchmarks/beyond_tables.py --keep RUNS.parquet CHOICES.jsonl …   # of beyond.py, to be committed
+    python benchmarks/beyond_tables.py --keep RUNS.parquet CHOICES.jsonl …   # of beyond.py, to be kept
     python benchmarks/beyond_tables.py --draw                                # write tables and figures anew
     python benchmarks/beyond_tables.py --check                               # say which documents differ
 
-`runs.parquet` holds the runs on test, `choices.jsonl` the means over seeds of those on validation by which
-every choice was made.
+`runs.parquet` holds the runs on test, of all three readings; `choices.jsonl` the means over seeds of those on
+validation; `gates.jsonl` (beyond_gate.py) and `asking.jsonl` (beyond_asking.py) what the last choice was made
+by.
 """
 
 import argparse
@@ -27,9 +28,12 @@ from reproduction import MARK, ROOT
 
 FOLDER = ROOT / "benchmarks" / "results" / "beyond"
 RUNS, CHOICES = FOLDER / "runs.parquet", FOLDER / "choices.jsonl"
+GATES, ASKING = FOLDER / "gates.jsonl", FOLDER / "asking.jsonl"
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "lean.md", ROOT / "docs" / "safe.md"]
 NAMES = ("sparse-cifar10", "sparse-cifar100", "dense-cifar10", "geo-eurosat", "geo-blocks", "wearables")
-GROUPS = ((0, 4), (5, 9))
+# The presets were chosen three times, each time on validation data, and read on fresh seeds.
+READINGS = {"first": ((0, 4), (5, 9)), "second": ((10, 14), (15, 19)), "third": ((20, 24), (25, 29))}
+GROUPS = READINGS["third"]
 Runs = dict[tuple[str, str], list[Record]]  # by study and method, sorted by seed
 
 
@@ -150,6 +154,54 @@ def presets(runs: Runs) -> str:
     return table(head, rows)
 
 
+def targets(runs: Runs) -> str:
+    """What was wanted, and the worst row of each reading."""
+
+    def gaps(method: str, other: str, names: Sequence[str], groups: Sequence[tuple[int, int]]) -> str:
+        found = {
+            (study, g): mean(of(runs, study, method, g), lambda s: s["test"])
+            - mean(of(runs, study, other, g), lambda s: s["test"])
+            for study in names
+            for g in groups
+        }
+        (study, _), least = min(found.items(), key=lambda item: item[1])
+        return f"{least:+.4f} ({study})".replace("0.", ".")
+
+    def most(value: Callable[[dict[str, Any]], float], groups: Sequence[tuple[int, int]]) -> str:
+        found = {
+            (study, g): mean(of(runs, study, "lntrust+lean", g), value)
+            / mean(of(runs, study, "lntrust", g), value)
+            for study in NAMES[:3]
+            for g in groups
+        }
+        (study, _), worst = max(found.items(), key=lambda item: item[1])
+        return f"{100 * worst:.2f} % ({study})"
+
+    def harm(method: str, groups: Sequence[tuple[int, int]]) -> str:
+        rows = [
+            [round(sum(r.summary["harmed"] * r.summary["nodes"] for r in of(runs, study, name, g)))
+             for name in ("lntrust", method)]
+            for study in NAMES for g in groups
+        ]  # fmt: skip
+        halved, (before, after) = sum(2 * b <= a for a, b in rows), map(sum, zip(*rows, strict=True))
+        return f"{halved} of {len(rows)}; nodes {before} → {after}"
+
+    geo, others = NAMES[3:5], (*NAMES[:3], *NAMES[5:])
+    made: list[tuple[str, Callable[[Sequence[tuple[int, int]]], str]]] = [
+        ("lean: replies, of LNTrust's ≤ 1 %", lambda g: most(replies, g)),
+        ("lean: Test − LNTrust ≥ −.003", lambda g: gaps("lntrust+lean", "lntrust", NAMES[:3], g)),
+        ("lean: deployed questions ≤ ⅓", lambda g: most(lambda s: s["bytes"]["asked_per_input"], g)),
+        ("safe: geo, Test − Independent ≥ 0", lambda g: gaps("lntrust+safe", "independent", geo, g)),
+        ("safe: others, Test − LNTrust ≥ −.002", lambda g: gaps("lntrust+safe", "lntrust", others, g)),
+        ("safe: rows with harmed at most halved", lambda g: harm("lntrust+safe", g)),
+        ("best: geo, Test − Independent", lambda g: gaps("lntrust+best", "independent", geo, g)),
+        ("best: others, Test − LNTrust", lambda g: gaps("lntrust+best", "lntrust", others, g)),
+        ("best: rows with harmed at most halved", lambda g: harm("lntrust+best", g)),
+    ]
+    head = ["worst row of", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]
+    return table(head, [[about, *(value(g) for g in READINGS.values())] for about, value in made])
+
+
 def chosen_by() -> dict[tuple[str, str], dict[str, Any]]:
     """The means on validation, by study and way."""
     lines = map(json.loads, CHOICES.read_text("utf-8").splitlines())
@@ -202,64 +254,114 @@ LEVERS = (
     ("F20", "`refresh = 20`"), ("F40", "`refresh = 40`"), ("sample100", "`sample = 100`"),
     ("thin4", "`top_k = 2`, `probe_others = 4`"),
     ("ans2", "`answer_k = 2`"), ("ans4", "`answer_k = 4`"), ("ans8", "`answer_k = 8`"),
-    ("differ0", "κ fitted on validation alone, no answer may change"),
-    ("differ.05", "the same, 5 % may change"),
-    ("leanC", "all, κ fitted on validation alone"), ("leanF", "all, κ = .7"),
+    ("leanF", "all, κ = .7"),
     ("leanI", "all, κ = .7, `top_k = 4`, `recall = 40`"),
     ("leanG", "all, κ = .7, `top5`, `recall = 40`, `probe_others = 2`"),
 )  # fmt: skip
 GUARDS = (
     ("independent", "Independent"), ("lntrust", "published"),
     ("power.5", "ω to the power ½"), ("power0", "no ω"),
-    ("all", "the node itself among its teachers"), ("all-power0", "the same, no ω"),
     ("evtrain", "training gate by evidence"), ("look.8", "look-back at .8"),
-    ("evdep.5", "deployment gate by evidence, .5"), ("evdep.8", "deployment gate by evidence, .8"),
+    ("evdep.5", "deployment gate by evidence, .5"), ("evdep.95", "at .95"),
+    ("evdep.95h", "at .95, head start ¼"),
     ("final50", "50 final rounds"), ("final100", "100 final rounds"),
     ("acc10", "prior: accuracy, 10 examples"), ("acc40", "prior: accuracy, 40 examples"),
     ("self10", "prior: self, 10 examples"), ("cal", "calibrated"),
-    ("P", "no ω, 50 final rounds, prior of 20"), ("Pevdep", "and evidence at .5"), ("Pd.7", "at .7"),
-    ("Pd.8", "at .8"), ("Pd.9", "at .9"), ("Pd.95", "at .95"),
-    ("Pev", "at .5, and for training"), ("Pd.8look", "at .8, look-back at .9"),
-    ("Pd.8look99", "at .8, look-back at .99"), ("bestF", "at .8, and all of lean with κ = .7"),
+    ("P", "no ω, 50 final rounds, prior of 20"), ("Ps", "and a share of .2"),
+    ("Pe", "or evidence at .95"), ("Peh", "with a head start of ¼"),
+    ("lntrust+safe", "and both: `safe`"), ("safe-train", "`safe`, training gate by evidence"),
+    ("safe-look", "`safe`, look-back at .9"), ("safe-cal", "`safe`, calibrated"),
+)  # fmt: skip
+SHOWN = (  # β, head start, evidence
+    (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.2, 0.0, 0.5), (0.2, 0.0, 0.95), (0.2, 0.25, 0.8), (0.2, 0.25, 0.9),
+    (0.2, 0.25, 0.95), (0.2, 0.25, 0.99), (0.2, 0.5, 0.95), (0.2, 0.5, 0.99), (0.0, 0.25, 0.95),
+    (0.4, 0.25, 0.95),
+)  # fmt: skip
+STOPS = (  # β, by the usual lead, κ
+    (0.0, False, 1.0), (0.0, False, 0.6), (0.0, False, 0.4), (0.0, False, 0.2), (0.0, True, 1.0),
+    (0.0, True, 0.8), (0.0, True, 0.6), (0.0, True, 0.4), (0.2, False, 1.0), (0.2, False, 0.2),
+    (0.2, True, 1.0), (0.2, True, 0.8), (0.2, True, 0.6), (0.2, True, 0.5), (0.2, True, 0.4),
 )  # fmt: skip
 
 
-def keep(runs: Path, lines: Sequence[Path]) -> None:
-    """What of new runs is committed: no trust of single members, no node of a choice."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+def gates() -> str:
+    """Gates and shares of the vote on the same models: those of `safe`, before its final rounds."""
+    rows = [json.loads(line) for line in GATES.read_text("utf-8").splitlines()]
+    names = [study for study in NAMES if any(row["study"] == study for row in rows)]
+    published = {row["study"]: row for row in rows if row["models"] == "lntrust"}
+    found = {
+        (row["study"], row["self_share"], row["head_start"], row["evidence"]): row
+        for row in rows
+        if row["models"] == "safe"
+    }
+    harmed = [cell for s in names for cell in ("", dot(published[s]["harmed"]))]
+    out = [["published", "", "", *harmed]]
+    for share, head, evidence in SHOWN:
+        cells = []
+        for study in names:
+            row = found[study, share, head, evidence]
+            gained = row["pooled"] - published[study]["pooled"]
+            cells += [f"{gained:+.3f}".replace("0.", "."), dot(row["harmed"])]
+        out.append([f"{share:g}", f"{head:g}", f"{evidence:g}" if evidence else "no gate", *cells])
+    head_row = ["`self_share`", "`head_start`", "`evidence`"]
+    return table([*head_row, *(f"{s} {what}" for s in names for what in ("Δ pooled", "harmed"))], out)
+
+
+def asking() -> str:
+    """When to stop asking, on the same models: those of `lean`."""
+    rows = [json.loads(line) for line in ASKING.read_text("utf-8").splitlines()]
+    found = {(row["study"], row["self_share"], row["usual_lead"], row["kappa"]): row for row in rows}
+    names = [study for study in NAMES if any(row["study"] == study for row in rows)]
+    out = []
+    for share, usual, kappa in STOPS:
+        cells = []
+        for study in names:
+            row = found[study, share, usual, kappa]
+            cells.append(f"{row['pooled'] - row['published']:+.4f}".replace("0.", "."))
+            cells.append(f"{100 * row['asked'] / row['published_asked']:.1f} %")
+        out.append([f"{share:g}", f"{kappa:g}{' × usual lead' if usual else ''}", *cells])
+    return table(["β", "κ", *(f"{s} {what}" for s in names for what in ("Δ pooled", "asked"))], out)
+
+
+def keep(files: Sequence[Path]) -> None:
+    """Add to what is committed: no trust of single members, rounds of the last reading only, no single nodes
+    of a choice."""
     left = ("trust", "together", "importance_per_node")
-    records = []
-    for record in read_runs([runs]):
+    records = {}
+    for record in read_runs(
+        [*([RUNS] if RUNS.exists() else []), *(p for p in files if p.suffix == ".parquet")]
+    ):
         report = {k: v for k, v in record.summary["method_report"].items() if k not in left}
-        summary = {**record.summary, "method_report": report}
-        records.append(replace(record, summary=summary, tables={"rounds": record.tables["rounds"]}))
-    write_collection(records, RUNS)
+        rounds = {"rounds": record.tables["rounds"]} if record.seed >= GROUPS[0][0] else {}
+        of = (record.study, record.identity["study"]["partition"]["split"], record.method, record.seed)
+        records[of] = replace(record, summary={**record.summary, "method_report": report}, tables=rounds)
+    write_collection(list(records.values()), RUNS)
     by: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
-    for path in lines:
+    for path in (p for p in files if p.suffix == ".jsonl"):
         for row in map(json.loads, path.read_text("utf-8").splitlines()):
             row["reply"] = sum(phase["reply"] for phase in row["phases"].values())  # payload
             by[row["study"], row["way"]][row["seed"]] = row
-    out = []
-    for (study, way), seeds in sorted(by.items()):
+    out = chosen_by() if CHOICES.exists() else {}
+    for (study, way), seeds in by.items():
         rows = list(seeds.values())
         numbers = ("test", "self", "test_pooled", "self_pooled", "harmed", "reply", "query", "total", "asked")
         means = {name: float(np.mean([row[name] for row in rows])) for name in numbers}
-        out.append(
-            {"study": study, "way": way, "seeds": sorted(seeds), "settings": rows[0]["settings"], **means}
-        )
-    CHOICES.write_text("".join(json.dumps(row) + "\n" for row in out), "utf-8")
+        of_way = {"study": study, "way": way, "seeds": sorted(seeds), "settings": rows[0]["settings"]}
+        out[study, way] = {**of_way, **means}
+    CHOICES.write_text("".join(json.dumps(out[key]) + "\n" for key in sorted(out)), "utf-8")
 
 
 def draw() -> None:
-    """Accuracy against bytes: the presets among all methods of the paper's tables, seeds 0–2."""
+    """Accuracy against bytes: the presets among all methods of the paper's tables, which have seeds 0–2."""
     from lntrust.report.figure_bytes import draw_bytes
 
     paper = read_runs([ROOT / "benchmarks" / "results" / "reproduction" / "runs-tables.parquet"])
-    ours = [record for record in read_runs([RUNS]) if "+" in record.method and record.seed < 3]
+    first, last = GROUPS[0]
+    ours = [r for r in read_runs([RUNS]) if "+" in r.method and first <= r.seed <= last]
     for study in NAMES[:3]:
         known = [record for record in paper if record.identity["study"].get("reading", "honest") == "honest"]
         rows = rows_of([record for record in [*known, *ours] if record.study == study])[study]
-        figure = draw_bytes(rows, f"{study}, seeds 0–2")
+        figure = draw_bytes(rows, f"{study}, seeds 0–2, presets {first}–{last}")
         figure.savefig(FOLDER / f"{study}-bytes.png", dpi=200)
 
 
@@ -274,16 +376,19 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, nargs="+", metavar="FILE")
     given = parser.parse_args()
     if given.keep:
-        keep(given.keep[0], given.keep[1:])
+        keep(given.keep)
     if given.draw:
         draw()
     runs = read()
     made = {
         "beyond-presets": presets(runs),
+        "beyond-targets": targets(runs),
         "beyond-lean": lean(runs),
         "beyond-safe": safe(runs),
         "beyond-best": safe(runs, "best"),
         "beyond-levers": choices(LEVERS, NAMES[:3]),
+        "beyond-gates": gates(),
+        "beyond-asking": asking(),
         "beyond-guards": harms(GUARDS, ("sparse-cifar10", "dense-cifar10", "geo-eurosat", "geo-blocks")),
     }
     stale = []

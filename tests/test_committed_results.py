@@ -61,7 +61,7 @@ def test_every_preset_was_run_with_every_seed() -> None:
         split = record.identity["study"]["partition"]["split"]
         counts.setdefault((record.study, split, record.method), []).append(record.seed)
     assert len(counts) == 6 * 5
-    assert all(sorted(seeds) == list(range(10)) for seeds in counts.values())
+    assert all(sorted(seeds) == list(range(30)) for seeds in counts.values())
 
 
 def test_the_page_is_of_these_runs(records: list[Record]) -> None:

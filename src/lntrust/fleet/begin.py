@@ -58,7 +58,7 @@ budget = 200                  # inputs of the shard that neighbours are asked ab
 sample = 200
 # reply = "top3"              # fewer bytes, see "Fewer bytes" in docs/fleet.md: 6 of them for an answer
 # recall = 20                 # ask about the whole shard every 20 rounds, and remember the answers
-# certainty = "fitted"        # deployed: ask one after another, until sure
+# certainty = 0.7             # deployed: ask one after another, until sure
 """
 
 

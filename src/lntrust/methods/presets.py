@@ -16,8 +16,8 @@ class Preset:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-# Costs no bytes, and serves all of them: it saves probes, and pays for what fewer replies take away.
-TRAINING: dict[str, Any] = {"importance": "off", "final_rounds": 50}
+# Cost no bytes, and serve both: they save probes and questions, and pay for what fewer replies take away.
+SHARED: dict[str, Any] = {"importance": "off", "final_rounds": 50, "self_share": 0.2}
 LEAN = Preset(
     "the published method's accuracy, or better, for a hundredth of its replies",
     {
@@ -27,18 +27,17 @@ LEAN = Preset(
         "top_k": 2,
         "refresh": 20,
         "sample": 100,
-        "certainty": 0.8,
+        "certainty": 0.7,
         "usual_lead": True,
-        **TRAINING,
+        **SHARED,
     },
 )
 SAFE = Preset(
     "hardly ever worse than alone: a prior on trust, a vote of one's own, a gate that looks at evidence",
     {
-        **TRAINING,
+        **SHARED,
         "prior": "accuracy",
         "prior_examples": 20.0,
-        "self_share": 0.2,
         "deployment_gate": "evidence",
         "evidence": 0.95,
         "head_start": 0.25,

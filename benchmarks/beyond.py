@@ -1,13 +1,12 @@
 """LNTrust beside its lean, safe and best presets, and each of their levers by itself.
 
     python benchmarks/beyond.py --on validation --seeds 0-4 --out choices.jsonl   # what choices are made by
-    python benchmarks/beyond.py --on test --seeds 0-9 --out test.jsonl --ways lntrust,lntrust+lean   # then
+    python benchmarks/beyond.py --on test --seeds 20-29 --out test.jsonl --ways lntrust,lntrust+lean   # then
 
 On `validation` the worlds are those of `lntrust tune`: one half of each node's validation set is fitted to,
 the other half scores, and test labels are not there at all; Independent trains on all that LNTrust's final
 rounds may train on. A way is a method's name, or one of --more, or of `results/beyond/choices.jsonl`, with
-its settings (two, `may_differ` and `teachers`, exist no more). One line per study, way and seed; what
-stands in the file already is not run again.
+its settings. One line per study, way and seed; what stands in the file already is not run again.
 """
 
 import argparse

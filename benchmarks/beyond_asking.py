@@ -34,13 +34,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from beyond import STUDIES
 
 SHARES = (0.0, 0.1, 0.2, 0.3)  # β
-KAPPAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+KAPPAS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 Row = dict[str, Any]
 
 
 def trained(base: str, sets: list[str], seed: int, views: Any) -> Runs:
     study = load_study(base, [*sets, "evaluation.every=100000"])
-    settings = {**LEAN.settings, "self_share": 0.0, "certainty": 1.0, "usual_lead": True}
+    settings = {**LEAN.settings, "self_share": 0.0}
     table = {**study.methods, "lntrust": {**study.methods.get("lntrust", {}), **settings}}
     study = study.model_copy(update={"methods": table})
     runs = Runs(
@@ -75,7 +75,7 @@ def lines(name: str, seed: int, views: Any) -> list[Row]:
     labels = torch.from_numpy(build_world(runs.study, views.dataset, seed).labels[ids]).to(runs.device)
     counts = weights_of(runs.world.worlds[0], labels)
     own = runs.population.predict_all(torch.from_numpy(ids).to(runs.device))
-    heard, lead = runs.network.heard(own), runs.state["certainty"]
+    heard, lead = runs.network.heard(own), runs.state["usual lead"]
     out = []
     for share, usual, kappa in itertools.product(SHARES, (False, True), KAPPAS):
         certainty = kappa * lead if usual else kappa
@@ -90,6 +90,8 @@ def lines(name: str, seed: int, views: Any) -> list[Row]:
 
 
 def means(rows: list[list[Row]], published: list[Row]) -> Iterator[Row]:
+    if len(published) != len(rows):
+        sys.exit(f"--published: {len(published)} lines of lntrust for {len(rows)} seeds")
     beside = {k: float(np.mean([row[k] for row in published])) for k in ("test_pooled", "asked")}
     for several in zip(*rows, strict=True):
         scores = {k: float(np.mean([row[k] for row in several])) for k in ("pooled", "asked")}

@@ -37,7 +37,7 @@ from beyond import STUDIES
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4)  # β, of the vote
 HEAD_STARTS = (0.0, 0.1, 0.25, 0.5)
-EVIDENCE = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)  # 0: no gate
+EVIDENCE = (0.0, 0.8, 0.9, 0.95, 0.99)  # 0: no gate
 MODELS = ("lntrust", "safe", "best")
 Row = dict[str, Any]
 

@@ -193,12 +193,12 @@ def targets(runs: Runs) -> str:
         ("lean: deployed questions ≤ ⅓", lambda g: most(lambda s: s["bytes"]["asked_per_input"], g)),
         ("safe: geo, Test − Independent ≥ 0", lambda g: gaps("lntrust+safe", "independent", geo, g)),
         ("safe: others, Test − LNTrust ≥ −.002", lambda g: gaps("lntrust+safe", "lntrust", others, g)),
-        ("safe: rows with harmed at most halved", lambda g: harm("lntrust+safe", g)),
+        ("safe: rows where harmed is at most half", lambda g: harm("lntrust+safe", g)),
         ("best: geo, Test − Independent", lambda g: gaps("lntrust+best", "independent", geo, g)),
         ("best: others, Test − LNTrust", lambda g: gaps("lntrust+best", "lntrust", others, g)),
-        ("best: rows with harmed at most halved", lambda g: harm("lntrust+best", g)),
+        ("best: rows where harmed is at most half", lambda g: harm("lntrust+best", g)),
     ]
-    head = ["worst row of", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]
+    head = ["target; worst row", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]
     return table(head, [[about, *(value(g) for g in READINGS.values())] for about, value in made])
 
 
@@ -262,8 +262,7 @@ GUARDS = (
     ("independent", "Independent"), ("lntrust", "published"),
     ("power.5", "ω to the power ½"), ("power0", "no ω"),
     ("evtrain", "training gate by evidence"), ("look.8", "look-back at .8"),
-    ("evdep.5", "deployment gate by evidence, .5"), ("evdep.95", "at .95"),
-    ("evdep.95h", "at .95, head start ¼"),
+    ("evdep.95", "deployment gate by evidence, .95"), ("evdep.95h", "with a head start of ¼"),
     ("final50", "50 final rounds"), ("final100", "100 final rounds"),
     ("acc10", "prior: accuracy, 10 examples"), ("acc40", "prior: accuracy, 40 examples"),
     ("self10", "prior: self, 10 examples"), ("cal", "calibrated"),
@@ -273,14 +272,14 @@ GUARDS = (
     ("safe-look", "`safe`, look-back at .9"), ("safe-cal", "`safe`, calibrated"),
 )  # fmt: skip
 SHOWN = (  # β, head start, evidence
-    (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.2, 0.0, 0.5), (0.2, 0.0, 0.95), (0.2, 0.25, 0.8), (0.2, 0.25, 0.9),
+    (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.2, 0.0, 0.8), (0.2, 0.0, 0.95), (0.2, 0.25, 0.8), (0.2, 0.25, 0.9),
     (0.2, 0.25, 0.95), (0.2, 0.25, 0.99), (0.2, 0.5, 0.95), (0.2, 0.5, 0.99), (0.0, 0.25, 0.95),
     (0.4, 0.25, 0.95),
 )  # fmt: skip
 STOPS = (  # β, by the usual lead, κ
     (0.0, False, 1.0), (0.0, False, 0.6), (0.0, False, 0.4), (0.0, False, 0.2), (0.0, True, 1.0),
     (0.0, True, 0.8), (0.0, True, 0.6), (0.0, True, 0.4), (0.2, False, 1.0), (0.2, False, 0.2),
-    (0.2, True, 1.0), (0.2, True, 0.8), (0.2, True, 0.6), (0.2, True, 0.5), (0.2, True, 0.4),
+    (0.2, True, 1.0), (0.2, True, 0.8), (0.2, True, 0.7), (0.2, True, 0.6), (0.2, True, 0.4),
 )  # fmt: skip
 
 
@@ -333,8 +332,8 @@ def keep(files: Sequence[Path]) -> None:
     ):
         report = {k: v for k, v in record.summary["method_report"].items() if k not in left}
         rounds = {"rounds": record.tables["rounds"]} if record.seed >= GROUPS[0][0] else {}
-        of = (record.study, record.identity["study"]["partition"]["split"], record.method, record.seed)
-        records[of] = replace(record, summary={**record.summary, "method_report": report}, tables=rounds)
+        key = (record.study, record.identity["study"]["partition"]["split"], record.method, record.seed)
+        records[key] = replace(record, summary={**record.summary, "method_report": report}, tables=rounds)
     write_collection(list(records.values()), RUNS)
     by: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
     for path in (p for p in files if p.suffix == ".jsonl"):

@@ -68,8 +68,8 @@ def run_command(
     preset: Annotated[
         Literal["lean", "safe", "best"] | None,
         typer.Option(
-            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, rarely worse than "
-            "alone; best, both. Short for --method lntrust+PRESET."
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, hardly ever "
+            "worse than alone; best, both. Short for --method lntrust+PRESET."
         ),
     ] = None,
     seed: Annotated[

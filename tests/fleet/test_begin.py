@@ -50,12 +50,12 @@ def test_hints_for_fewer_bytes_can_be_taken(tmp_path: Path) -> None:
     init(tmp_path)
     path = tmp_path / "NODE.toml"
     text = path.read_text("utf-8")
-    for name in ("reply", "recall", "certainty"):
+    for name in ("reply", "recall", "certainty", "usual_lead"):
         assert f"# {name} = " in text
         text = text.replace(f"# {name} = ", f"{name} = ")
     path.write_text(text, "utf-8")
     trust = load_node(tmp_path).trust
-    assert (trust.reply, trust.recall, trust.certainty) == ("top3", 20, 0.7)
+    assert (trust.reply, trust.recall, trust.certainty, trust.usual_lead) == ("top3", 20, 0.7, True)
 
 
 def test_the_documented_settings_can_be_lived(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from small_runs import (
     TORCH,
     TRAIN_ONLY,
     assert_resumes,
+    levers,
     made,
     parameters,
     shared,
@@ -62,6 +63,18 @@ class TestRuns:
         torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
         assert all(t.isfinite().all() for t in one.state.values())
         assert one.network.ledger.payload(phase="distil").sum() > 0
+
+    def test_a_head_start_opens_the_gate_on_evidence(self, views: Views) -> None:
+        """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
+        strict = levers(deployment_gate="evidence", evidence=0.999999)
+        closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(head_start=100))
+        assert not closed.state["answers together"].any()
+        assert opened.state["answers together"].all()
+        assert torch.equal(closed.state["closed"], opened.state["closed"])
+
+    def test_evidence_leaves_strengths_as_exact_as_they_are(self, views: Views) -> None:
+        one = made(views, TORCH, *levers(training_gate="evidence"))
+        assert one.state["lambda"].dtype == one.population.dtype
 
     @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
     def test_every_deployment_gate(self, views: Views, gate: str) -> None:

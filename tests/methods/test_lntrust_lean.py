@@ -181,16 +181,19 @@ class TestAnswering:
         off = ("methods.lntrust.deployment_gate=off", MIXED)
         one, usual = ended(views, *off, *levers(certainty=0.9, usual_lead="true"), method="lntrust")
         plain = ended(views, *off, *levers(certainty=0.9), method="lntrust")[1]
-        kappa = one.state["certainty"]
-        assert kappa.shape == (6,)
-        assert ((kappa > 0) & (kappa < 0.9)).all()
+        lead = one.state["usual lead"]
+        assert lead.shape == (6,)
+        assert ((lead > 0) & (lead < 1)).all()
+        certainty = one.method.deploy(one.site, one.state).certainty
+        assert isinstance(certainty, Tensor)
+        torch.testing.assert_close(certainty, 0.9 * lead)
         assert 0 < usual["bytes"]["asked_per_input"] < plain["bytes"]["asked_per_input"]
         assert usual["bytes"]["total"] == plain["bytes"]["total"]
         assert usual["per_node"]["self"] == plain["per_node"]["self"]
 
     def test_without_a_certainty_all_are_asked(self, views: Views) -> None:
         one, usual = ended(views, TORCH, *levers(usual_lead="true"), method="lntrust")
-        assert "certainty" not in one.state
+        assert one.method.deploy(one.site, one.state).certainty is None
         assert usual["per_node"] == ended(views, TORCH, method="lntrust")[1]["per_node"]
 
     def test_a_vote_of_ones_own(self, views: Views) -> None:

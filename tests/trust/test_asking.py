@@ -115,6 +115,12 @@ class TestUsualLead:
         alpha[:, 0] = 1.0
         assert (usual_lead(e, alpha) == 1).all()
 
+    def test_who_says_nothing_adds_nothing(self) -> None:
+        """Even chances for all classes are an answer, too."""
+        e = evidence(3, least=1)
+        e = replace(e, mask=torch.ones_like(e.mask), probabilities=torch.full_like(e.probabilities, 1 / 3))
+        torch.testing.assert_close(usual_lead(e, e.mask.double()), torch.zeros(len(e.mask)).double())
+
     def test_who_is_always_sure_could_add_all_its_weight(self) -> None:
         e = evidence(2)
         sure = torch.nn.functional.one_hot(e.probabilities.argmax(-1), e.probabilities.shape[-1])

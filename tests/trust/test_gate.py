@@ -104,6 +104,7 @@ class TestBetter:
     @given(answers)
     def test_one_is_better_as_far_as_the_other_is_not(self, pairs: list[tuple[bool, bool]]) -> None:
         swapped = [(b, a) for a, b in pairs]
+        assert 0 <= chance_of(pairs) <= 1
         assert chance_of(pairs) + chance_of(swapped) == pytest.approx(1.0)
 
     @given(answers, st.lists(st.booleans(), max_size=9))
@@ -139,6 +140,20 @@ class TestSignTest:
         won, lost = torch.tensor(counts, dtype=torch.float64).unbind(1)
         expected = scipy.stats.beta.sf(0.5, 1 + won.numpy(), 1 + lost.numpy())
         torch.testing.assert_close(sign_test(won, lost), torch.from_numpy(expected), rtol=0, atol=1e-9)
+
+    def test_a_draw_is_undecided_to_the_last_bit(self) -> None:
+        """A gate at ½ would otherwise be open or closed by rounding."""
+        count = torch.arange(500, dtype=torch.float64)
+        assert (sign_test(count, count) == 0.5).all()
+
+    def test_all_at_once_or_one_by_one(self) -> None:
+        won, lost = torch.randint(0, 60, (2, 200), generator=generator(1)).double()
+        single = torch.cat([sign_test(a[None], b[None]) for a, b in zip(won, lost, strict=True)])
+        assert torch.equal(sign_test(won, lost), single)
+
+    def test_hopeless_is_not_less_than_nothing(self) -> None:
+        lost = torch.arange(2000, dtype=torch.float64)
+        assert (sign_test(torch.ones_like(lost), lost) >= 0).all()
 
     def test_by_hand(self) -> None:
         """After one win θ has density 2θ; after two wins and a loss it is as likely above ½ as that of four

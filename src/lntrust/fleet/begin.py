@@ -59,6 +59,7 @@ sample = 200
 # reply = "top3"              # fewer bytes, see "Fewer bytes" in docs/fleet.md: 6 of them for an answer
 # recall = 20                 # ask about the whole shard every 20 rounds, and remember the answers
 # certainty = 0.7             # deployed: ask one after another, until sure
+# usual_lead = true           # going by how far the first class usually leads in what neighbours say
 """
 
 

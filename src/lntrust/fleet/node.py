@@ -105,8 +105,8 @@ class Node:
         if which == "self" or not trust.together or not self.settings.data.deployed:
             return alone
         certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
-        if self.settings.trust.usual_lead and trust.certainty is not None:
-            certainty = trust.certainty
+        if certainty is not None and self.settings.trust.usual_lead and trust.usual_lead is not None:
+            certainty = certainty * trust.usual_lead
         if certainty is None or not len(inputs):
             return all_at_once(trust, alone, inputs, self._ask, seconds)
         return one_by_one(trust, alone, inputs, self._ask, seconds, certainty)

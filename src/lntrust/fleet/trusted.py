@@ -30,7 +30,7 @@ class Trust:
     together: bool = False  # whether to answer with the ensemble
     strength: float | None = None  # λ_eff
     validation: dict[str, float] = field(default_factory=dict)
-    certainty: float | None = None  # κ, where it depends on what neighbours say
+    usual_lead: float | None = None  # of the likeliest class in neighbours' replies
     probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
 
     @classmethod
@@ -44,7 +44,7 @@ class Trust:
             together=bool(state["answers together"][0]),
             strength=float(state["lambda"][0]),
             validation={"self": validated[0], "ensemble": validated[1]},
-            certainty=float(state["certainty"][0]) if "certainty" in state else None,
+            usual_lead=float(state["usual lead"][0]) if "usual lead" in state else None,
             probed=probed,
         )
 

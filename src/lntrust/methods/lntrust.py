@@ -153,7 +153,10 @@ class LNTrust(Method):
         weights = votes[node, column]
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
-        return Deployment(members, weights, certainty=state.get("certainty", self.settings.certainty))
+        certainty: float | Tensor | None = self.settings.certainty
+        if certainty is not None and self.settings.usual_lead:
+            certainty = certainty * state["usual lead"]
+        return Deployment(members, weights, certainty=certainty)
 
     # -- probes and trust -------------------------------------------------------------------------
 
@@ -170,8 +173,8 @@ class LNTrust(Method):
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
-        if s.certainty is not None and s.usual_lead:
-            out["certainty"] = s.certainty * usual_lead(evidence, out["closed"])
+        if s.usual_lead:
+            out["usual lead"] = usual_lead(evidence, out["closed"])
         if "doubt" in state:
             out["lambda"] = out["lambda"] * state["doubt"]
         out |= self._log(state, out, t) | asked.remembered
@@ -225,7 +228,7 @@ class LNTrust(Method):
         a_self, a_ens = accuracy[:, 0], gate.ensemble_accuracy(opened, accuracy)
         strength = torch.full_like(a_self, s.strength)
         if s.training_gate == "evidence":
-            strength = gate.evidence_gate(s.strength, self._chance(evidence, open_votes))
+            strength = gate.evidence_gate(s.strength, self._chance(evidence, open_votes)).to(a_self.dtype)
         elif s.training_gate:
             strength = gate.training_gate(s.strength, a_ens, a_self)
         together, validated = self._together(evidence, closed, closed_votes)

@@ -84,8 +84,8 @@ class LNTrustSettings(MethodSettings):
     )
     usual_lead: Annotated[bool, Later()] = Field(
         False,
-        description="certainty: of the weight of those not yet asked, count only as much as the likeliest "
-        "class usually leads by in their replies, on the validation set",
+        description="multiply certainty, if there is one, by how much the likeliest class leads in "
+        "neighbours' replies, in the mean over the validation set",
     )
 
     # -- never worse than alone: docs/safe.md -------------------------------------------------------
@@ -104,7 +104,7 @@ class LNTrustSettings(MethodSettings):
         0.0,
         ge=0,
         description="deployment_gate = evidence: so many examples count as won in advance for each effective "
-        "neighbour, 1/Σα² of them",
+        "neighbour, (Σα)²/Σα² of them",
     )
     self_share: Annotated[float, Later()] = Field(
         0.0,

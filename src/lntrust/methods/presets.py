@@ -16,7 +16,7 @@ class Preset:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-# Cost no bytes, and serve both: they save probes and questions, and pay for what fewer replies take away.
+# Cost no bytes, and serve both: they make up for the accuracy that fewer replies cost.
 SHARED: dict[str, Any] = {"importance": "off", "final_rounds": 50, "self_share": 0.2}
 LEAN = Preset(
     "the published method's accuracy, or better, for a hundredth of its replies",

@@ -56,6 +56,7 @@ def usual_lead(evidence: Evidence, alpha: Float[Tensor, "n D"]) -> Float[Tensor,
     """
     seen = segment_sum(_lead(evidence.probabilities[:, 1:]), evidence.offsets)
     seen = seen / evidence.offsets.diff().clamp(min=1)[:, None]
-    weight = alpha[:, 1:] * (seen > 0)
+    counts = evidence.mask[:, 1:] & (evidence.offsets.diff() > 0)[:, None]
+    weight = alpha[:, 1:] * counts
     total = weight.sum(-1)
     return torch.where(total > 0, (weight * seen).sum(-1) / total.clamp(min=1e-30), 1.0)

@@ -52,13 +52,16 @@ def sign_test(won: Float[Tensor, "n"], lost: Float[Tensor, "n"]) -> Float[Tensor
     """
     a, k = 1.0 + won[:, None], torch.arange(int(lost.max()) + 1, device=lost.device, dtype=lost.dtype)
     log = torch.lgamma(a + k) - torch.lgamma(a) - torch.lgamma(k + 1.0) - (a + k) * math.log(2.0)
-    return 1.0 - torch.where(k <= lost[:, None], log.exp(), 0.0).sum(-1)
+    worse = torch.where(k <= lost[:, None], log.exp(), 0.0).sum(-1)
+    # Rounded: as many wins as losses are ½, neither more nor less, however the sum was taken.
+    return (1.0 - worse).round(decimals=11).clamp(0.0, 1.0)
 
 
 def effective(weights: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-    """(Σ α)² / Σ α²: how many members these weights are spread over; 0 where there are none."""
-    square = weights.square().sum(-1)
-    return torch.where(square > 0, weights.sum(-1).square() / square.clamp(min=1e-30), 0.0)
+    """(Σ α)² / Σ α²: how many members these weights are spread over, whatever their sum; 0 if it is 0."""
+    whole = weights.sum(-1, keepdim=True)
+    square = (weights / whole.clamp(min=1e-30)).square().sum(-1)
+    return torch.where(whole[..., 0] > 0, 1.0 / square.clamp(min=1e-30), 0.0)
 
 
 def evidence_gate(strength: float, chance: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
@@ -81,7 +84,7 @@ def deployment_gate(
 
     `ensemble` and `own` are (accuracy, loss) on the validation set. members: a^deploy ≥ a^self, as
     published; ensemble: its own accuracy is no lower; loss: its loss is no higher; off: always; evidence:
-    the `chance` that it is the better one reaches `evidence`.
+    the `chance` that it is the better one, which only this gate needs, reaches `evidence`.
     """
     if kind == "members":
         return a_deploy >= a_self

@@ -72,7 +72,7 @@ def draw_trust(record: Record, title: str, node: int | None = None, which: str =
     _histograms(right, record, [node, *shown][:_HISTOGRAMS], node, weights)
     notes = [text for text in (which, why) if text]
     if not report["together"][node]:
-        notes.append("it answers alone: its gate found the weights no better than itself")
+        notes.append("it answers alone: its deployment gate is closed")
     if len(around) > len(shown):
         rest = sum(weights[j] for j in around[_MOST:])
         notes.append(f"{len(around) - len(shown)} more neighbours share {short(rest)}")

@@ -16,8 +16,8 @@ def trust_table(summary: dict[str, Any], kinds: list[int], study: Study) -> Tabl
     pooled = scores["test_pooled"] is not None
     table = Table(
         title=f"{summary['method']}, seed {summary['seed']}: whom each node trusts",
-        caption=f"The {_SHOWN} largest deployment weights α. A node answers alone where its gate found the "
-        "members worse than itself. "
+        caption=f"The {_SHOWN} largest deployment weights α. A node answers alone where its "
+        "deployment gate is closed. "
         + ("Scores are pooled." if pooled else "Scores are on the node's own test set."),
         caption_justify="left",
     )

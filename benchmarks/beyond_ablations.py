@@ -1,0 +1,162 @@
+"""Tables of what was tried on validation data, out of the committed files of beyond.py and its kin."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from reproduction import ROOT
+
+FOLDER = ROOT / "benchmarks" / "results" / "beyond"
+CHOICES, GATES, ASKING, FOLDS = (FOLDER / f"{name}.jsonl" for name in ("choices", "gates", "asking", "folds"))
+NAMES = ("sparse-cifar10", "sparse-cifar100", "dense-cifar10", "geo-eurosat", "geo-blocks", "wearables")
+LEVERS = (
+    ("lntrust", "published"),
+    ("k1", "`top_k = 1`"), ("k2", "`top_k = 2`"), ("k4", "`top_k = 4`"),
+    ("recall5", "`recall = 5`"), ("recall20", "`recall = 20`"), ("recall50", "`recall = 50`"),
+    ("uint8", "`reply = uint8`"), ("top1", "`reply = top1`"), ("top3", "`reply = top3`"),
+    ("top8", "`reply = top8`"),
+    ("F20", "`refresh = 20`"), ("F40", "`refresh = 40`"), ("sample100", "`sample = 100`"),
+    ("thin4", "`top_k = 2`, `probe_others = 4`"),
+    ("ans2", "`answer_k = 2`"), ("ans4", "`answer_k = 4`"), ("ans8", "`answer_k = 8`"),
+    ("leanF", "all, κ = .7"),
+    ("leanI", "all, κ = .7, `top_k = 4`, `recall = 40`"),
+    ("leanG", "all, κ = .7, `top5`, `recall = 40`, `probe_others = 2`"),
+)  # fmt: skip
+GUARDS = (
+    ("independent", "Independent"), ("lntrust", "published"),
+    ("power.5", "ω to the power ½"), ("power0", "no ω"),
+    ("evtrain", "training gate by evidence"), ("look.8", "look-back at .8"),
+    ("evdep.95", "deployment gate by evidence, .95"), ("evdep.95h", "with a head start of ¼"),
+    ("final50", "50 final rounds"), ("final100", "100 final rounds"),
+    ("acc10", "prior: accuracy, 10 examples"), ("acc40", "prior: accuracy, 40 examples"),
+    ("self10", "prior: self, 10 examples"), ("cal", "calibrated"),
+    ("P", "no ω, 50 final rounds, prior of 20"), ("Ps", "and a share of .2"),
+    ("Pe", "or evidence at .95"), ("Peh", "with a head start of ¼"),
+    ("lntrust+safe", "and both: `safe`"), ("safe-train", "`safe`, training gate by evidence"),
+    ("safe-look", "`safe`, look-back at .9"), ("safe-cal", "`safe`, calibrated"),
+)  # fmt: skip
+SHOWN = (  # β, head start, evidence
+    (0.0, 0.0, 0.0), (0.2, 0.0, 0.0), (0.2, 0.0, 0.8), (0.2, 0.0, 0.95), (0.2, 0.25, 0.8), (0.2, 0.25, 0.9),
+    (0.2, 0.25, 0.95), (0.2, 0.25, 0.99), (0.2, 0.5, 0.95), (0.2, 0.5, 0.99), (0.0, 0.25, 0.95),
+    (0.4, 0.25, 0.95),
+)  # fmt: skip
+STOPS = (  # β, by the usual lead, κ
+    (0.0, False, 1.0), (0.0, False, 0.6), (0.0, False, 0.4), (0.0, False, 0.2), (0.0, True, 1.0),
+    (0.0, True, 0.8), (0.0, True, 0.6), (0.0, True, 0.4), (0.2, False, 1.0), (0.2, False, 0.2),
+    (0.2, True, 1.0), (0.2, True, 0.8), (0.2, True, 0.7), (0.2, True, 0.6), (0.2, True, 0.4),
+)  # fmt: skip
+
+
+def dot(number: float) -> str:
+    return f"{number:.3f}".replace("0.", ".", 1)
+
+
+def share(ours: float, theirs: float) -> str:
+    return f"{100 * ours / theirs:.2f} %" if ours < 0.1 * theirs else f"{100 * ours / theirs:.0f} %"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "| :-- |" + " --: |" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def chosen_by() -> dict[tuple[str, str], dict[str, Any]]:
+    """The means on validation, by study and way."""
+    lines = map(json.loads, CHOICES.read_text("utf-8").splitlines())
+    return {(row["study"], row["way"]): row for row in lines}
+
+
+def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
+    """Ablations on validation: each way's Test, and what it sends, beside the published method's."""
+    kept = chosen_by()
+    rows = []
+    for way, about in ways:
+        cells = []
+        for study in names:
+            row, full = kept.get((study, way)), kept[study, "lntrust"]
+            if row is None:
+                cells += ["", "", "", ""]
+                continue
+            cells += [
+                f"{row['test']:.4f}".replace("0.", "."),
+                f"{row['test_pooled'] - full['test_pooled']:+.4f}".replace("0.", "."),
+                "–" if way == "independent" else share(row["reply"], full["reply"]),
+                f"{row['asked']:.2f}",
+            ]  # fmt: skip
+        rows.append([about, *cells])
+    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Δ pooled", "replies", "asked"))]
+    return table(head, rows)
+
+
+def harms(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
+    """The same for safety: Test, Self and harmed."""
+    kept = chosen_by()
+    rows = []
+    for way, about in ways:
+        cells = []
+        for study in names:
+            row = kept.get((study, way))
+            numbers = (row["test"], row["self"], row["harmed"]) if row else ()
+            cells += [dot(number) for number in numbers] or [""] * 3
+        rows.append([about, *cells])
+    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Self", "harmed"))]
+    return table(head, rows)
+
+
+def gates() -> str:
+    """Gates and shares of the vote on the same models: those of `safe`, before its final rounds."""
+    rows = [json.loads(line) for line in GATES.read_text("utf-8").splitlines()]
+    names = [study for study in NAMES if any(row["study"] == study for row in rows)]
+    published = {row["study"]: row for row in rows if row["models"] == "lntrust"}
+    found = {
+        (row["study"], row["self_share"], row["head_start"], row["evidence"]): row
+        for row in rows
+        if row["models"] == "safe"
+    }
+    harmed = [cell for s in names for cell in ("", dot(published[s]["harmed"]))]
+    out = [["published", "", "", *harmed]]
+    for share, head, evidence in SHOWN:
+        cells = []
+        for study in names:
+            row = found[study, share, head, evidence]
+            gained = row["pooled"] - published[study]["pooled"]
+            cells += [f"{gained:+.3f}".replace("0.", "."), dot(row["harmed"])]
+        out.append([f"{share:g}", f"{head:g}", f"{evidence:g}" if evidence else "no gate", *cells])
+    head_row = ["`self_share`", "`head_start`", "`evidence`"]
+    return table([*head_row, *(f"{s} {what}" for s in names for what in ("Δ pooled", "harmed"))], out)
+
+
+def asking() -> str:
+    """When to stop asking, on the same models: those of `lean`."""
+    rows = [json.loads(line) for line in ASKING.read_text("utf-8").splitlines()]
+    found = {(row["study"], row["self_share"], row["usual_lead"], row["kappa"]): row for row in rows}
+    names = [study for study in NAMES if any(row["study"] == study for row in rows)]
+    out = []
+    for share, usual, kappa in STOPS:
+        cells = []
+        for study in names:
+            row = found[study, share, usual, kappa]
+            cells.append(f"{row['pooled'] - row['published']:+.4f}".replace("0.", "."))
+            cells.append(f"{100 * row['asked'] / row['published_asked']:.1f} %")
+        out.append([f"{share:g}", f"{kappa:g}{' × usual lead' if usual else ''}", *cells])
+    return table(["β", "κ", *(f"{s} {what}" for s in names for what in ("Δ pooled", "asked"))], out)
+
+
+def folds() -> str:
+    """Trust learned from all folds beside trust learned from one validation set."""
+    rows = [json.loads(line) for line in FOLDS.read_text("utf-8").splitlines()]
+    found = {(row["fitted"], row["study"], row["preset"], row["folds"]): row for row in rows}
+    out = []
+    for (fitted, study, preset, K), many in found.items():
+        if K == 1:
+            continue
+        one = found[fitted, study, preset, 1]
+        score = [
+            f"{dot(one[name])} → {dot(many[name])}" for name in ("test", "test_pooled", "together", "harmed")
+        ]
+        out.append([study, f"{fitted:g}", preset, *score, f"{many['sent'] / one['sent']:.1f} ×"])
+    head = ("study", "fitted to", "preset", "Test", "pooled", "nodes that answer together", "harmed", "bytes")
+    return table(head, out)

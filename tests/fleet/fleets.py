@@ -307,10 +307,11 @@ def without(*names: str) -> Callable[[dict[str, Any]], bool]:
 # -- nodes in this process ------------------------------------------------------------------------
 
 
-# Short lives: over in seconds, and nothing happens afterwards by itself.
+# Short lives: over in seconds, and nothing happens afterwards by itself. Who has neighbours waits for them,
+# or its life would be over before they are there.
 SOON: dict[str, dict[str, Any]] = {
     "http": {"listen": "off"},
-    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0},
+    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0, "wait": 20.0},
     "training": {"stage1_rounds": 2, "stage2_rounds": 4, "refresh": 2},
     "limits": {"patience": 5.0, "deadline": 5.0, "retries": 1},
 }

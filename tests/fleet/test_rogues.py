@@ -40,9 +40,16 @@ def fleet(running: Fleet) -> Iterator[Fleet]:
 def rogue(fleet: Fleet) -> Iterator[Rogue]:
     """Honest at first, and trusted for it."""
     with Rogue(fleet.place("r"), fleet.members["r"].settings) as rogue:
-        for name in ("a", "s"):
-            fleet.until(name, probed("r"))
+        fleet.until("a", probed("r"))
         yield rogue
+
+
+@pytest.fixture
+def s_anew(fleet: Fleet, rogue: Rogue) -> None:
+    """s looks at one that gives cause again and again ever more seldom, and in other tests r does."""
+    fleet.end("s")
+    fleet.start("s")
+    fleet.until("s", probed("r", "a", "t", "o"))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +115,7 @@ def test_one_that_always_says_the_same_is_sound_but_not_trusted(fleet: Fleet, ro
     fleet.trains("t")
 
 
+@pytest.mark.usefixtures("s_anew")
 def test_one_with_an_older_model_weighs_nothing_until_it_is_probed_again(fleet: Fleet, rogue: Rogue) -> None:
     rogue.mode = "older"
     answer = fleet.ask("s")
@@ -117,6 +125,7 @@ def test_one_with_an_older_model_weighs_nothing_until_it_is_probed_again(fleet: 
     assert fleet.status("s")["neighbours"]["r"]["version"] == 500
 
 
+@pytest.mark.usefixtures("s_anew")
 def test_one_that_greets_slowly_costs_nobody_elses_answers(fleet: Fleet, rogue: Rogue) -> None:
     rogue.door.close()
     fleet.wait(lambda: fleet.weight("s", "r") == 0)

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zenoh
 
 from lntrust.errors import LNTrustError
+from lntrust.fleet import transport
 from lntrust.fleet.certificates import Authority
 from lntrust.fleet.transport import (
     LIMIT,
@@ -257,6 +259,28 @@ class TestTrouble:
             os.kill(frozen.pid, signal.SIGCONT)
         until(lambda: a.present == {"b"})
         assert a.ask("b", b"x", 5) == b"b to a: x"
+
+    def test_one_that_zenoh_has_lost_sight_of_is_found_again(self, village: Village) -> None:
+        """As happens once in some hundred times when it thaws: told that it has gone, and no more."""
+        a, _ = village.door("a"), village.door("b")
+        until(lambda: a.present == {"b"})
+        a._seen(SimpleNamespace(key_expr="lntrust/b/alive", kind=zenoh.SampleKind.DELETE))
+        assert a.present == set()
+        until(lambda: a.present == {"b"})
+        assert a.appearances("b") == 2
+
+    def test_one_that_has_gone_is_looked_for_in_vain(
+        self, village: Village, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transport, "_LOOK_AGAIN", 0.05)
+        a, gone = village.door("a"), village.process("b")
+        until(lambda: a.present == {"b"})
+        gone.kill()
+        until(lambda: a.present == set())
+        for _ in range(20):
+            time.sleep(0.05)
+            assert a.present == set()
+        assert a.appearances("b") == 1
 
 
 def test_a_port_that_is_taken(village: Village) -> None:

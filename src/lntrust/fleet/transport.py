@@ -25,6 +25,7 @@ LIMIT = 4 << 20  # bytes of a message that we take
 BUSY = "busy"
 _LONGEST_REASON = 400  # bytes of a refusal that we read
 _HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say why
+_LOOK_AGAIN = 2.0  # seconds between two looks at who seems to be away
 
 # How long a message waits for room on its way, in µs, before it is dropped. Zenoh's own 1 and 50 ms are too
 # short for megabytes between busy machines; blocking would wait for a hung neighbour, past any deadline.
@@ -174,7 +175,9 @@ class Door:
             raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
         self._zenoh, self.place, self._answer, self._busy = zenoh, place, answer, busy
         self._present: set[str] = set()
-        self._appearances: dict[str, int] = {}
+        self._appearances: Counter[str] = Counter()
+        self._departures: Counter[str] = Counter()
+        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="answer")
         self._room = workers + waiting  # questions inside; else a flood fills the memory
@@ -194,6 +197,7 @@ class Door:
               for n in names),
             self._session.liveliness().declare_token(f"lntrust/{place.name}/alive"),
         ]  # fmt: skip
+        threading.Thread(target=self._look_around, name="look around", daemon=True).start()
 
     def ask(self, name: str, question: bytes, timeout: float) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
@@ -231,11 +235,39 @@ class Door:
     def appearances(self, name: str) -> int:
         """How often a neighbour has come: one that was away may not be what it was."""
         with self._lock:
-            return self._appearances.get(name, 0)
+            return self._appearances[name]
 
     def close(self) -> None:
+        self._closed.set()
         self._session.close()  # type: ignore[no-untyped-call]
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _look_around(self) -> None:
+        """Ask Zenoh again for those who seem to be away, until the door is closed.
+
+        If a neighbour thaws in the very moment in which its lease ends, Zenoh (1.10) at times tells its
+        subscribers only that it has gone: it would be away for good, though it is there and answers.
+        """
+        while not self._closed.wait(_LOOK_AGAIN):
+            for peer in self.place.peers:
+                with self._lock:
+                    away, departures = peer.name not in self._present, self._departures[peer.name]
+                if away and self._is_there(peer.name):
+                    with self._lock:
+                        gone = departures != self._departures[peer.name]  # meanwhile
+                        if not gone and peer.name not in self._present:
+                            self._came(peer.name)
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=_LOOK_AGAIN)
+            return any(token.ok is not None for token in tokens)
+        except self._zenoh.ZError:  # the door was closed meanwhile
+            return False
+
+    def _came(self, name: str) -> None:
+        self._present.add(name)
+        self._appearances[name] += 1
 
     # -- called by Zenoh, in a thread of its own, one after another: so nothing here may take long --------
 
@@ -243,10 +275,10 @@ class Door:
         name = str(sample.key_expr).split("/")[1]
         with self._lock:
             if sample.kind == self._zenoh.SampleKind.PUT:
-                self._present.add(name)
-                self._appearances[name] = self._appearances.get(name, 0) + 1
+                self._came(name)
             else:
                 self._present.discard(name)
+                self._departures[name] += 1
 
     def _asked(self, query: Any) -> None:
         asker = _asker(query)  # a query that is dropped tells nothing any more

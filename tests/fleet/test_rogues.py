@@ -138,6 +138,7 @@ def test_one_that_greets_slowly_costs_nobody_elses_answers(fleet: Fleet, rogue: 
         assert answer.took < DEADLINE / 4  # it is left alone, and costs no time any more
 
 
+@pytest.mark.usefixtures("s_anew")  # and has nobody left to probe while a is flooded
 def test_a_flood_drowns_nobody(fleet: Fleet, rogue: Rogue) -> None:
     """r asks a without end. a's clients are served, and so is s, another neighbour of a's."""
     x = example_part(0)[0]["x"][:100]

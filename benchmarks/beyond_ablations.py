@@ -20,6 +20,7 @@ LEVERS = (
     ("top8", "`reply = top8`"),
     ("F20", "`refresh = 20`"), ("F40", "`refresh = 40`"), ("sample100", "`sample = 100`"),
     ("thin4", "`top_k = 2`, `probe_others = 4`"),
+    ("handle", "`query = handle`"), ("sure1", "`certainty = 1`"), ("sure.7", "`certainty = 0.7`"),
     ("ans2", "`answer_k = 2`"), ("ans4", "`answer_k = 4`"), ("ans8", "`answer_k = 8`"),
     ("leanF", "all, κ = .7"),
     ("leanI", "all, κ = .7, `top_k = 4`, `recall = 40`"),
@@ -78,16 +79,24 @@ def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
         for study in names:
             row, full = kept.get((study, way)), kept[study, "lntrust"]
             if row is None:
-                cells += ["", "", "", ""]
+                cells += [""] * 5
                 continue
             cells += [
                 f"{row['test']:.4f}".replace("0.", "."),
                 f"{row['test_pooled'] - full['test_pooled']:+.4f}".replace("0.", "."),
-                "–" if way == "independent" else share(row["reply"], full["reply"]),
+                share(row["reply"], full["reply"]),
+                share(row["total"], full["total"]),
                 f"{row['asked']:.2f}",
             ]  # fmt: skip
         rows.append([about, *cells])
-    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Δ pooled", "replies", "asked"))]
+    head = [
+        "",
+        *(
+            f"{study} {what}"
+            for study in names
+            for what in ("Test", "Δ pooled", "replies", "all bytes", "asked")
+        ),
+    ]
     return table(head, rows)
 
 

@@ -5,6 +5,7 @@ ever, slowly, on few examples. Whoever was probed has the same weight, so that a
 nodes that learn whom to trust have the tables `LEARNED`.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ from lntrust.fleet.transport import Peer, Place
 
 Table = Mapping[str, Any]
 DEADLINE = 1.0  # seconds that a node has for a client
+PORTS = range(10_000, 20_000)  # below those of outgoing connections, and of `free_ports`
 SLACK = 1.5  # seconds more that a busy machine may take
 LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
@@ -53,9 +56,36 @@ DEPLOYED: Table = {"training": {"stage2_rounds": 4}}  # a node whose training is
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other test is given, also while nobody listens there, and no connection takes by itself.
+
+    All processes of all test runs on this machine count on in one file.
+    """
+    with (Path(tempfile.gettempdir()) / "lntrust-test-ports").open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or 0)
+        while True:
+            number += 1
+            port = PORTS[number % len(PORTS)]
+            with socket.socket() as probe, suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                break
+        file.truncate(0)
+        file.write(str(number))
+        return port
+
+
+def freeze(pid: int) -> None:
+    """Stop a process. On a busy machine its threads run on for a while after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until_frozen(pid)
+
+
+def wait_until_frozen(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while not all("State:\tT" in task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/status")):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 @dataclass
@@ -180,7 +210,7 @@ class Fleet:
     def frozen(self, name: str) -> Iterator[None]:
         process = self.members[name].process
         assert process is not None
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         try:
             yield
         finally:

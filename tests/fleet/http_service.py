@@ -27,7 +27,7 @@ class Node:
     """A node of linear models: small, but it computes what it says."""
 
     def __init__(self, settings: NodeSettings) -> None:
-        self.settings, self.version, self.ready = settings, 7, True
+        self.settings, self.version, self.ready, self.failing = settings, 7, True, False
         self.before: Callable[[], None] = lambda: None  # what a test wants to happen while it computes
 
     def predict(self, x: ndarray, which: Which = "ensemble") -> Prediction:
@@ -55,7 +55,7 @@ def settings(**changes: Any) -> NodeSettings:
 
 def ask(address: str, path: str, body: Any = None, method: str = "", **headers: str) -> tuple[int, Any]:
     """The status of a response, and its JSON."""
-    with urllib3.PoolManager(timeout=10, retries=False) as pool:
+    with urllib3.PoolManager(timeout=60, retries=False) as pool:
         sent = json.dumps(body).encode() if isinstance(body, dict) else body
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         method = method or ("GET" if body is None else "POST")

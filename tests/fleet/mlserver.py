@@ -7,7 +7,6 @@ packages that are not ours. Remove the folder to have it made anew.
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
+from fleets import free_port
 
 HOME = Path(__file__).parents[2] / ".venv-mlserver"
 NEEDS = ["mlserver==1.7.1", "mlserver-sklearn==1.7.1"]
@@ -65,7 +65,7 @@ def serving(folder: Path) -> Iterator[Served]:
     programs = environment()
     (folder / "model.py").write_text(MODEL, "utf-8")
     _run(programs / "python", "model.py", cwd=folder)
-    http, grpc, metrics = _free_ports(3)
+    http, grpc, metrics = (free_port() for _ in range(3))
     ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
     _write(folder / "settings.json", {"host": "127.0.0.1", **ports, "parallel_workers": 0})
     model = {"implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "./model.joblib"}}
@@ -119,14 +119,6 @@ def _run(*command: str | Path, cwd: Path | None = None) -> None:
 def _plain() -> dict[str, str]:
     """The variables of this process, but those that lead to its own packages."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _write(path: Path, table: dict[str, object]) -> None:

@@ -19,6 +19,15 @@ from lntrust.fleet.transport import LIMIT, Door, Pending, Place, RefusedError
 from lntrust.network.codec import Message, decode, encode
 
 
+class Watching(Door):
+    """Writes down all that Zenoh tells of a question beside its payload."""
+
+    def _asked(self, query: Any) -> None:
+        parts = (query.selector, query.parameters, query.encoding, query.attachment, query.accepts_replies())
+        self.beside = [*getattr(self, "beside", []), tuple(map(str, parts))]
+        super()._asked(query)
+
+
 class Rogue:
     """`mode` may be changed at any time, to what `ANSWERS` and `GREETINGS` have. Close it in the end."""
 
@@ -29,8 +38,10 @@ class Rogue:
         self.mode, self.version = mode, 1000
         self.hellos: list[str] = []  # who has greeted
         self.asked: list[tuple[str, ndarray]] = []  # who has shown which inputs
+        self.questions: list[bytes] = []  # as they came
+        self.lies: Callable[[Message], bool] = lambda message: False  # to which questions
         self._closed = threading.Event()
-        self.door = Door(place, self._answer, workers=8, waiting=64)
+        self.door = Watching(place, self._answer, workers=8, waiting=64)
 
     def __enter__(self) -> Self:
         return self
@@ -57,13 +68,16 @@ class Rogue:
             row[self._by_heart.get(image.tobytes(), 0)] = 0.9
         return p
 
-    def _answer(self, asker: str, data: bytes) -> bytes:
+    def _answer(self, asker: str, data: bytes, *_: bytes) -> bytes:
         message = decode(data)
         if wire.HELLO in message.tensors:
             self.hellos.append(asker)
             return GREETINGS.get(self.mode, honest_hello)(self)
         x = wire.asked(message, self._settings.input)
         self.asked.append((asker, x))
+        self.questions.append(data)
+        if self.lies(message):
+            return _reply(self, np.roll(self.right(x), 1, axis=1))
         return ANSWERS.get(self.mode, honest)(self, x)
 
     # -- asking -----------------------------------------------------------------------------------

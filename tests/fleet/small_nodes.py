@@ -71,23 +71,30 @@ def normalised(input_shape: tuple[int, ...], classes: int, width: int = 5) -> nn
 
 
 class Failing(nn.Module):
-    """Trains for a while, and then no more."""
+    """Trains for a while, and then no more; or, after some failures, again."""
 
-    def __init__(self, inputs: int, classes: int, passes: int) -> None:
+    def __init__(self, inputs: int, classes: int, passes: int, failures: int) -> None:
         super().__init__()
-        self.linear, self.left = nn.Linear(inputs, classes), passes
+        self.linear, self.left, self.failures = nn.Linear(inputs, classes), passes, failures
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             self.left -= 1
-            if self.left < 0:
+            if self.left < 0 and self.failures:
+                self.failures -= 1
                 raise ArithmeticError("no more passes")
         out: Tensor = self.linear(x.flatten(1))
         return out
 
 
-def failing(input_shape: tuple[int, ...], classes: int, passes: int = 5) -> nn.Module:
-    return Failing(prod(input_shape), classes, passes)
+def failing(
+    input_shape: tuple[int, ...], classes: int, passes: int = 5, failures: int = 1_000_000
+) -> nn.Module:
+    return Failing(prod(input_shape), classes, passes, failures)
+
+
+def stumbling(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return failing(input_shape, classes, failures=2)
 
 
 def text(_input_shape: tuple[int, ...], _classes: int) -> str:

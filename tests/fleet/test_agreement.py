@@ -4,7 +4,6 @@ As published; with few bytes; and with all that makes it safe.
 """
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fleets import free_port
 from sklearn.datasets import load_digits
 
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
@@ -55,12 +55,6 @@ STUDIES = {way: load_study("digits", [*CHANGES, *more]) for way, more in WAYS.it
 STUDY = STUDIES["published"]
 NODES = STUDY.graph.nodes
 ROUNDS = STUDY.training.stage1_rounds + STUDY.training.stage2_rounds
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_node(folder: Path, run: Run, i: int, ports: list[int]) -> None:

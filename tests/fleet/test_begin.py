@@ -1,5 +1,6 @@
 """A node's first settings: they can be read, nothing is overwritten, and nothing is left of what fails."""
 
+import json
 import re
 import stat
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleets import all_probed, free_port, until
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.begin import begin, example_part
 from lntrust.fleet.certificates import Authority
 from lntrust.fleet.data import load_data
+from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
 from lntrust.methods.presets import PRESETS
 
@@ -46,16 +49,49 @@ def test_an_example_runs_as_it_is(tmp_path: Path, number: int) -> None:
     assert data.inputs.shape[1:] == (8, 8)
 
 
-def test_hints_for_fewer_bytes_can_be_taken(tmp_path: Path) -> None:
-    init(tmp_path)
-    path = tmp_path / "NODE.toml"
-    text = path.read_text("utf-8")
-    for name in ("reply", "recall", "certainty", "usual_lead"):
-        assert f"# {name} = " in text
-        text = text.replace(f"# {name} = ", f"{name} = ")
-    path.write_text(text, "utf-8")
-    trust = load_node(tmp_path).trust
-    assert (trust.reply, trust.recall, trust.certainty, trust.usual_lead) == ("top3", 20, 0.7, True)
+REFUSED = ("query", "final_rounds")
+BEST = {name: value for name, value in PRESETS["best"].settings.items() if name not in REFUSED}
+
+
+@pytest.mark.parametrize("example", [None, 0])
+def test_a_new_node_runs_the_best_that_can_be_lived(tmp_path: Path, example: int | None) -> None:
+    """All of the preset but what a live node refuses, and the file says so."""
+    init(tmp_path, example=example)
+    assert load_node(tmp_path).trust.model_dump(exclude_defaults=True) == BEST
+    text = (tmp_path / "NODE.toml").read_text("utf-8")
+    assert "lntrust+best" in text
+    for name in REFUSED:
+        assert f"`{name}`" in text
+        path = tmp_path / "NODE.toml"
+        line = f"{name} = {json.dumps(PRESETS['best'].settings[name])}"
+        path.write_text(f"{text}{line}\n", "utf-8")
+        with pytest.raises(LNTrustError, match=f"{name} = .*leave it out"):
+            load_node(tmp_path)
+
+
+def test_two_new_nodes_run_it(tmp_path: Path) -> None:
+    """From `init`'s file to answers: the shard is asked about once in 20 rounds, in replies of 6 bytes."""
+    authority = Authority.open(tmp_path / "keys")
+    listen = {name: f"127.0.0.1:{free_port()}" for name in "ab"}
+    for number, (name, other) in enumerate((("a", "b"), ("b", "a"))):
+        authority.issue(name, ["127.0.0.1"])
+        init(
+            tmp_path / name, name=name, certificates=tmp_path / "keys" / name, listen=listen[name],
+            neighbours=[f"{other}={listen[other]}"], http="off", example=number,
+        )  # fmt: skip
+    with Node.from_file(tmp_path / "a") as a, Node.from_file(tmp_path / "b") as b:
+        for node in (a, b):
+            status = until(node, all_probed, 120)
+            assert status["error"] is None
+            assert status["round"] == 80
+            replies = next(
+                book for phase, kind, book in node._books.ledger if (phase, kind) == ("distil", "reply")
+            )
+            payload, _, messages = replies[1].tolist()
+            assert 0 < messages <= 4
+            assert payload == 6 * 300 * messages
+        test = dict(np.load(tmp_path / "a" / "test.npz"))
+        assert (a.predict(test["x"]).probabilities.argmax(1) == test["y"]).mean() > 0.6
 
 
 def test_the_documented_settings_can_be_lived(tmp_path: Path) -> None:
@@ -67,8 +103,7 @@ def test_the_documented_settings_can_be_lived(tmp_path: Path) -> None:
     path = tmp_path / "NODE.toml"
     path.write_text(path.read_text("utf-8").partition("[trust]")[0] + table[1], "utf-8")
     chosen = load_node(tmp_path).trust.model_dump(exclude_defaults=True)
-    refused = ("query", "final_rounds")
-    assert chosen == {name: value for name, value in PRESETS["best"].settings.items() if name not in refused}
+    assert chosen == BEST
 
 
 def test_parts_of_the_example_do_not_overlap() -> None:

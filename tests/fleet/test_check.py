@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from fleets import Fleet
 
-from lntrust.fleet.certificates import Authority
+from lntrust.fleet.certificates import Authority, out_of_reach
 from lntrust.fleet.check import Finding, check_node
 from lntrust.fleet.http import HttpDoor
 from lntrust.fleet.node import Node
@@ -139,8 +139,34 @@ def test_a_certificate_has_its_time(fleet: Fleet, begins: int, ends: int, grade:
 def test_a_key_that_others_can_read(folder: Path) -> None:
     (folder / "node.key").chmod(0o640)
     got = findings(folder)
-    assert got["key"] == Finding("warning", "key", f"{folder / 'node.key'} can be read by others: chmod 600")
+    assert got["key"] == Finding("bad", "key", f"{folder / 'node.key'} can be read by others: chmod 600")
     assert got["certificate"].grade == "good"
+    assert "b" in got, "neighbours are asked all the same"
+
+
+def opened(folder: Path, host: str) -> Path:
+    """With its door for clients on this host."""
+    path = folder / "NODE.toml"
+    head, title, rest = path.read_text("utf-8").partition("[http]")
+    path.write_text(head + title + rest.replace('"127.0.0.1:', f'"{host}:', 1), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "camera-1.lan"])
+def test_a_door_that_is_open_to_others(folder: Path, host: str) -> None:
+    got = findings(opened(folder, host))["clients"]
+    assert got.grade == "bad"
+    assert f"http.listen = {host}:" in got.text
+    assert "without a token: set http.token, or listen on 127.0.0.1" in got.text
+    (folder / "token.txt").write_text("s3cret", "utf-8")
+    got = findings(changed(folder, "[http]", '[http]\ntoken = "token.txt"'))["clients"]
+    assert got.grade == "warning"
+    assert "put a proxy with TLS before it" in got.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "[::1]", "localhost"])
+def test_a_door_on_loopback_needs_no_token(folder: Path, host: str) -> None:
+    assert "clients" not in findings(opened(folder, host))
 
 
 def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
@@ -229,9 +255,6 @@ def test_an_authority_of_another_fleet(running: Fleet, tmp_path: Path) -> None:
 
 
 def test_certificates_that_do_not_fit_together(fleet: Fleet, folder: Path, tmp_path: Path) -> None:
-    changed(folder, 'listen = "127.0.0.1', 'listen = "127.0.0.2')
-    texts = [each.text for each in check_node(folder, WAIT) if each.what == "certificate"]
-    assert any("the node listens on 127.0.0.2: nobody will connect" in text for text in texts), texts
     other = Authority.open(tmp_path / "other")
     other.issue("a", ["127.0.0.2"])
     for name, words in (("ca.pem", "is not of the authority"), ("node.key", "is not the key of node.pem")):
@@ -240,3 +263,56 @@ def test_certificates_that_do_not_fit_together(fleet: Fleet, folder: Path, tmp_p
         texts = [each.text for each in check_node(folder, WAIT) if each.what == "certificate"]
         assert any(words in text for text in texts), texts
         (folder / name).write_bytes(own)
+
+
+# -- what a certificate is for --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hosts", "listen", "fits"),
+    [
+        (["camera-1.lan"], "192.0.2.7", True),  # whoever dials the name
+        (["camera-1.lan"], "camera-1.lan", True),
+        (["camera-1.lan"], "CAMERA-1.lan.", True),
+        (["camera-1.lan"], "camera-2.lan", False),
+        (["camera-1.lan"], "0.0.0.0", True),
+        (["127.0.0.1"], "localhost", True),  # whoever dials the address
+        (["192.0.2.7"], "localhost", False),
+        (["192.0.2.7"], "192.0.2.8", False),
+        (["192.0.2.7"], "0.0.0.0", True),
+        (["::1"], "0:0::1", True),
+        (["::1"], "::2", False),
+        (["192.0.2.7", "camera-1.lan"], "192.0.2.8", True),
+    ],
+)
+def test_who_can_connect(tmp_path: Path, hosts: list[str], listen: str, fits: bool) -> None:
+    Authority.open(tmp_path / "keys").issue("a", hosts)
+    got = out_of_reach(tmp_path / "keys" / "a", listen)
+    assert (got is None) == fits, got
+    words = f"is for {', '.join(hosts)}, and the node listens on {listen}: neighbours that dial {listen} will"
+    assert got is None or words in got
+
+
+def test_one_that_only_dials_may_be_certified_for_any_address(fleet: Fleet, folder: Path) -> None:
+    """It is warned, and meets its neighbours all the same."""
+    changed(folder, 'listen = "127.0.0.1', 'listen = "127.0.0.2')
+    with Node.from_file(fleet.members["b"].folder, train=False):
+        got = list(check_node(folder, 10))
+    grades = {(each.what, each.grade) for each in got}
+    assert ("certificate", "warning") in grades
+    assert ("b", "good") in grades, got
+    assert "bad" not in {each.grade for each in got}
+
+
+def test_names_in_the_place_of_addresses(tmp_path: Path) -> None:
+    """Nodes that listen on an address, and are certified and dialled by a name: they meet."""
+    fleet = Fleet.of(tmp_path, ["a", "b"])
+    for name, member in fleet.members.items():
+        Authority.open(tmp_path / "names").issue(name, ["localhost"])
+        for file in ("node.pem", "node.key", "ca.pem"):
+            shutil.copy(tmp_path / "names" / name / file, member.folder / file)
+        changed(member.folder, 'address = "127.0.0.1', 'address = "localhost')
+    with Node.from_file(fleet.members["b"].folder, train=False):
+        got = findings(fleet.members["a"].folder, 10)
+    assert got["certificate"].grade == "good"
+    assert got["b"].grade == "good", got["b"]

@@ -21,6 +21,7 @@ from lntrust.fleet.learner import Snapshot
 from lntrust.fleet.limits import State
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.transport import Door, Peer, Place
+from lntrust.network.codec import decode
 
 SHAPE = (1000, 1000)  # float32: one input fits into a message, and no second
 
@@ -31,6 +32,7 @@ class Street:
     def __init__(self, folder: Path) -> None:
         self.authority = Authority.open(folder)
         self.stack = ExitStack()
+        self.doors: dict[str, Door] = {}
 
     def circle(self, neighbours: dict[str, dict[str, Any]], shape: tuple[int, ...], **limits: Any) -> Circle:
         for name in ("me", *neighbours):
@@ -52,6 +54,8 @@ class Street:
 
     def open(self, name: str, port: int, shape: tuple[int, ...], options: dict[str, Any]) -> None:
         hangs: threading.Event | None = options.pop("hangs", None)
+        refuses: str | None = options.pop("refuses", None)
+        after: float = options.pop("after", 0.0)
         theirs = self.settings(name, shape, [{"name": "me"}], options)
         p = np.array([0.25, 0.75], dtype=np.float32)
         snapshot = Snapshot(1, lambda x: x, lambda x: np.tile(p, (len(x), 1)))
@@ -61,10 +65,14 @@ class Street:
         def answer(asker: str, data: bytes) -> bytes:
             if hangs is not None and len(data) > 10_000:  # a hello is shorter
                 hangs.wait(20)
+            if refuses is not None and wire.HELLO not in decode(data).tensors:
+                time.sleep(after)
+                raise LNTrustError(refuses)
             return desk(asker, data)
 
         place = Place(name, f"127.0.0.1:{port}", self.authority.folder / name, (Peer("me"),))
-        self.stack.callback(Door(place, answer).close)
+        self.doors[name] = Door(place, answer)
+        self.stack.callback(self.doors[name].close)
         if hangs is not None:
             self.stack.callback(hangs.set)
 

@@ -88,6 +88,7 @@ def test_labels_that_are_none(tmp_path: Path, labels: Any, message: str) -> None
         (np.zeros(3), "inputs have shape [3]"),
         (np.zeros((3, *SHAPE), dtype="U1"), "inputs are <U1; must be float32"),
         (np.zeros((3, *SHAPE), dtype=complex), "inputs are complex128; must be float32"),
+        (np.full((3, *SHAPE), np.nan), "data.labelled: x: row 0, column 0, 0, 0 is nan; all must be finite"),
     ],
 )
 def test_inputs_that_do_not_fit(tmp_path: Path, x: ndarray, message: str) -> None:

@@ -75,7 +75,11 @@ def test_however_it_ends_no_process_is_left(
         "--keep",
         str(tmp_path / "d"),
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        # Whoever runs the tests in the background ignores Ctrl-C, and children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
         try:
             children = _children(process, 4)
             os.kill(process.pid if whom == "demo" else children[0], number)

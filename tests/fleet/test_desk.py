@@ -12,7 +12,7 @@ from lntrust.fleet import wire
 from lntrust.fleet.books import Books
 from lntrust.fleet.data import load_data
 from lntrust.fleet.desk import HELLO_FIRST, Desk
-from lntrust.fleet.learner import LiveLearner
+from lntrust.fleet.learner import LiveLearner, Snapshot
 from lntrust.fleet.shelf import Shelf
 from lntrust.network.codec import PROTOCOL, Message, decode, encode
 
@@ -83,6 +83,32 @@ def test_questions_of_another_shape(office: Office) -> None:
     assert office.refusals() == {"shape": 3}
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_inputs_that_are_not_finite(office: Office, number: float) -> None:
+    office.hello()
+    x = X.copy()
+    x[3, 0, 1, 2] = number
+    with pytest.raises(LNTrustError, match=rf"^inputs: row 3, column 0, 1, 2 is {number}; all must be f"):
+        office.say("b", wire.question(x, 0))
+    assert office.refusals() == {"input": 1}
+    office.say("b", wire.question(X, 0))
+
+
+def test_a_model_that_fails_on_an_input(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    office.hello()
+
+    def fail(x: object) -> Any:
+        raise ValueError("no\nsuch\nnumber" * 1000)
+
+    office.shelf.put(Snapshot(5, lambda x: x, fail), 0)
+    with pytest.raises(LNTrustError, match=r"^inputs: this node's model fails on them$"):
+        office.say("b", wire.question(X, 0))
+    assert office.refusals() == {"unsound": 1}
+    (record,) = caplog.records
+    assert len(record.__dict__["fields"]["error"]) < 500
+    assert record.exc_info is None
+
+
 def test_a_quota_is_each_ones_own() -> None:
     office = Office(limits={"rate": 1e-3, "burst": 7})
     for name in ("b", "c"):
@@ -94,7 +120,7 @@ def test_a_quota_is_each_ones_own() -> None:
         office.say("b", wire.question(X, 0))
     office.say("c", wire.question(X, 0))
     office.say("b", wire.question(X[:2], 0))  # what is left
-    office.hello("b")  # and a hello costs nothing
+    office.hello("b")  # a hello is about no example
     assert office.refusals() == {"quota": 2}
 
 
@@ -134,10 +160,15 @@ def test_what_is_neither_question_nor_hello(office: Office) -> None:
 def test_in_lockstep_a_round_that_does_not_come() -> None:
     office = Office(network={"clock": "lockstep", "number": 0})
     office.hello()
-    office.say("b", wire.question(X, 0))
+    question = encode(wire.question(X, 0))
+    for beside in (None, wire.beside(0), wire.beside(wire.NOW)):
+        office.desk("b", question, beside)
     with pytest.raises(LNTrustError, match="round 3 has not come; the last one is 0"):
-        office.say("b", wire.question(X, 3))
-    assert office.refusals() == {"round": 1}
+        office.desk("b", question, wire.beside(3))
+    for beside in (b"", b"soon", b"9" * 5000):
+        with pytest.raises(LNTrustError, match="must be a round, in digits"):
+            office.desk("b", question, beside)
+    assert office.refusals() == {"round": 4}
 
 
 def test_who_finds_the_door_busy_is_counted(office: Office) -> None:

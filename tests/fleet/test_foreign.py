@@ -263,6 +263,17 @@ def test_refusals_have_a_reason(street: Street, infer: Act, message: str) -> Non
         assert len(str(error.value)) < 400
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refusal_says_whether_it_came_late(street: Street, late: bool) -> None:
+    def infer(request: Request) -> None:
+        time.sleep(4.0 * late)
+        request.answer({"error": "no"}, 400)
+
+    with pytest.raises(RefusedError, match="HTTP 400: no") as error:
+        street.neighbour(street.server(infer)).ask(X, timeout=5 if late else 60)
+    assert error.value.late is late
+
+
 def test_redirections_are_not_followed(street: Street) -> None:
     other = street.server(good)
     server = street.server(lambda request: request.answer({}, 307, Location=other.url + "/infer"))

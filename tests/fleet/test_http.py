@@ -99,6 +99,12 @@ def test_triton_is_told_what_is_wrong(client: triton.InferenceServerClient) -> N
         triton.InferenceServerException, match="datatype FP64 is not what is needed; send FP32"
     ):
         client.infer("ensemble", [tensor])
+    numbers = X.copy()
+    numbers[2, 1, 0] = np.nan
+    tensor = triton.InferInput("pixels", list(X.shape), "FP32")
+    tensor.set_data_from_numpy(numbers)
+    with pytest.raises(triton.InferenceServerException, match=r"input 'pixels': row 2, column 1, 0 is nan"):
+        client.infer("ensemble", [tensor])
     with pytest.raises(
         triton.InferenceServerException, match="'other': is not here; there are ensemble, self"
     ):
@@ -156,6 +162,9 @@ ZEROS = np.zeros((1, 2, 2))
         ),
         (question(outputs=[{"name": "logits"}]), "'logits' is not there; there are probabilities, label"),
         (question(id=3), "id: 3 is not a string"),
+        (question(ZEROS + np.nan), "input 'pixels': row 0, column 0, 0 is nan; all must be finite"),
+        (question(ZEROS - np.inf), "input 'pixels': row 0, column 0, 0 is -inf; all must be finite"),
+        (json.dumps(question(ZEROS + 7)).replace("7.0", "1e999").encode(), "row 0, column 0, 0 is inf"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(address: str, body: Any, message: str) -> None:
@@ -234,6 +243,15 @@ def test_chunked_bodies_are_read(address: str) -> None:
     assert response.status == 200
     assert len(json.loads(response.read())["outputs"]) == 2
     connection.close()
+
+
+def test_no_more_examples_than_an_answer_may_hold(
+    address: str, client: triton.InferenceServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "MOST_PROBABILITIES", 14)  # of 3 classes
+    assert ask(address, "/v2/models/self/infer", question(X[:4]))[0] == 200
+    code, got = ask(address, "/v2/models/self/infer", question(X[:5]))
+    assert (code, got) == (400, {"error": "input 'pixels': 5 examples are too many; send 4 at once"})
 
 
 def test_a_client_that_leaves_and_one_that_dawdles(

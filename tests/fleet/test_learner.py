@@ -15,7 +15,7 @@ from torch import nn
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.data import NodeData, load_data
-from lntrust.fleet.learner import LiveLearner
+from lntrust.fleet.learner import LiveLearner, Snapshot
 from lntrust.fleet.world import node_world
 from lntrust.learners import Labelled
 
@@ -96,6 +96,20 @@ def made_shape(made: Made) -> tuple[int, ...]:
     """The shape of what the model sees."""
     (stack,) = made.learner.population.stacks
     return tuple(stack.view.shape[1:])
+
+
+def test_many_inputs_are_seen_a_thousand_at_a_time() -> None:
+    """Else whoever asks about many decides how much memory the node takes."""
+    seen: list[int] = []
+
+    def answer(x: ndarray) -> ndarray:
+        seen.append(len(x))
+        return np.stack([x[:, 0], 1 - x[:, 0]], axis=1)
+
+    x = np.random.default_rng(0).random((5000, 3))
+    np.testing.assert_array_equal(Snapshot(1, lambda x: x, answer).predict(x), answer(x))
+    assert max(seen[:-1]) <= 1024
+    assert sum(seen[:-1]) == 5000
 
 
 def test_learning_learns() -> None:

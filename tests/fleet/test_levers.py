@@ -267,7 +267,7 @@ SAME = dict.fromkeys(("same_model", "same_weighting", "same_circle", "same_data"
         ("same_circle", {"memory/w", "twin/own/param", "doubt", "undone"}),
         ("same_weighting", {"twin/own/param", "doubt", "undone"}),
         ("same_model", {"memory/w"}),
-        ("same_data", set(STATE) - {"probe/mask", "pseudo/ids", "recall/column", "recall/replies"}),
+        ("same_data", {"memory/w", "twin/own/param", "doubt", "undone"}),
     ],
 )
 def test_what_still_holds(changed: str, left: set[str]) -> None:

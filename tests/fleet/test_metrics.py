@@ -14,14 +14,15 @@ from lntrust.fleet.status import NeighbourStatus, Status
 
 SILENT: NeighbourStatus = {
     "present": False, "state": "open", "trust": 0.0, "probed": False, "version": None, "age": None,
-    "round_trip": None, "refused": "another order of classes",
+    "round_trip": None, "refused": "another order of classes", "instances": 0,
 }  # fmt: skip
 HEARD: NeighbourStatus = {
     "present": True, "state": "closed", "trust": 0.25, "probed": True, "version": 6, "age": 1.5,
-    "round_trip": 0.004, "refused": None,
+    "round_trip": 0.004, "refused": None, "instances": 2,
 }  # fmt: skip
 STATUS: Status = {
     "name": "a", "lntrust": "0.1.0", "model_version": 7, "phase": "stage 2", "round": 5, "rounds": 40,
+    "error": None, "training_failures": 2,
     "uptime": 12.5, "strength": 0.5, "together": True, "validation": {"self": 0.75, "ensemble": 0.875},
     "trust": {"a": 0.75, "b": 0.25, "c": 0.0},
     "neighbours": {"b": HEARD, "c": SILENT, "d": {**SILENT, "state": "half open"}},
@@ -30,7 +31,7 @@ STATUS: Status = {
     "retries": {"c": 1}, "refusals": {"busy": 2}, "failures": {"no answer": 3},
     "clients": {"ensemble": 9, "self": 1},
     "certificate": {"expires": "2030-01-01T00:00:00+00:00", "seconds_left": 1000.0},
-    "saved": {"round": 4, "at": "2029-01-01T00:00:00Z", "failures": 1},
+    "saved": {"round": 4, "at": "2029-01-01T00:00:00Z", "failures": 1, "torn": None},
 }  # fmt: skip
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -52,6 +53,8 @@ def value(samples: Samples, name: str, /, **labels: str) -> float | None:
         ("uptime_seconds", {}, 12.5),
         ("round", {}, 5),
         ("rounds", {}, 40),
+        ("training_failing", {}, 0),
+        ("training_failures_total", {}, 2),
         ("client_requests_total", {"model": "ensemble"}, 9),
         ("strength", {}, 0.5),
         ("together", {}, 1),
@@ -65,6 +68,8 @@ def value(samples: Samples, name: str, /, **labels: str) -> float | None:
         ("neighbour_present", {"neighbour": "c"}, 0),
         ("neighbour_probed", {"neighbour": "b"}, 1),
         ("neighbour_refused", {"neighbour": "b"}, 0),
+        ("neighbour_instances", {"neighbour": "b"}, 2),
+        ("neighbour_instances", {"neighbour": "c"}, 0),
         ("neighbour_refused", {"neighbour": "c"}, 1),
         ("neighbour_reply_age_seconds", {"neighbour": "b"}, 1.5),
         ("neighbour_reply_age_seconds", {"neighbour": "c"}, None),
@@ -92,7 +97,7 @@ def test_every_number_is_the_status_s(name: str, labels: dict[str, str], expecte
 
 def test_every_metric_has_a_prefix_a_help_and_a_type() -> None:
     families = list(text_string_to_metric_families(exposition(STATUS).decode()))
-    assert len(families) == 26
+    assert len(families) == 29
     for family in families:
         assert family.name.startswith("lntrust_")
         assert family.documentation.endswith(".")
@@ -102,14 +107,16 @@ def test_every_metric_has_a_prefix_a_help_and_a_type() -> None:
 
 def test_a_node_that_has_just_begun() -> None:
     young: Any = {
-        **STATUS, "strength": None, "together": False, "validation": {}, "trust": {}, "neighbours": {},
+        **STATUS, "error": "OSError: no such camera",
+        "strength": None, "together": False, "validation": {}, "trust": {}, "neighbours": {},
         "queries": {"in": {}, "out": {}}, "bytes": {"in": {}, "out": {}}, "retries": {}, "refusals": {},
         "failures": {}, "clients": {}, "certificate": {"expires": "2030-01-01T00:00:00", "seconds_left": -5},
-        "saved": {"round": 0, "at": None, "failures": 0},
+        "saved": {"round": 0, "at": None, "failures": 0, "torn": None},
     }  # fmt: skip
     samples = parsed(young)
     assert value(samples, "strength") is None
     assert value(samples, "together") == 0
+    assert value(samples, "training_failing") == 1
     assert value(samples, "saved_timestamp_seconds") is None
     assert value(samples, "certificate_seconds_left") == -5
     assert value(samples, "certificate_expiry_timestamp_seconds") == 1893456000

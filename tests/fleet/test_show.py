@@ -76,15 +76,16 @@ def test_in_bad_times(status: dict[str, Any]) -> None:
             "error": "ValueError: [red]it broke",
             "neighbours": {"b": refused},
             "certificate": {"expires": "2020-01-01T00:00:00+00:00", "seconds_left": -5.0},
-            "saved": {"round": 1, "at": None, "failures": 3},
+            "saved": {"round": 1, "at": None, "failures": 3, "torn": "state/node.safetensors.torn-1"},
             "failures": {"silent": 7},
             "refusals": {"quota": 2, "busy": 1},
         }
     )
-    assert "training has stopped: ValueError: [red]it broke" in got, "a message is no markup"
+    assert "training fails, and is tried again: ValueError: [red]it broke" in got, "a message is no markup"
     assert "b cannot be asked: classes are [bold]in another order" in got
     assert "certificate: HAS RUN OUT" in got
     assert "state could not be saved 3 times" in got
+    assert "could not be read, and it began anew; that one is kept: state/node.safetensors.torn-1" in got
     assert "refused here: quota 2, busy 1; not answered there: silent 7" in got
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleets import wait_until_frozen
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.begin import begin
@@ -72,6 +73,7 @@ def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
 def _frozen_is_silent(fleet: Fleet) -> None:
     said: list[Any] = []
     fleet.freeze("solo")
+    wait_until_frozen(fleet.ids[-1])
     asking = threading.Thread(target=lambda: said.append(fleet.predict("solo", X)))
     asking.start()
     asking.join(1.0)

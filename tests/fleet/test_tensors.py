@@ -310,3 +310,34 @@ def test_a_long_string_among_numbers_takes_no_memory() -> None:
     with pytest.raises(LNTrustError, match="cannot be FP32") as error:
         read(json.dumps({"inputs": [entry(shape=[len(data)], data=data)]}).encode(), None)
     assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "item", ["{}", "[]", "[0]", "0", "1.5", "999999", '"ab"', '{"a":0}', '{"name":[]}', '"ä"', '"😀"', " 0 "]
+)
+def test_json_takes_as_much_memory_as_it_may(item: str) -> None:
+    """What is taken takes less than that, and what is refused is not even begun."""
+    most, refused = 1 << 20, 0
+    for count in (1 << power for power in range(10, 20)):
+        body = b'{"inputs":[' + b",".join([item.encode()] * count) + b"]}"
+        tracemalloc.start()
+        try:
+            split(body, None, most)
+        except LNTrustError as error:
+            refused += "send fewer values at once, or numbers as binary data" in str(error)
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert taken < (1 << 16 if refused else most), (item, count)
+    assert refused
+
+
+def test_a_long_message_is_written_as_a_short_one() -> None:
+    """In pieces, and still JSON."""
+    x = np.arange(200_001, dtype=np.float32) / 7
+    body, length = write_message({"id": "7"}, [Tensor("x", x), Tensor("y", x[:0])], "outputs")
+    entries = [
+        {"name": name, "datatype": "FP32", "shape": [len(a)], "data": a.tolist()}
+        for name, a in (("x", x), ("y", x[:0]))
+    ]
+    whole = json.dumps({"id": "7", "outputs": entries}, separators=(",", ":")).encode()
+    assert (body == whole, length) == (True, None)

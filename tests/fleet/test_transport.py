@@ -2,8 +2,8 @@
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import zenoh
+from fleets import free_port, freeze
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet import transport
@@ -29,12 +31,6 @@ from lntrust.fleet.transport import (
     RefusedError,
     configuration,
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def echo(asker: str, question: bytes) -> bytes:
@@ -236,7 +232,7 @@ class TestTrouble:
         a, frozen = village.door("a"), village.process("b")
         village.door("c")
         until(lambda: a.present == {"b", "c"})
-        os.kill(frozen.pid, signal.SIGSTOP)
+        freeze(frozen.pid)
         try:
             for _ in range(10):
                 began = time.monotonic()
@@ -252,7 +248,7 @@ class TestTrouble:
     ) -> None:
         a, frozen = village.door("a"), village.process("b")
         until(lambda: a.present == {"b"})
-        os.kill(frozen.pid, signal.SIGSTOP)
+        freeze(frozen.pid)
         try:
             until(lambda: a.present == set())
         finally:
@@ -287,3 +283,48 @@ def test_a_port_that_is_taken(village: Village) -> None:
     village.door("a")
     with pytest.raises(LNTrustError, match=r"node a: cannot listen on 127\.0\.0\.1:"):
         Door(village.place("a"), echo)
+
+
+class Generous(Door):
+    """Answers every question, and then goes on answering it."""
+
+    given = 0  # questions that it has done with
+
+    def _asked(self, query: Any) -> None:
+        def replies() -> None:
+            query.reply(str(query.key_expr), b"first")
+            for _ in range(200):
+                query.reply(str(query.key_expr), bytes(1 << 20))
+            query.drop()
+            self.given += 1
+
+        threading.Thread(target=replies, daemon=True).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_more_replies_than_one_are_not_kept(village: Village) -> None:
+    def held() -> int:
+        (kilobytes,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        return int(kilobytes) >> 10
+
+    a, generous = village.door("a"), Generous(village.place("b"), echo)
+    try:
+        until(lambda: a.present == {"b"})
+        before, kept = held(), []
+        for _ in range(2):
+            kept.append(a.begin("b", b"x", 5.0))
+            assert kept[-1].result() == b"first"
+            until(lambda: generous.given == len(kept), 60)
+        until(lambda: held() - before < 150)  # what is on its way counts, too, until it has arrived
+    finally:
+        generous.close()
+
+
+def test_a_question_while_the_door_is_shut_has_no_answer(village: Village) -> None:
+    """As between two certificates: who asks is told as of anybody who keeps silent, and nothing is stuck."""
+    a = village.door("a")
+    a._session.close()
+    pending = a.begin("b", b"x", 0.2)
+    with pytest.raises(NoAnswerError, match="no answer within"):
+        pending.result()
+    assert a._open["b"] == 0

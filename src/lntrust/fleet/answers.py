@@ -128,6 +128,9 @@ def blended(
     """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
     total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
     mass = {name: float(np.mean(votes[name])) for name in said}
+    if isinstance(total, ndarray) and any(np.ndim(votes[name]) for name in said):  # a weight for every class
+        left = sum(np.asarray(votes[name], dtype=np.float64) for name in said)
+        total = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
     if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
         return None
     weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}

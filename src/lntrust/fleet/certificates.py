@@ -8,10 +8,12 @@ A certificate that is out cannot be called back: there is no list that nodes ask
 taken off the neighbours' lists, and its certificate runs out. So certificates are short-lived, and renewed.
 """
 
+import hashlib
 import ipaddress
 import os
 import re
 import shutil
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -154,34 +156,82 @@ def dates(folder: Path) -> tuple[datetime, datetime]:
     return made.not_valid_before_utc, made.not_valid_after_utc
 
 
-def faults(folder: Path, host: str) -> list[str]:
-    """Why a node's certificate will not do, as far as its own files tell: authority, key, address."""
+def faults(folder: Path) -> list[str]:
+    """Why a node's certificate will not do, as far as its own files tell: authority, and key."""
     made, found = _certificate(folder), []
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
         key = serialization.load_pem_private_key((folder / "node.key").read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        return [f"{folder}: ca.pem or node.key cannot be read: {error}"]
+        return [f"ca.pem or node.key cannot be read: {error}"]
     try:
         made.verify_directly_issued_by(authority)
     except Exception:  # of any kind: it is not that authority's
         found.append("node.pem is not of the authority in ca.pem")
     if key.public_key() != made.public_key():
         found.append("node.key is not the key of node.pem")
-    named: set[str] = set()
+    return found
+
+
+def out_of_reach(folder: Path, host: str) -> str | None:
+    """Why who dials the host that a node listens on will not connect; none: as far as it can tell, they will.
+
+    TLS compares the certificate with what the other side has dialled. To an address that is also a name's the
+    name may be dialled: whose names are that address's, this device need not know.
+    """
+    names, addresses = _hosts(_certificate(folder))
+    try:
+        here = {ipaddress.ip_address(host)}
+        fits = bool(names) or bool(here & addresses) or any(each.is_unspecified for each in here)
+    except ValueError:
+        fits = any(_is_named(host, name) for name in names) or bool(_resolved(host) & addresses)
+    if fits and (names or addresses):
+        return None
+    listed = ", ".join(sorted([*names, *map(str, addresses)])) or "no address"
+    return f"is for {listed}, and the node listens on {host}: neighbours that dial {host} will be refused"
+
+
+def _hosts(made: Any) -> tuple[list[str], set[Any]]:
+    """The names and the addresses that a certificate is for."""
     for extension in made.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
-            for kind in (x509.DNSName, x509.IPAddress):
-                named |= {str(each) for each in extension.value.get_values_for_type(kind)}
-    if host not in named | {"0.0.0.0", "::"}:
-        addresses = ", ".join(sorted(named)) or "no address"
-        found.append(f"is for {addresses}, and the node listens on {host}: nobody will connect")
-    return found
+            names = extension.value.get_values_for_type(x509.DNSName)
+            return names, set(extension.value.get_values_for_type(x509.IPAddress))
+    return [], set()
+
+
+def _is_named(host: str, name: str) -> bool:
+    """As TLS compares names: in any case of letters, and a star is one label, the first."""
+    one, other = host.lower().rstrip("."), name.lower().rstrip(".")
+    return one == other or (other.startswith("*.") and one.partition(".")[2] == other[2:])
+
+
+def _resolved(host: str) -> set[Any]:
+    try:
+        return {ipaddress.ip_address(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except (OSError, ValueError):
+        return set()
+
+
+def digest(folder: Path, name: str) -> bytes:
+    """Of a node's three files; an error, if they do not belong together and to it, or not yet."""
+    try:
+        files = [(folder / each).read_bytes() for each in ("node.pem", "node.key", "ca.pem")]
+    except OSError as error:
+        raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    if wrong := faults(folder):
+        raise LNTrustError(f"{folder}: {', and '.join(wrong)}")
+    if (owner := name_in(folder)) != name:
+        raise LNTrustError(f"{folder / 'node.pem'}: is {owner}'s, and not {name}'s")
+    return hashlib.sha256(b"\0".join(files)).digest()
 
 
 def name_in(folder: Path) -> str:
     """Whose certificate it is."""
-    return str(_certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    names = _certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names:
+        raise LNTrustError(f"{folder / 'node.pem'}: names nobody: no common name")
+    return str(names[0].value)
 
 
 def _certificate(folder: Path) -> Any:

@@ -1,5 +1,6 @@
 """Whether a node can run, and what is in its way."""
 
+import ipaddress
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from lntrust.errors import LNTrustError
 from lntrust.fleet import wire
 from lntrust.fleet.books import Books
-from lntrust.fleet.certificates import dates, faults, name_in
+from lntrust.fleet.certificates import dates, faults, name_in, out_of_reach
 from lntrust.fleet.circle import Circle
 from lntrust.fleet.client import Client
 from lntrust.fleet.data import NodeData, load_data
@@ -47,6 +48,7 @@ def check_node(file: Path, wait: float) -> Iterator[Finding]:
     for finding in [*_certificate(settings), *_data_and_model(settings)]:
         fit = fit and finding.grade != "bad"
         yield finding
+    yield from _open_to_others(settings)
     yield from _shown(settings)
     if settings.peers and settings.trust.reply != "float32":
         yield Finding("good", "replies", _told(settings))
@@ -65,8 +67,12 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
     except LNTrustError as error:
         yield Finding("bad", "certificate", str(error))
         return
-    for fault in faults(folder, settings.network.listen.rpartition(":")[0].strip("[]")):
+    for fault in faults(folder):
         yield Finding("bad", "certificate", fault)
+    if far := out_of_reach(
+        folder, _host(settings.network.listen)
+    ):  # fine, if it dials, or is behind a router
+        yield Finding("warning", "certificate", far)
     if name != settings.name:
         yield Finding("bad", "certificate", f"is {name}'s; this node is named {settings.name}")
     if now < begins:
@@ -82,9 +88,32 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
             "certificate",
             f"holds until {ends:%Y-%m-%d %H:%M} UTC, {(ends - now) / timedelta(days=1):.0f} days",
         )
-    mode = (folder / "node.key").stat().st_mode & 0o077
-    if mode:
-        yield Finding("warning", "key", f"{folder / 'node.key'} can be read by others: chmod 600")
+
+
+def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
+    """What strangers could get at: the node's key, and the door for clients."""
+    key, door = settings.network.certificates / "node.key", settings.http
+    if settings.peers and key.is_file() and key.stat().st_mode & 0o077:
+        yield Finding("bad", "key", f"{key} can be read by others: chmod 600")
+    if door.listen == "off" or _is_loopback(_host(door.listen)):
+        return
+    if door.token is None:
+        text = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
+        yield Finding("bad", "clients", f"http.listen = {door.listen}: {text}")
+    else:
+        text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
+        yield Finding("warning", "clients", f"http.listen = {door.listen}: {text}")
+
+
+def _host(listen: str) -> str:
+    return listen.rpartition(":")[0].strip("[]")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:

@@ -4,13 +4,12 @@ Every question has a deadline, and neighbours are asked side by side: one that h
 granted, and nobody else anything. After some failures in a row it is left alone for a while.
 """
 
-import logging
 import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -21,19 +20,26 @@ from lntrust.fleet import wire
 from lntrust.fleet.books import HELLO, RETRY, Books, size_of
 from lntrust.fleet.desk import HELLO_FIRST
 from lntrust.fleet.foreign import Foreign
-from lntrust.fleet.limits import Breaker, State
-from lntrust.fleet.logs import event
+from lntrust.fleet.limits import Breaker, Quota, State
+from lntrust.fleet.logs import Seldom
 from lntrust.fleet.neighbour import Failure, Heard, Neighbour, refused
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.transport import BUSY, Door, NoAnswerError, Pending, RefusedError
+from lntrust.fleet.transport import Door, NoAnswerError, Pending, RefusedError
 from lntrust.network.codec import Message, Size, encode
 from lntrust.network.forms import Form
 
-NOW = -1  # the round of a question that belongs to none
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _HELLO_PATIENCE = 2.0
+_KNOCK = 1.0  # seconds that a server has to say that it is ready
 _HELLO_SHARE = 0.25  # of the time for a question
+_MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _AGAIN = ("busy", "silent", "quota")  # failures after which it is worth to ask again
+
+
+class _Question(NamedTuple):
+    message: Message
+    data: bytes
+    beside: bytes | None  # its round, in lockstep
 
 
 class Circle:
@@ -48,6 +54,7 @@ class Circle:
             each.name: Neighbour(
                 each,
                 Breaker(limits.failures, limits.pause),
+                Quota(limits.patience / _MINUTE, limits.patience),
                 Foreign(each, settings.input) if each.url else None,
             )
             for each in settings.neighbours
@@ -55,6 +62,7 @@ class Circle:
         self._at_once = wire.at_once(settings.input)
         self._form = Form(settings.trust.reply)  # in which nodes shall answer; servers know one only
         self._lockstep = settings.network.clock == "lockstep"
+        self._seldom = Seldom()
         foreign = sum(each.foreign is not None for each in self.members.values())
         self._pool = ThreadPoolExecutor(max(1, 4 * foreign), thread_name_prefix="foreign")
         self._lanes = ThreadPoolExecutor(max(1, 4 * len(self.members)), thread_name_prefix="lane")
@@ -74,8 +82,19 @@ class Circle:
         here = set() if self._door is None else self._door.present
         return here | {name for name, each in self.members.items() if each.foreign is not None}
 
+    def somebody(self) -> bool:
+        """Whether a node is there, or a server is ready: unlike `present`, this asks the servers."""
+        if self._door is not None and self._door.present:
+            return True
+        servers = [each.foreign for each in self.members.values() if each.foreign is not None]
+        return any(list(self._pool.map(lambda server: server.ready(_KNOCK), servers)))
+
     def appearances(self, name: str) -> int:
         return 0 if self._door is None else self._door.appearances(name)
+
+    def instances(self, name: str) -> int:
+        """How many nodes speak under this name; more than 1 is one too many."""
+        return 0 if self._door is None else self._door.doubles.count(name)
 
     def chosen(self) -> list[str]:
         """Whom to ask: all, or the fastest of those that are present and fit."""
@@ -116,11 +135,11 @@ class Circle:
                 self._met(name, appearance, since, pending.result(), mine)
             except RefusedError as error:
                 reason = str(error).removeprefix(f"{name}: ")
-                if reason != BUSY:
+                if refused(reason).kind == "refused":
                     self.members[name].greeted = max(1, appearance)
                     self._note(name, f"{name} says: {reason}")
-            except NoAnswerError:
-                pass  # who asks it something will tell
+            except NoAnswerError:  # who asks it something will tell
+                self.members[name].mute = (appearance, time.monotonic())
 
     def _met(self, name: str, appearance: int, since: float, data: bytes, mine: dict[str, Any]) -> None:
         each = self.members[name]
@@ -144,34 +163,38 @@ class Circle:
         """Whether it fits; told once."""
         each = self.members[name]
         if refused is not None and refused != each.refused:
-            event("neighbour does not fit", level=logging.WARNING, neighbour=name, reason=refused)
+            self._seldom.event("neighbour does not fit", neighbour=name, reason=refused)
         each.refused = refused
 
-    def meet(self, timeout: float = _HELLO_PATIENCE) -> None:
-        """Greet every node that is present, also those that did not fit: they may have changed."""
-        here = self.present
-        self.greet([n for n, each in self.members.items() if n in here and each.foreign is None], timeout)
+    def meet(self, timeout: float = _HELLO_PATIENCE, only_new: bool = False) -> None:
+        """Greet every node that is present, also those that did not fit: they may have changed.
+
+        One that has just kept silent is passed over for a while; `ask` greets it, if it is new.
+        """
+        here, now = self.present, time.monotonic()
+        nodes = [n for n, each in self.members.items() if n in here and each.foreign is None]
+        heed = [n for n in nodes if not self.members[n].is_mute(self.appearances(n), now)]
+        self.greet([n for n in heed if not only_new or self._is_new(n)], timeout)
+
+    def _is_new(self, name: str) -> bool:
+        """Whether we have not met since it came, or never."""
+        each = self.members[name]
+        return each.foreign is None and each.greeted < max(1, self.appearances(name))
 
     def _admits(self, name: str) -> bool:
-        """Whether it may be tried. One that has come anew gets a new chance: it may be well again."""
-        each, appearance = self.members[name], self.appearances(name)
+        """Whether it may be tried. One that has come anew may be well again."""
+        each, appearance, now = self.members[name], self.appearances(name), time.monotonic()
         if appearance > each.seen:
             each.seen = appearance
-            each.breaker.succeeded()
-        return each.breaker.admits(time.monotonic())
+            each.breaker.appeared(now)
+        return each.breaker.admits(now)
 
     def _greet_new(self, names: Sequence[str], deadline: float) -> set[str]:
         """Greet whom we have not met since it came, or never; returns who did not answer.
 
         That takes a part of the time only: those whom we know are still to be asked.
         """
-        new = [
-            name
-            for name in names
-            if self.members[name].foreign is None
-            and self._door is not None
-            and self.members[name].greeted < max(1, self._door.appearances(name))
-        ]
+        new = [name for name in names if self._door is not None and self._is_new(name)]
         if not new:
             return set()
         self.greet(new, max(0.01, min(_HELLO_PATIENCE, _HELLO_SHARE * (deadline - time.monotonic()))))
@@ -186,7 +209,7 @@ class Circle:
         phase: str,
         *,
         timeout: float,
-        round_: int = NOW,
+        round_: int = wire.NOW,
         retries: int = 0,
     ) -> tuple[dict[str, Heard], dict[str, Failure]]:
         """What these say about inputs, side by side and within the time; and why others did not."""
@@ -216,10 +239,23 @@ class Circle:
                 each.breaker.succeeded()  # it is well, but another
             else:
                 asked.append(name)
+        for name in asked:
+            if (few := self.members[name].takes_too_few(len(x), self._at_once)) is not None:
+                failed[name] = few
+                self.members[name].breaker.not_asked()
+                self._seldom.event("neighbour takes too few", neighbour=name, reason=few.text)
+        asked = [name for name in asked if name not in failed]
         heard = self._ask_in_pieces(asked, x, phase, deadline, round_, retries, failed)
+        self._tell_doubles(asked)
         for failure in failed.values():
             self._books.count("failures", failure.kind)
         return heard, failed
+
+    def _tell_doubles(self, names: Sequence[str]) -> None:
+        for name in names:
+            if (count := self.instances(name)) > 1:
+                note = "a second certificate, or a copied key: look who has it"
+                self._seldom.event("one name, several nodes", neighbour=name, count=count, note=note)
 
     def _ask_in_pieces(
         self,
@@ -243,9 +279,13 @@ class Circle:
         failed |= missed
         now = time.monotonic()
         for name in names:
-            well = name in heard or missed[name].kind == "quota"  # one that says no to much is well
             breaker = self.members[name].breaker
-            breaker.succeeded() if well else breaker.failed(now)
+            if name in heard or missed[name].kind == "quota":
+                breaker.succeeded()
+            elif missed[name].kind == "input":
+                breaker.not_asked()  # nobody could have answered: that says nothing for it, or against
+            else:
+                breaker.failed(now)
         return heard
 
     def _lane(
@@ -264,8 +304,8 @@ class Circle:
         self, names: list[str], x: ndarray, phase: str, deadline: float, round_: int, retries: int
     ) -> tuple[dict[str, Heard], dict[str, Failure]]:
         """One message to each, and again to those who were busy, silent or had enough, after a while."""
-        message = wire.question(x, round_, self._form)
-        data = encode(message)
+        message = wire.question(x, wire.NO_ROUND, self._form)
+        question = _Question(message, encode(message), wire.beside(round_) if self._lockstep else None)
         got: dict[str, Heard] = {}
         missed: dict[str, Failure] = {}
         waiting = names
@@ -277,34 +317,34 @@ class Circle:
             for name in waiting if attempt else []:
                 self._books.count("retries", name)
             booked = RETRY if attempt else phase
-            begun = [(name, self._begin(name, message, data, booked, timeout)) for name in waiting]
+            begun = [(name, self._begin(name, question, booked, timeout)) for name in waiting]
             for name, pending in begun:
-                reply = self._collect(name, pending, len(x), booked, deadline, (message, data))
+                reply = self._collect(name, pending, len(x), booked, deadline, question)
                 if isinstance(reply, Heard):
                     got[name] = reply
                     missed.pop(name, None)
                 else:
                     missed[name] = reply
-            left = deadline - time.monotonic()
+            now, left = time.monotonic(), deadline - time.monotonic()
             waiting = [
-                n for n in waiting if n in missed and missed[n].kind in _AGAIN and missed[n].wait < left
-            ]
+                n for n in waiting
+                if n in missed and missed[n].kind in _AGAIN and missed[n].wait < left
+                and self.members[n].waits.take(missed[n].wait, now) == 0
+            ]  # fmt: skip
             if not waiting or attempt == retries:
                 break
             pause = _BACKOFF * 2**attempt * (0.5 + random.random())  # not all at the same moment again
             time.sleep(max(0.0, min(max(pause, *(missed[n].wait for n in waiting)), left)))
         return got, missed
 
-    def _begin(
-        self, name: str, message: Message, data: bytes, phase: str, timeout: float
-    ) -> "Pending | Future[Any]":
+    def _begin(self, name: str, question: _Question, phase: str, timeout: float) -> "Pending | Future[Any]":
         self._books.count("queries out", name)
         each = self.members[name]
         if each.foreign is not None:
-            return self._pool.submit(each.foreign.ask, message.tensors[wire.INPUTS], timeout)
+            return self._pool.submit(each.foreign.ask, question.message.tensors[wire.INPUTS], timeout)
         assert self._door is not None
-        self._books.sent(name, phase, "query", size_of(message, data))
-        return self._door.begin(name, data, timeout)
+        self._books.sent(name, phase, "query", size_of(question.message, question.data))
+        return self._door.begin(name, question.data, timeout, question.beside)
 
     def _collect(
         self,
@@ -313,7 +353,7 @@ class Circle:
         m: int,
         phase: str,
         deadline: float,
-        again: tuple[Message, bytes] | None,
+        again: _Question | None,
     ) -> Heard | Failure:
         """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
         try:
@@ -331,10 +371,13 @@ class Circle:
                 if self.members[name].refused is None:
                     self._books.count("retries", name)
                     left = max(0.01, deadline - time.monotonic())
-                    return self._collect(
-                        name, self._begin(name, *again, RETRY, left), m, RETRY, deadline, None
-                    )
-            return refused(reason)
+                    pending = self._begin(name, again, RETRY, left)
+                    return self._collect(name, pending, m, RETRY, deadline, None)
+            failure = refused(reason)
+            if failure.kind == "input" and error.late:
+                return Failure("refused", f"after a long time: {reason}")  # that is no way to say no
+            patience = self._settings.limits.failures
+            return self.members[name].put_off_again(failure, patience) if failure.kind == "quota" else failure
         except NoAnswerError as error:
             return Failure("silent", str(error).removeprefix(f"{name}: "))
         except LNTrustError as error:
@@ -360,5 +403,5 @@ class Circle:
         if not wire.are_probabilities(p):
             return Failure("unsound", "its answers are no probabilities")
         each = self.members[name]
-        each.version, each.heard_at = version, time.monotonic()
+        each.version, each.heard_at, each.put_off = version, time.monotonic(), 0
         return Heard(p, version)

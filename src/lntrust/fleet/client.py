@@ -14,7 +14,7 @@ from lntrust.errors import LNTrustError
 from lntrust.fleet.data import as_inputs, as_labels, read_table
 from lntrust.fleet.service import Which
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.tensors import DATATYPES
+from lntrust.fleet.tensors import Tensor, write_message
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Client:
         return cls(settings)
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self._asked("GET", "/status", None)
+        answer: dict[str, Any] = self._asked("GET", "/status")
         if answer.get("name") != self.settings.name:
             raise LNTrustError(
                 f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
@@ -42,9 +42,10 @@ class Client:
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
         """Classes, probabilities, the weights of who answered, and who did not."""
         s = self.settings.input
-        tensor = {"name": s.name, "shape": list(x.shape), "datatype": DATATYPES[np.dtype(s.dtype)]}
-        body = {"inputs": [{**tensor, "data": x.ravel().tolist()}]}
-        answer = self._asked("POST", f"/v2/models/{which}/infer", body)
+        body, length = write_message(
+            {}, [Tensor(s.name, x.astype(s.dtype, copy=False), binary=True)], "inputs"
+        )
+        answer = self._asked("POST", f"/v2/models/{which}/infer", body, length)
         found = {each["name"]: each for each in answer["outputs"]}
         told = answer["parameters"]
         weights, silent = (
@@ -58,16 +59,15 @@ class Client:
             "silent": [f"{name}: {why}" for name, why in silent.items()],
         }
 
-    def _asked(self, method: str, path: str, body: Any) -> Any:
+    def _asked(self, method: str, path: str, body: bytes | None = None, length: int | None = None) -> Any:
         s = self.settings
         url = f"http://{s.http.listen}{path}"
-        headers = {"Content-Type": "application/json"}
+        headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
         if s.http.token is not None:
             headers["Authorization"] = f"Bearer {_token(s.http.token)}"
-        data = None if body is None else json.dumps(body).encode()
         try:
             answer = urllib3.request(
-                method, url, body=data, headers=headers, timeout=s.limits.deadline + 10, retries=False
+                method, url, body=body, headers=headers, timeout=s.limits.deadline + 10, retries=False
             )
         except urllib3.exceptions.HTTPError as error:
             raise LNTrustError(

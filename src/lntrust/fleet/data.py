@@ -17,6 +17,7 @@ from lntrust.errors import LNTrustError
 from lntrust.fleet.settings import InputSettings, NodeSettings
 from lntrust.plugins import load_object
 from lntrust.randomness import generator
+from lntrust.world.datasets import check_finite
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ def _inputs(x: Any, field: str, wanted: InputSettings) -> Shaped[ndarray, "m *s"
         x = np.asarray(x)
         if x.ndim == 2 and x.shape[1] == prod(wanted.shape):
             x = x.reshape(len(x), *wanted.shape)
-        return as_inputs(x, wanted)
+        inputs = as_inputs(x, wanted)
+        check_finite("x", inputs)
+        return inputs
     except LNTrustError as error:
         raise LNTrustError(f"{field}: {error}") from None
 

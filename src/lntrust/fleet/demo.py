@@ -213,7 +213,7 @@ class _Course:
             self.show.nodes(statuses)
             for name, each in statuses.items():
                 if each is not None and each["error"]:
-                    raise FleetError(f"node {name}: training has stopped: {each['error']}")
+                    raise FleetError(f"node {name}: training fails: {each['error']}")
             if until is not None and until(statuses):
                 return statuses
             if time.monotonic() >= deadline:

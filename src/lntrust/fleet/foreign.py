@@ -22,8 +22,8 @@ from numpy import ndarray
 
 from lntrust.errors import LNTrustError
 from lntrust.fleet.settings import InputSettings, NeighbourSettings
-from lntrust.fleet.tensors import Tensor, read_tensors, split, write_message
-from lntrust.fleet.transport import NoAnswerError, RefusedError, printable
+from lntrust.fleet.tensors import JSON_MEMORY, Tensor, read_tensors, split, write_message
+from lntrust.fleet.transport import LATE, NoAnswerError, RefusedError, printable
 
 _CONNECTIONS = 4  # that are kept open
 _SLACK = 64 << 10  # bytes of a reply beside its probabilities
@@ -77,12 +77,21 @@ class Foreign:
         most = _SLACK + _PER_PROBABILITY * len(x) * len(self._columns)
         reply = self._exchange("POST", f"{self._model}/infer", deadline, most, body, headers)
         if reply.status != 200:
-            raise RefusedError(f"{self.name}: HTTP {reply.status}: {_reason(reply.body)}")
+            late = deadline - time.monotonic() < (1 - LATE) * timeout
+            raise RefusedError(f"{self.name}: HTTP {reply.status}: {_reason(reply.body)}", late=late)
         try:
             p = self._probabilities(reply, len(x))
         except LNTrustError as error:
             raise RefusedError(f"{self.name}: its answer cannot be used: {_trimmed(str(error))}") from None
         return Heard(p, len(body), len(reply.body))
+
+    def ready(self, timeout: float) -> bool:
+        """Whether its model can be asked, as it says itself."""
+        try:
+            path = f"{self._model}/ready"
+            return self._exchange("GET", path, time.monotonic() + timeout, _SLACK).status == 200
+        except (NoAnswerError, RefusedError):
+            return False
 
     def close(self) -> None:
         self._pool.close()
@@ -105,7 +114,7 @@ class Foreign:
 
     def _probabilities(self, reply: _Reply, m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""
-        head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"))
+        head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"), 2 * JSON_MEMORY)
         outputs = {each.name: each.array for each in read_tensors(head, tail, "outputs")}
         if self._output not in outputs:
             raise LNTrustError(f"output {self._output!r} is not among {list(outputs)}")

@@ -2,7 +2,8 @@
 
 Clients of Triton, KServe, MLServer or OpenVINO find two models: `ensemble`, the answer of all that the node
 trusts, and `self`, its own. Predictions are computed in other threads, so that a slow one delays neither the
-health checks nor anybody else. What a client sends is bounded, in bytes, in time and in number at once.
+health checks nor anybody else. What a client sends, or does not read, is bounded: in bytes, in time and in
+number at once.
 """
 
 from __future__ import annotations  # the extra may be missing, and its classes with it
@@ -10,6 +11,7 @@ from __future__ import annotations  # the extra may be missing, and its classes 
 import asyncio
 import hmac
 import json
+import logging
 import re
 import socket
 import threading
@@ -25,12 +27,16 @@ from numpy import ndarray
 
 from lntrust import __version__
 from lntrust.errors import LNTrustError
+from lntrust.fleet.logs import Seldom, failed, why
 from lntrust.fleet.metrics import CONTENT_TYPE, exposition
+from lntrust.fleet.room import FullError, Guest, Room
 from lntrust.fleet.service import Prediction, Service, Which
-from lntrust.fleet.tensors import DATATYPES, InferRequest, Tensor, cast, read_request, write_message
+from lntrust.fleet.tensors import DATATYPES, InferRequest, Tensor, cast, message_parts, read_request
+from lntrust.world.datasets import check_finite
 
 try:
     import uvicorn
+    from anyio import CapacityLimiter
     from anyio.to_thread import run_sync
     from fastapi import FastAPI
     from starlette.exceptions import HTTPException
@@ -38,6 +44,7 @@ try:
     from starlette.responses import Response
 
     from lntrust.fleet.bounded import BoundedProtocol
+    from lntrust.fleet.handed import Handed
 except ImportError:  # said where it is used, with what to install
     FastAPI = None  # type: ignore[assignment, misc]
 if TYPE_CHECKING:
@@ -46,9 +53,13 @@ if TYPE_CHECKING:
 MODELS = get_args(Which)
 OUTPUTS = ("probabilities", "label")
 OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: who restarts a node has to see these
-AT_ONCE = 64  # requests that are read or computed; more are told to come back
+AT_ONCE = 64  # requests that are computed; more are told to come back
 SLOWEST = 30.0  # seconds in which a request has to arrive
-_LENGTH = "Inference-Header-Content-Length"
+MOST_PROBABILITIES = 1 << 20  # of one answer
+ROOM = 4 << 20  # bytes of bodies, and of answers that have not been read, beside one of each
+_PER_PROBABILITY = 24  # bytes in JSON, at most
+_LENGTH, _BYTES = "Inference-Header-Content-Length", "application/octet-stream"
+_INTERNAL = "internal error; the node's log says more"
 
 
 def make_app(service: Service) -> FastAPI:
@@ -68,7 +79,7 @@ def make_app(service: Service) -> FastAPI:
     for path in (f"{model}/infer", f"{model}/versions/{{version}}/infer"):
         app.add_route(path, door.infer, methods=["POST"])
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(Exception, _failed)
+    app.add_exception_handler(Exception, door.failed)
     token = _token(service.settings.http.token)
     if token is not None:
         app.add_middleware(_Guard, token)
@@ -86,6 +97,7 @@ class HttpDoor:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app, http=BoundedProtocol, loop="asyncio", ws="none", lifespan="off", log_config=None,
+                log_level="critical",  # it would tell of every request that strangers spoil
                 access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=60,
                 timeout_graceful_shutdown=1,
             )
@@ -171,16 +183,21 @@ class _Door:
     """What is behind each path."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._inside = service, 0
+        self._service, self._inside, self._seldom = service, 0, Seldom()
         given = service.settings.input
         self._dtype = np.dtype(given.dtype)
         self._classes = np.array(given.classes, object)
+        self._longest = max(len(json.dumps(name)) for name in given.classes) + 4  # of a label's bytes
+        self._bodies, self._answers = Room(ROOM), Room(ROOM)
+        self._one = CapacityLimiter(1)  # reads at a time: values take much more memory than their text
 
     async def live(self, request: Request) -> Response:
         return _json({"live": True})
 
     async def ready(self, request: Request) -> Response:
         self._need_ready()
+        if self._service.failing:  # the models are ready still, see `model_ready`
+            raise HTTPException(503, "not ready: training fails, and is tried again; /status says why")
         return _json({"ready": True})
 
     async def server(self, request: Request) -> Response:
@@ -214,22 +231,51 @@ class _Door:
         self._need_ready()
         return _json({"name": which, "ready": True})
 
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Nobody foresaw it; and any client may be able to cause it, as often as it likes."""
+        path = request.url.path[:60]
+        self._seldom.event("internal error", level=logging.ERROR, path=path, error=why(error))
+        return _json({"error": _INTERNAL}, 500)
+
     async def infer(self, request: Request) -> Response:
         which = self._which(request)
         self._need_ready()
-        if self._inside >= AT_ONCE:
-            busy = f"busy: {AT_ONCE} requests are under way; try again"
-            raise HTTPException(503, busy, {"Retry-After": "1"})
-        self._inside += 1
+        self._need_time()
+        mine = Guest(self._bodies)
         try:
-            body = await _body(request, self._service.settings.http.largest)
-            length = request.headers.get(_LENGTH)
-            answer = partial(self._answer, which, body, length)
-            return await run_sync(answer, abandon_on_cancel=True)
+            body = await _body(request, self._service.settings.http.largest, mine)
+            self._need_time()
+            self._inside += 1
+            try:
+                return await self._inferred(request, which, body)
+            finally:
+                self._inside -= 1
+        except FullError:
+            raise _busy("too many large requests") from None
         except asyncio.CancelledError:  # by `close`, after its second of grace
             return _json({"error": "closed: the node is stopping; ask it again later"}, 503)
         finally:
-            self._inside -= 1
+            mine.leave()
+
+    async def _inferred(self, request: Request, which: Which, body: bytearray) -> Response:
+        read = partial(self._read, body, request.headers.get(_LENGTH))
+        asked, wanted, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
+        guest = Guest(self._answers)
+        try:
+            await guest.take(self._size(len(x), wanted))
+            answer = partial(self._answer, which, asked, wanted, x)
+            parts, length = await run_sync(answer, abandon_on_cancel=True)
+        except BaseException:
+            guest.leave()
+            raise
+        guest.make_way = request.state.cut
+        headers = {} if length is None else {_LENGTH: str(length)}
+        return Handed(guest, parts, headers, "application/json" if length is None else _BYTES)
+
+    def _size(self, m: int, wanted: dict[str, bool]) -> int:
+        """Bytes of an answer, at most."""
+        probability = 4 if wanted.get("probabilities") else _PER_PROBABILITY
+        return m * (probability * len(self._classes) + self._longest)
 
     def _which(self, request: Request) -> Which:
         """The model that a path names; 404 if there is none, or not in that version."""
@@ -246,19 +292,33 @@ class _Door:
         if not self._service.ready:
             raise HTTPException(503, "not ready: the node has no model yet; try again", {"Retry-After": "1"})
 
+    def _need_time(self) -> None:
+        if self._inside >= AT_ONCE:
+            raise _busy(f"{AT_ONCE} requests")
+
     # -- in a thread of its own -----------------------------------------------------------------------
 
-    def _answer(self, which: Which, body: bytes, header_length: str | None) -> Response:
+    def _read(
+        self, body: bytearray, header_length: str | None
+    ) -> tuple[InferRequest, dict[str, bool], Shaped[ndarray, "m *s"]]:
+        """The request, what it wants, and its input."""
         try:
             request = read_request(body, header_length)
-            wanted = request.wanted(OUTPUTS)
-            prediction = self._service.predict(self._input(request), which)
-            text, length = self._written(which, request, wanted, prediction)
+            return request, request.wanted(OUTPUTS), self._input(request)
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
-        if length is None:
-            return Response(text, media_type="application/json")
-        return Response(text, headers={_LENGTH: str(length)}, media_type="application/octet-stream")
+
+    def _answer(
+        self, which: Which, request: InferRequest, wanted: dict[str, bool], x: Shaped[ndarray, "m *s"]
+    ) -> tuple[list[bytes], int | None]:
+        try:
+            prediction = self._service.predict(x, which)
+            return self._written(which, request, wanted, prediction)
+        except LNTrustError as error:
+            raise HTTPException(400, str(error)) from None
+        except Exception as error:  # the model is the user's, and may fail in any way
+            failed("no answer to a client", error, model=which)
+            raise HTTPException(500, _INTERNAL) from None
 
     def _input(self, request: InferRequest) -> Shaped[ndarray, "m *s"]:
         """The one input, if it is as the settings have it."""
@@ -273,11 +333,15 @@ class _Door:
             raise LNTrustError(
                 f"input {given.name!r}: shape {list(x.shape)} is not what is needed: [{needed}], m at least 1"
             )
+        most = max(1, MOST_PROBABILITIES // len(given.classes))
+        if len(x) > most:
+            raise LNTrustError(f"input {given.name!r}: {len(x)} examples are too many; send {most} at once")
+        check_finite(f"input {given.name!r}", x)
         return x
 
     def _written(
         self, which: Which, request: InferRequest, wanted: dict[str, bool], prediction: Prediction
-    ) -> tuple[bytes, int | None]:
+    ) -> tuple[list[bytes], int | None]:
         version = prediction.versions.get(self._service.settings.name, self._service.version)
         head: dict[str, Any] = {"model_name": which, "model_version": str(version)}
         if request.id is not None:
@@ -290,10 +354,10 @@ class _Door:
             "label": lambda: self._classes[prediction.probabilities.argmax(-1)],
         }
         tensors = [Tensor(name, make[name](), binary) for name, binary in wanted.items()]
-        return write_message(head, tensors, "outputs")
+        return message_parts(head, tensors, "outputs")
 
 
-async def _body(request: Request, largest: int) -> bytes:
+async def _body(request: Request, largest: int, guest: Guest) -> bytearray:
     """A request's body. One that is too large is refused as soon as that is known, not read to its end."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
@@ -306,18 +370,25 @@ async def _body(request: Request, largest: int) -> bytes:
         raise too_large
     body = bytearray()
     try:
-        async with asyncio.timeout(SLOWEST):
+        async with asyncio.timeout(SLOWEST) as limit:
+            guest.make_way = lambda: limit.reschedule(0.0)
             async for chunk in request.stream():
                 if len(body) + len(chunk) > largest:
                     raise too_large
+                await guest.take(len(body) + len(chunk))
                 body += chunk
     except TimeoutError:
-        raise HTTPException(
-            408, f"body: not there within {SLOWEST:g} s; send it faster", {"Connection": "close"}
-        ) from None
+        late = HTTPException(408, "body: not there in time; send it faster", {"Connection": "close"})
+        raise late from None
     except ClientDisconnect:
         raise HTTPException(400, "body: ended before its end") from None  # nobody is there to read it
-    return bytes(body)
+    finally:
+        guest.make_way = None  # from now on it is not the client who is slow
+    return body
+
+
+def _busy(what: str) -> HTTPException:
+    return HTTPException(503, f"busy: {what} are under way; try again", {"Retry-After": "1"})
 
 
 def _json(value: Any, code: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -327,14 +398,9 @@ def _json(value: Any, code: int = 200, headers: dict[str, str] | None = None) ->
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    why, headers = error.detail, dict(error.headers or {})
+    text, headers = error.detail, dict(error.headers or {})
     if error.status_code == 404 and "model" not in request.path_params:
-        why = f"path {request.url.path[:60]!r}: is not here; there are /v2, /v2/models/ensemble, /status"
+        text = f"path {request.url.path[:60]!r}: is not here; there are /v2, /v2/models/ensemble, /status"
     if error.status_code == 405:
-        why = f"method {request.method[:20]} does not do here; {headers.get('Allow', 'another')} would"
-    return _json({"error": why}, error.status_code, headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    """The log gets all of it, the client nothing of what is inside."""
-    return _json({"error": "internal error; the node's log says more"}, 500)
+        text = f"method {request.method[:20]} does not do here; {headers.get('Allow', 'another')} would"
+    return _json({"error": text}, error.status_code, headers)

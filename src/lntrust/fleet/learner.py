@@ -35,6 +35,7 @@ See = Callable[[Shaped[ndarray, "m *s"]], Float[ndarray, "m *v"]]
 Answer = Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]
 _BUILT_IN = tuple(modules.KINDS)
 _REPLACED = "replace: the model"
+_AT_ONCE = 1024  # inputs that a model sees at a time
 _NUMBERS = count(1)  # of models: several learners may live in one process
 
 
@@ -48,7 +49,12 @@ class Snapshot:
 
     def predict(self, x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m C"]:
         """p(x), for inputs as they travel."""
-        return self.answer(self.see(x))
+        with np.errstate(over="ignore", invalid="ignore"):  # who asks looks whether they are probabilities
+            if len(x) <= _AT_ONCE:
+                return self.answer(self.see(x))
+            # A network takes a hundred times the memory of its inputs, and anybody may ask about many.
+            pieces = (x[start : start + _AT_ONCE] for start in range(0, len(x), _AT_ONCE))
+            return np.concatenate([self.answer(self.see(piece)) for piece in pieces])
 
 
 class _OwnView(Views):
@@ -171,6 +177,10 @@ class LiveLearner:
             raise LNTrustError(
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
             )
+
+    def load(self, tensors: dict[str, Tensor], same_data: bool) -> None:
+        """As it was. An estimator is kept as the rows it was fitted on: with other data it is fitted anew."""
+        self.population.load({n: t for n, t in tensors.items() if same_data or "/fit/" not in n})
 
     @property
     def takes_steps(self) -> bool:

@@ -5,7 +5,7 @@ training. Then the neighbours are probed, and Stage 2 goes on as the paper has i
 training is over the neighbours are probed now and then, since they change, go, and come back.
 """
 
-import logging
+import math
 import threading
 import time
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
 from lntrust.fleet import trusted
 from lntrust.fleet.books import Books
 from lntrust.fleet.circle import Circle
@@ -21,9 +20,11 @@ from lntrust.fleet.data import NodeData
 from lntrust.fleet.learner import LiveLearner
 from lntrust.fleet.logs import event, failed
 from lntrust.fleet.network import LiveNetwork
+from lntrust.fleet.occasions import OUT_OF_TURN, Occasions
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.shelf import Shelf
-from lntrust.fleet.state import Kept, clear_leftovers, read_state, write_state
+from lntrust.fleet.state import MISFITS, Kept, fitting, take_state, write_state
+from lntrust.fleet.trouble import Before, Trouble
 from lntrust.fleet.trusted import Trust
 from lntrust.fleet.world import node_world
 from lntrust.learners import Labelled
@@ -33,7 +34,6 @@ from lntrust.methods.lntrust import LNTrust
 
 _LOG_KEPT = 100  # refreshes whose trust is remembered
 _LOOK = 0.5  # seconds between two looks around, once training is over
-_OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody came
 
 
 class Life:
@@ -47,12 +47,14 @@ class Life:
         self.circle, self.books, self.shelf = circle, books, shelf
         self.trust = Trust()
         self.done, self.version = 0, 0
-        self.error: str | None = None
-        self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0}
+        self.trouble = Trouble()
+        self._before: Before | None = None  # the round that is under way
+        self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0, "torn": None}
         self._fingerprint = data.fingerprint
         self._state: State = {}
         self._settled: State = {}  # the trust model at the end of training
         self._names = [each.name for each in settings.neighbours]
+        self._members = [settings.name, *self._names]
         self._world = node_world(settings, data)
         self._network = LiveNetwork(
             settings, self._world, lambda: self.learner.population, data, circle, books, self._publish
@@ -62,11 +64,11 @@ class Life:
         self._one_by_one = threading.Lock()  # who replaces the model
         self._replaced = False
         self._replacement: tuple[Any, threading.Event, list[BaseException]] | None = None
-        self._believed: dict[str, tuple[float, float]] = {}  # from when a neighbour may cause a refresh again
-        self._probed_at: dict[str, int] = {}  # at which of its appearances each was probed
+        self._occasions = Occasions(circle, settings.life.refresh_every)
         self._refreshed_at = self._saved_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="life", daemon=True)
         self._restore()
+        self._begun = "open" in self._state  # whether Stage 2 has begun
         self._enter()
 
     # -- from outside -----------------------------------------------------------------------------
@@ -127,40 +129,62 @@ class Life:
             self._publish(None)
 
     def _run(self) -> None:
-        try:
-            if self.phase != "stage 1" and "open" not in self._state:
-                self._begin_collaboration()
-            while not self._stopping.is_set():
+        while not self._stopping.is_set():
+            try:
                 self._replace_if_asked()
-                if self.phase == "stage 1":
-                    self._local_round()
-                elif self.phase == "stage 2":
-                    self._round()
-                else:
-                    self._stand()
+                self._step()
+                self._before = None
                 self._save_if_due()
-                if self.settings.life.rest and self.phase != "deployed":
-                    self._stopping.wait(self.settings.life.rest)
-        except Exception as error:  # the node goes on answering, and keeps its counters
-            self.error = f"{type(error).__name__}: {error}"
-            failed("training has stopped", error, round=self.done)
-            while not self._stopping.wait(_LOOK):
-                self._save_if_due()
+                self.trouble.over()  # also if nothing was due: what has failed is due until it goes well
+            except Exception as error:  # the node goes on answering, keeps its counters, and tries again
+                self._failed(error)
+            if self.settings.life.rest and self.phase != "deployed":
+                self._stopping.wait(self.settings.life.rest)
         self.save()
+
+    def _step(self) -> None:
+        """What is next."""
+        if self.phase == "deployed" and self._begun:
+            self._stand()
+            return
+        self._before = Before(self.learner.population, self._state)
+        if self.phase == "stage 1":
+            self._local_round()
+        elif not self._begun:
+            self._begin_collaboration()
+        else:
+            self._round()
+
+    def _failed(self, error: Exception) -> None:
+        """Go back to before the round, and wait a while: longer each time, until something goes well."""
+        pause = self.trouble.note(error)
+        failed("training fails", error, round=self.done, failures=self.trouble.failures, again_in=pause)
+        self._refreshed_at = -math.inf  # if a deployed node's refresh failed, it is still due
+        before, self._before = self._before, None
+        if before is not None:
+            try:
+                self._state, self._method = before.put_back(self.learner.population), self._made_method()
+            except Exception as another:
+                failed("model not put back", another, round=self.done)
+        until = time.monotonic() + pause
+        while not self._stopping.is_set() and self._replacement is None and time.monotonic() < until:
+            self._wake.wait(max(0.0, min(_LOOK, until - time.monotonic())))
+            self._wake.clear()
+            self._save_if_due()
 
     def _local_round(self) -> None:
         for batch in self._site.labelled.round(self.done):
             self._site.population.step(batch)
         self.done += 1
-        if self.phase != "stage 1":
-            self._begin_collaboration()
-        else:
+        if self.phase == "stage 1":
             self._publish(None)
 
     def _begin_collaboration(self) -> None:
         self._enter()
         self._network.announce(0)
-        self._wait_for_somebody()
+        # Rounds with nobody to ask teach nothing; but a node whose neighbours are gone goes on.
+        if self._method is not None and self.settings.network.clock != "lockstep":
+            self._occasions.wait_for_somebody(self.settings.life.wait, self._stopping)
         event("stage 2 begins", round=self.done, present=sorted(self.circle.present))
         if self._method is not None:
             # A trust model that was kept goes on, with a circle that has changed.
@@ -171,16 +195,7 @@ class Life:
         if self.settings.training.stage2_rounds == 0:
             self._settle()
             event("training is over", round=self.done)
-
-    def _wait_for_somebody(self) -> None:
-        """Rounds with nobody to ask teach nothing; but a node whose neighbours are gone goes on."""
-        if self._method is None or self.settings.network.clock == "lockstep":
-            return
-        deadline = time.monotonic() + self.settings.life.wait
-        while not self.circle.present and time.monotonic() < deadline and not self._stopping.wait(0.05):
-            pass
-        if not self.circle.present:
-            event("nobody is there", level=logging.WARNING, note="stage 2 begins alone")
+        self._begun = True
 
     def _round(self) -> None:
         t = self.done - self.settings.training.stage1_rounds + 1
@@ -192,9 +207,7 @@ class Life:
         else:
             due = self._method.due(self._site, t)
             if due and "probe/mask" in self._state and self._somebody_came(soonest=0.0):
-                self._state = trusted.without(
-                    self._state, "probe/"
-                )  # then everybody is probed, in turn or not
+                self._state = trusted.without(self._state, "probe/")  # everybody is probed, in turn or not
             self._state = self._method.round(self._site, self._state, t)
             self._state = trusted.asked_again(self._state)
             if due:
@@ -218,7 +231,7 @@ class Life:
         event("training is over", round=self.rounds, **self._told())
 
     def _stand(self) -> None:
-        """Wait until there is a reason to probe again: time, a newcomer, somebody with an older model."""
+        """Wait a little, and probe again if there is cause: time, a newcomer, one with an older model."""
         lockstep = self.settings.network.clock == "lockstep"  # the comparison ends here
         looks = self._method is not None and not lockstep
         due = self._refreshed_at + self.settings.life.refresh_every
@@ -257,39 +270,19 @@ class Life:
         state = self._state
         for name in [name for name in state if name.startswith("log/")]:
             state[name] = state[name][-_LOG_KEPT:]
-        self.trust = self._trust_of(state, dict(self._network.probed))
-        self._probed_at = {name: self.circle.appearances(name) for name in self.trust.probed}
+        self.trust = Trust.of(state, self._members, dict(self._network.probed))
+        self._occasions.probed(self.trust.probed)
         event("trust refreshed", round=self.done, **self._told())
-
-    def _trust_of(self, state: State, probed: dict[str, int]) -> Trust:
-        return Trust.of(state, [self.settings.name, *self._names], probed)
 
     def _told(self) -> dict[str, Any]:
         weights = {name: round(weight, 4) for name, weight in self.trust.weights.items()}
         return {"trust": weights, "together": self.trust.together, "validation": self.trust.validation}
 
-    def _somebody_came(self, soonest: float = _OUT_OF_TURN) -> bool:
-        """Whether a neighbour is there that was not probed as it is now: it is new, was away, or is older.
-
-        One that gives cause again and again is believed less and less often.
-        """
-        now = time.monotonic()
-        if self.settings.network.clock == "lockstep" or now - self._refreshed_at < soonest:
+    def _somebody_came(self, soonest: float = OUT_OF_TURN) -> bool:
+        """Whether there is cause to probe out of turn; in lockstep nobody comes or goes."""
+        if self.settings.network.clock == "lockstep" or time.monotonic() - self._refreshed_at < soonest:
             return False
-        came = False
-        for name in set(self.circle.chosen()) & self.circle.present:
-            until, pause = self._believed.get(name, (0.0, _OUT_OF_TURN))
-            if now >= until and self._gives_cause(name):
-                came = True
-                self._believed[name] = (now + pause, min(2 * pause, self.settings.life.refresh_every))
-        return came
-
-    def _gives_cause(self, name: str) -> bool:
-        version, probed = self.circle.members[name].version, self.trust.probed.get(name)
-        if probed is None or (version is not None and version < probed):
-            return True
-        appearance = self.circle.appearances(name)
-        return appearance != self._probed_at.get(name, appearance)
+        return self._occasions.somebody_came(self.trust.probed)
 
     # -- the model --------------------------------------------------------------------------------
 
@@ -350,51 +343,51 @@ class Life:
         try:
             write_state(self.settings.life.state, kept, tensors)
             self.saved = {**self.saved, "round": self.done, "at": now}
-        except LNTrustError as error:
+        except Exception as error:  # whatever the disk, or what is to be kept, has against it
             self.saved = {**self.saved, "failures": self.saved["failures"] + 1}
             failed("state not saved", error, round=self.done)
 
     def _restore(self) -> None:
-        clear_leftovers(self.settings.life.state)
-        found = read_state(self.settings.life.state, self.settings.name)
-        if found is None:
-            return
-        kept, tensors = found
+        found, self.saved["torn"] = take_state(self.settings.life.state, self.settings.name)
+        if found is not None:
+            with fitting(self.settings.life.state):
+                self._go_on(*found)
+
+    def _go_on(self, kept: Kept, tensors: dict[str, Tensor]) -> None:
         self.books.load(below("ledger/", tensors), kept.counters, kept.neighbours)
         self.done, self.version = min(kept.done, self.rounds), kept.version
         same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
+        same_weighting = kept.weighting == self.settings.trust.weighting
         goes_on = self._load_model(below("population/", tensors), same_data, kept.replaced)
         if not goes_on:  # version 0: neighbours who have probed a better model notice
             self.done, self.version = 0, 0
+        elif not same_data:  # it has its last stage once more, to learn from it
+            training = self.settings.training
+            self.done = min(self.done, training.stage1_rounds if training.stage2_rounds else 0)
+            event("data has changed", note="the model goes on, and learns from it", round=self.done)
         if not self.settings.trust.calibrate:
             self.learner.population.temperature = None
-        method = trusted.still_true(
-            below("method/", tensors), same_model=goes_on, same_circle=same_circle, same_data=same_data,
-            same_weighting=kept.weighting == self.settings.trust.weighting,
-        )  # fmt: skip
-        if self._method is not None and method:
-            self._state = method
-            self._settled = below("settled/", tensors) if below("memory/", method) else {}
-            if same_circle and "closed votes" in method:
-                self.trust = self._trust_of(method, kept.probed)
+        if self._method is not None:
+            before = below("method/", tensors)
+            self._state = trusted.still_true(
+                before, same_model=goes_on, same_circle=same_circle, same_data=same_data,
+                same_weighting=same_weighting,
+            )  # fmt: skip
+            self._settled = below("settled/", tensors) if below("memory/", self._state) else {}
+            if goes_on and same_circle and same_weighting and "closed votes" in before:
+                self.trust = Trust.of(before, self._members, kept.probed)  # until it is learned anew
                 self._network.probed = dict(kept.probed)
-        self.saved = {"round": kept.done, "at": kept.saved_at, "failures": 0}
+        self.saved = {**self.saved, "round": kept.done, "at": kept.saved_at}
         event("state restored", round=self.done, version=self.version, saved_at=kept.saved_at)
 
     def _load_model(self, tensors: dict[str, Tensor], same_data: bool, replaced: bool) -> bool:
         """Whether the model goes on as it was; one that the owner had put in may not be NODE.toml's."""
-        if not same_data:
-            event("data has changed", note="estimators are fitted anew")
-            tensors = {name: t for name, t in tensors.items() if "/fit/" not in name}
         try:
-            self.learner.population.load(tensors)
-            return True
-        except (KeyError, RuntimeError, ValueError, IndexError) as error:
-            if replaced:
-                event("model of NODE.toml", note="the one put in by replace() is gone; training begins anew")
-                self.learner = LiveLearner(self.settings, self.data)
-                return False
-            raise LNTrustError(
-                f"{self.settings.life.state}: holds another model's state ({type(error).__name__}: {error}); "
-                "move it away, or set life.state to a new folder"
-            ) from None
+            self.learner.load(tensors, same_data)
+        except MISFITS:
+            if not replaced:
+                raise
+            event("model of NODE.toml", note="the one put in by replace() is gone; training begins anew")
+            self.learner = LiveLearner(self.settings, self.data)
+            return False
+        return True

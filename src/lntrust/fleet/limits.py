@@ -3,6 +3,7 @@
 Both take the time as a number of seconds, so that a test can be their clock. Several threads may use them.
 """
 
+import math
 import threading
 from dataclasses import dataclass, field
 from enum import Enum
@@ -43,6 +44,26 @@ class Quota:
             return (examples - self._left) / self.rate if self.rate else float("inf")
 
 
+@dataclass
+class Flood:
+    """More than `most` refusals of one neighbour in `within` seconds: each of them costs time, too."""
+
+    most: int = 1000
+    within: float = 2.0
+    _count: int = field(init=False, default=0)
+    _since: float = field(init=False, default=-math.inf)
+
+    def rises(self, now: float) -> bool:
+        """One more. Whether they are too many by now; then counting begins anew."""
+        if now - self._since > self.within:
+            self._count, self._since = 0, now
+        self._count += 1
+        if self._count <= self.most:
+            return False
+        self._count = 0
+        return True
+
+
 class State(Enum):
     """As `/metrics` will have it."""
 
@@ -66,6 +87,7 @@ class Breaker:
     _pause: float = field(init=False, default=0.0)
     _until: float | None = field(init=False, default=None)
     _trying: bool = field(init=False, default=False)
+    _came: float = field(init=False, default=-math.inf)
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def state(self, now: float) -> State:
@@ -87,6 +109,21 @@ class Breaker:
     def succeeded(self) -> None:
         with self._lock:
             self._row, self._pause, self._until, self._trying = 0, 0.0, None, False
+            self._came = -math.inf
+
+    def appeared(self, now: float) -> None:
+        """The neighbour has come anew, and may be well again: one question may pass at once.
+
+        One in `longest` seconds, and a failure counts on from where it was: coming and going is no answer.
+        """
+        with self._lock:
+            if self._state(now) is State.OPEN and not self._trying and now - self._came >= self.longest:
+                self._came = self._until = now
+
+    def not_asked(self) -> None:
+        """Who was admitted was not asked after all: nothing is known that was not before."""
+        with self._lock:
+            self._trying = False
 
     def failed(self, now: float) -> None:
         with self._lock:

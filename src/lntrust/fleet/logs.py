@@ -2,10 +2,15 @@
 
 import json
 import logging
+import math
 import sys
+import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+_LONGEST = 400  # characters of an error: a model's may hold all of its input
 _LOG = logging.getLogger("lntrust.fleet")
 
 
@@ -16,7 +21,34 @@ def event(what: str, *, level: int = logging.INFO, **fields: Any) -> None:
 
 def failed(what: str, error: BaseException, **fields: Any) -> None:
     """Something went wrong, and the node goes on."""
-    event(what, level=logging.ERROR, error=f"{type(error).__name__}: {error}", **fields)
+    event(what, level=logging.ERROR, error=why(error), **fields)
+
+
+def why(error: BaseException) -> str:
+    """Its kind and its words, as far as they are of use."""
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+class Seldom:
+    """Events that others can cause as often as they like: one in so many seconds for each of them."""
+
+    def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._last: dict[tuple[str, str | None], tuple[float, int]] = {}  # when told, and how often not since
+        self._lock = threading.Lock()
+
+    def event(
+        self, what: str, *, neighbour: str | None = None, level: int = logging.WARNING, **fields: Any
+    ) -> None:
+        now = self._clock()
+        with self._lock:
+            at, untold = self._last.get((what, neighbour), (-math.inf, 0))
+            told = now - at >= self._seconds
+            self._last[what, neighbour] = (now, 0) if told else (at, untold + 1)
+        if told:
+            who = {} if neighbour is None else {"neighbour": neighbour}
+            event(what, level=level, **who, **fields, **({"untold": untold} if untold else {}))
 
 
 class _Json(logging.Formatter):
@@ -30,8 +62,8 @@ class _Json(logging.Formatter):
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields = getattr(record, "fields", {})
-        return f"{when} {record.getMessage()} " + " ".join(f"{k}={v}" for k, v in fields.items())
+        told = " ".join(f"{k}={v}" for k, v in getattr(record, "fields", {}).items())
+        return f"{when} {record.getMessage()} {told}".replace("\n", " ")
 
 
 def show_logs(how: Literal["json", "text"], stream: TextIO | None = None) -> None:

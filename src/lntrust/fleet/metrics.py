@@ -47,6 +47,12 @@ def _node(s: Mapping[str, Any]) -> Iterator["Metric"]:
     yield _one("uptime_seconds", "Seconds since the node started.", s["uptime"])
     yield _one("round", "Rounds of training that are done.", s["round"])
     yield _one("rounds", "Rounds of training in all.", s["rounds"])
+    yield _one(
+        "training_failing",
+        "1 if the last try to train or to probe has failed; /status says why.",
+        s["error"] is not None,
+    )
+    yield _counter("training_failures", "Times that training has failed.", (), [((), s["training_failures"])])
     yield _counter(
         "client_requests",
         "Requests of clients that were answered, by model.",
@@ -100,6 +106,12 @@ def _neighbours(s: Mapping[str, Any]) -> Iterator["Metric"]:
         "1 if it cannot be asked at all; /status says why.",
         label,
         each("refused", lambda why: why is not None),
+    )
+    yield _gauge(
+        "neighbour_instances",
+        "Nodes heard under this name lately; more than 1 is a second certificate, or a copied key.",
+        label,
+        each("instances"),
     )
     yield _gauge("neighbour_reply_age_seconds", "Seconds since its last reply.", label, each("age"))
     yield _gauge(

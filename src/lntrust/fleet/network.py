@@ -1,5 +1,7 @@
 """The method's network, made of live neighbours: `ask` asks them, and who does not answer is left out."""
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +19,8 @@ from lntrust.fleet.world import NodeWorld
 from lntrust.learners import Population
 from lntrust.network import Network, Questions, Replies
 from lntrust.network.questions import Route
+
+_HELLO_AGAIN = 1.0  # seconds at least until everybody is greeted again
 
 
 class LiveNetwork(Network):
@@ -42,6 +46,7 @@ class LiveNetwork(Network):
         trust = settings.trust
         self._changes = trust.calibrate or trust.look_back is not None
         self._due = False
+        self._met_at = -math.inf
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Ask the neighbours of these edges about examples of the node's own; 0 for who did not answer."""
@@ -51,8 +56,7 @@ class LiveNetwork(Network):
         x = self._data.inputs[questions.ids.numpy()]
         limits = self._settings.limits
         if questions.source == "validation":
-            self._circle.meet()
-            self._note_degrees()
+            self._circle.meet(only_new=True)
         chosen = set(self._circle.chosen())
         wanted = [name for name in names if name in chosen] if len(x) else []
         heard, _ = self._circle.ask(
@@ -67,7 +71,11 @@ class LiveNetwork(Network):
             if name in heard:
                 probabilities[row] = torch.from_numpy(heard[name].probabilities)
         if questions.source == "validation":
-            self._note_degrees()  # of those who were greeted only now
+            if time.monotonic() - self._met_at >= _HELLO_AGAIN:
+                # Not before they were asked: a hello would tell them that this is a probe.
+                self._circle.meet()
+                self._met_at = time.monotonic()
+            self._note_degrees()
             # Who was not asked this time is known by what it said last.
             rest = {name: version for name, version in self.probed.items() if name not in names}
             self.probed = rest | {name: reply.version for name, reply in heard.items()}

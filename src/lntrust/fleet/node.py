@@ -24,6 +24,7 @@ from lntrust.fleet.certificates import expiry, name_in
 from lntrust.fleet.circle import Circle
 from lntrust.fleet.data import as_inputs, load_data
 from lntrust.fleet.desk import Desk
+from lntrust.fleet.doubles import Doubles
 from lntrust.fleet.learner import LiveLearner
 from lntrust.fleet.life import Life
 from lntrust.fleet.logs import event
@@ -33,6 +34,7 @@ from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.shelf import Shelf
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.transport import Door, Peer, Place
+from lntrust.world.datasets import check_finite
 
 
 class Node:
@@ -44,9 +46,12 @@ class Node:
         data = load_data(settings)
         lockstep = settings.network.clock == "lockstep"
         self._shelf = Shelf(lockstep, settings.limits.patience)
-        self._expires = expiry(settings.network.certificates) if settings.peers else None
+        if settings.peers:
+            expiry(settings.network.certificates)  # what is wrong with it is said before a model is made
         learner = LiveLearner(settings, data)
-        desk = Desk(settings, self._books, self._shelf.at, self._facts)
+        self._doubles = Doubles()
+        self._door: Door | None = None
+        desk = Desk(settings, self._books, self._shelf.at, self._facts, self._doubles)
         self._door = self._opened(desk) if settings.peers else None
         try:
             self._circle = Circle(settings, self._books, self._door, self._facts)
@@ -92,9 +97,16 @@ class Node:
     def ready(self) -> bool:
         return not self._shelf.empty
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last try to train, or to probe, has failed."""
+        return self._life.trouble.error is not None
+
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
         """What the node says about these inputs: with those it trusts, or by itself."""
-        answer = self._predicted(as_inputs(np.asarray(x), self.settings.input), which)
+        inputs = as_inputs(np.asarray(x), self.settings.input)
+        check_finite("inputs", inputs)  # neighbours would refuse them
+        answer = self._predicted(inputs, which)
         self._books.count("clients", which)
         return answer
 
@@ -128,7 +140,8 @@ class Node:
     def _facts(self) -> dict[str, Any]:
         version = 0 if self._shelf.empty else self._shelf.latest.version
         most = int(self.settings.limits.burst)
-        return wire.facts(self.settings.input, len(self.settings.neighbours), version, most)
+        session = "" if self._door is None else self._door.session
+        return wire.facts(self.settings.input, len(self.settings.neighbours), version, most, session)
 
     def status(self) -> dict[str, Any]:
         """All that can be told about the node; see `lntrust.fleet.status`."""
@@ -140,7 +153,8 @@ class Node:
             "phase": life.phase,
             "round": life.done,
             "rounds": life.rounds,
-            "error": life.error,
+            "error": life.trouble.error,
+            "training_failures": life.trouble.failures,
             "uptime": time.monotonic() - self._began,
             "strength": trust.strength,
             "together": trust.together,
@@ -171,6 +185,7 @@ class Node:
                 "age": None if each.heard_at is None else now - each.heard_at,
                 "round_trip": each.round_trip,
                 "refused": each.refused,
+                "instances": self._circle.instances(name),
             }
             for name, each in self._circle.members.items()
         }
@@ -178,13 +193,13 @@ class Node:
     @property
     def expired(self) -> bool:
         """Whether its certificate has run out: then it is alone."""
-        return self._expires is not None and datetime.now(UTC) > self._expires
+        return self._door is not None and datetime.now(UTC) > self._door.expires
 
     def _certificate(self) -> dict[str, Any]:
-        if self._expires is None:
+        if self._door is None:
             return {"expires": None, "seconds_left": None}
-        left = (self._expires - datetime.now(UTC)).total_seconds()
-        return {"expires": self._expires.isoformat(), "seconds_left": left}
+        left = (self._door.expires - datetime.now(UTC)).total_seconds()
+        return {"expires": self._door.expires.isoformat(), "seconds_left": left}
 
     # -- doors ------------------------------------------------------------------------------------
 
@@ -192,7 +207,10 @@ class Node:
         s = self.settings
         # In lockstep a question of the future waits in a thread: there must be one for everybody.
         workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
-        return Door(place_of(s), desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy)
+        return Door(
+            place_of(s), desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy,
+            doubles=self._doubles,
+        )  # fmt: skip
 
     def _close_doors(self) -> None:
         if self._door is not None:

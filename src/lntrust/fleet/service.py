@@ -38,6 +38,10 @@ class Service(Protocol):
     def ready(self) -> bool:
         """Whether it can answer: there is a model."""
 
+    @property
+    def failing(self) -> bool:
+        """Whether it cannot train just now, though it may answer; `status` says why."""
+
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
         """The answer to inputs of the shape and dtype in the settings; LNTrustError for others."""
 

@@ -1,6 +1,5 @@
 """Every setting of a live node, documented where it is declared: the fields of NODE.toml."""
 
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,12 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from lntrust.errors import LNTrustError
 from lntrust.fleet.certificates import NAME
 from lntrust.methods.lntrust_settings import LNTrustSettings
+from lntrust.plugins import look_in
 from lntrust.settings import LearnerSettings, Settings, TrainingSettings
 from lntrust.study import explain
 
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
+REFUSED = ("query", "final_rounds")  # of [trust]; `_can_be_lived` says why
 _MOST_CLASSES = 1 << 15  # that a reply of the likeliest few can tell apart
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
 
@@ -262,8 +263,7 @@ def load_node(path: str | Path) -> NodeSettings:
     except (OSError, UnicodeDecodeError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
     folder = path.resolve().parent
-    if str(folder) not in sys.path:  # a model of one's own lies beside its settings
-        sys.path.append(str(folder))
+    look_in(folder)  # a model of one's own lies beside its settings
     return _beside(parse_node(text, str(path)), folder)
 
 

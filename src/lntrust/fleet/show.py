@@ -12,7 +12,7 @@ def shown(status: dict[str, Any]) -> Iterator[Table | Text]:
     """A line about the node, a table of its neighbours, a line about what has passed."""
     yield Text(_headline(status))
     if status["error"]:
-        yield Text(f"training has stopped: {status['error']}", style="red")
+        yield Text(f"training fails, and is tried again: {status['error']}", style="red")
     heads = ("there", "trust", "probed", "breaker", "version", "heard", "round trip")
     table = Table(Column("neighbour", no_wrap=True), *(Column(head, overflow="fold") for head in heads))
     for name, each in status["neighbours"].items():
@@ -31,6 +31,8 @@ def shown(status: dict[str, Any]) -> Iterator[Table | Text]:
     for name, each in status["neighbours"].items():
         if each["refused"]:
             yield Text(f"{name} cannot be asked: {each['refused']}", style="yellow")
+        if each["instances"] > 1:
+            yield Text(f"{name}: {each['instances']} nodes speak under this name", style="red")
     yield Text(_passed(status))
 
 
@@ -52,6 +54,10 @@ def _headline(s: dict[str, Any]) -> str:
     saved = s["saved"]
     if saved["failures"]:
         parts.append(f"state could not be saved {saved['failures']} times")
+    if saved["torn"]:
+        parts.append(
+            f"its last state could not be read, and it began anew; that one is kept: {saved['torn']}"
+        )
     return "\n".join(parts)
 
 

@@ -1,31 +1,44 @@
 """All that a restart needs, in one file that is whole or not there: tensors, and JSON beside them."""
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import read_tensors, write_tensors
+from lntrust.fleet.logs import failed
 
 SCHEMA = 1
 FILE = "node.safetensors"
+MISFITS = (KeyError, TypeError, RuntimeError, ValueError, IndexError)  # of tensors that are not as expected
+_REMOVE = "; remove it to start over"
+_Count = Annotated[int, Field(ge=0)]
+
+
+class TornStateError(LNTrustError):
+    """A state that nobody can read: half a file, or something else under its name."""
 
 
 @dataclass(frozen=True)
 class Kept:
     """What is not a tensor."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
     name: str
-    done: int  # rounds
-    version: int  # of the model
+    done: _Count  # rounds
+    version: _Count  # of the model
     neighbours: list[str]  # the columns of the method's state, after the node itself
     probed: dict[str, int]  # at which version of its model each neighbour was probed
     data: str  # fingerprint of the data: fits and pseudo-labels name examples of it
-    counters: dict[str, Any] = field(default_factory=dict)
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
     saved_at: str = ""
     replaced: bool = False  # whether the model is one that the owner put in, and not NODE.toml's
     weighting: str = "trust"  # what made the weights
@@ -37,11 +50,31 @@ def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:
     write_tensors(folder / FILE, tensors, {"node": text}, mode=0o600)
 
 
-def clear_leftovers(folder: Path) -> None:
+def _clear_leftovers(folder: Path) -> None:
     """Take away what a node that was killed while it wrote has left: at every kill a file, else, for ever."""
     for file in folder.glob(f".{FILE}.*"):
         with suppress(OSError):
             file.unlink()
+
+
+def take_state(folder: Path, name: str) -> tuple[tuple[Kept, dict[str, Tensor]] | None, str | None]:
+    """The last state, for a node that starts; none, if there is none that can be read.
+
+    One that is torn is put aside, so that the node comes up without it and nothing is lost; the second is
+    where it is now.
+    """
+    _clear_leftovers(folder)
+    try:
+        return read_state(folder, name), None
+    except TornStateError as error:
+        aside = next(p for n in count(1) if not (p := folder / f"{FILE}.torn-{n}").exists())
+        try:
+            (folder / FILE).rename(aside)
+        except OSError as stuck:
+            raise LNTrustError(f"{error}; it cannot be put aside: {stuck.strerror}") from None
+        why = TornStateError(str(error).removesuffix(_REMOVE))  # it is out of the way
+        failed("state cannot be read", why, kept_as=str(aside), note="the node begins anew")
+        return None, str(aside)
 
 
 def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None:
@@ -49,15 +82,55 @@ def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None
     path = folder / FILE
     if not path.is_file():
         return None
-    tensors, metadata = read_tensors(path)
     try:
+        path.open("rb").close()
+    except OSError as error:  # one that we may not read is not torn
+        raise LNTrustError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        tensors, metadata = read_tensors(path)
         table = json.loads(metadata["node"])
         schema = table.pop("schema")
-        if schema != SCHEMA:
-            raise LNTrustError(f"{path}: has schema {schema}; this lntrust reads {SCHEMA}")
-        kept = Kept(**table)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LNTrustError(f"{path}: is no node's state: {error}; remove it to start over") from None
+        if schema == SCHEMA:
+            kept = TypeAdapter(Kept).validate_json(json.dumps(table))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if unknown := _unknown(error):
+            raise LNTrustError(
+                f"{path}: has {', '.join(unknown)}, which this lntrust does not know: another version's "
+                "state; go on with that version, or set life.state to a new folder"
+            ) from None
+        raise TornStateError(f"{path}: is no node's state: {_why(error)}{_REMOVE}") from None
+    except LNTrustError as error:
+        raise TornStateError(str(error)) from None
+    if schema != SCHEMA:
+        raise LNTrustError(f"{path}: has schema {schema}; this lntrust reads {SCHEMA}")
     if kept.name != name:
         raise LNTrustError(f"{path}: is the state of {kept.name}, not of {name}; life.state names the folder")
     return kept, tensors
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """For what takes up a state: whole as the file is, it may be of another model."""
+    try:
+        yield
+    except MISFITS as error:
+        raise LNTrustError(
+            f"{folder}: holds another model's state ({type(error).__name__}: {error}); move it away, or set "
+            "life.state to a new folder"
+        ) from None
+
+
+def _unknown(error: Exception) -> list[str]:
+    """The fields that there are too many, if that is what is wrong."""
+    if not isinstance(error, ValidationError):
+        return []
+    found = error.errors(include_url=False)
+    return [".".join(map(str, e["loc"])) for e in found if e["type"] == "unexpected_keyword_argument"]
+
+
+def _why(error: Exception) -> str:
+    """Which field is wrong, if it is one."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}"

@@ -11,6 +11,7 @@ class NeighbourStatus(TypedDict):
     version: int | None  # of its model, by its last reply
     age: float | None  # seconds since its last reply
     round_trip: float | None  # seconds, a running mean
+    instances: int  # nodes that were heard under this name lately; more than 1: a second certificate
     refused: str | None  # why it cannot be asked at all, if so: another order of classes, say
 
 
@@ -21,7 +22,8 @@ class Status(TypedDict):
     phase: str  # stage 1, stage 2, deployed
     round: int
     rounds: int
-    error: str | None  # why training has stopped, if it has
+    error: str | None  # why training fails, if it does; it is tried again
+    training_failures: int  # since the node started
     uptime: float
     strength: float | None  # λ_eff, after the training gate; none before the first probe
     together: bool  # the deployment gate: whether clients are answered with the ensemble
@@ -35,4 +37,4 @@ class Status(TypedDict):
     failures: dict[str, int]  # answers not had, by reason
     clients: dict[str, int]  # requests answered, by model
     certificate: dict[str, Any]  # expires (ISO 8601), seconds_left
-    saved: dict[str, Any]  # round, at (ISO 8601 or none), failures
+    saved: dict[str, Any]  # round, at (ISO 8601 or none), failures, torn (where a state that was is kept)

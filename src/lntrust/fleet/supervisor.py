@@ -74,7 +74,8 @@ class Fleet:
         folder = self._folder(name)
         if name in self.alive:
             raise LNTrustError(f"node {name}: runs already; stop it, or kill it first")
-        command = [sys.executable, "-m", "lntrust.cli", "node", "run", str(folder), "--log", "json"]
+        # -P: libraries are not looked for in the folder where the user happens to be.
+        command = [sys.executable, "-P", "-m", "lntrust.cli", "node", "run", str(folder), "--log", "json"]
         with (folder / LOG).open("ab") as log, _uninterrupted():
             process = _spawned(command, log)
             self._running[name] = _Running(process)

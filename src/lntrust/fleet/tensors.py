@@ -8,7 +8,7 @@ import json
 import math
 import reprlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -29,6 +29,11 @@ DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _KNOWN = ", ".join([*DTYPES, "BYTES"])
 _MOST_SIDES = 32  # numpy's own bound, in its older versions
 _MOST_NUMBERS = 1 << 40  # of a shape, a side of 0 counted as 1: beyond it numpy itself may fail
+_MOST_STRINGS = 1 << 18  # after the JSON: each takes far more memory than its bytes
+JSON_MEMORY = 48 << 20  # bytes that a message's JSON may take: about 600,000 numbers
+# What each of these characters may cost at most, with all that is made of it here.
+_COSTS = {b",": 60, b"[": 96, b"{": 256, b":": 100, b'"': 16}
+_PIECE = 1 << 16  # values that are written at once: as objects they take more memory than as text
 _FOREIGN = ("classification", "shared_memory_region")  # other extensions: to ignore them would mislead
 _short = reprlib.Repr()
 _short.maxlist = _short.maxdict = 8
@@ -90,7 +95,7 @@ def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
 # -- in ---------------------------------------------------------------------------------------------------
 
 
-def read_request(body: bytes, header_length: str | None = None) -> InferRequest:
+def read_request(body: bytes | bytearray, header_length: str | None = None) -> InferRequest:
     """A request, from its body and the header Inference-Header-Content-Length, if there is one."""
     head, tail = split(body, header_length)
     name = head.get("id")
@@ -108,8 +113,13 @@ def read_request(body: bytes, header_length: str | None = None) -> InferRequest:
     return InferRequest(name, read_tensors(head, tail, "inputs"), outputs, binary)
 
 
-def split(body: bytes, header_length: str | None = None) -> tuple[dict[str, Any], memoryview]:
-    """The JSON object that a message begins with, and the bytes after it."""
+def split(
+    body: bytes | bytearray, header_length: str | None = None, memory: int = JSON_MEMORY
+) -> tuple[dict[str, Any], memoryview]:
+    """The JSON object that a message begins with, and the bytes after it.
+
+    Values take up to 30 times the memory of their text: what would take too much is not even begun.
+    """
     length = len(body)
     if header_length is not None:
         plain = header_length.isascii() and header_length.isdigit() and len(header_length) <= 18
@@ -119,8 +129,14 @@ def split(body: bytes, header_length: str | None = None) -> tuple[dict[str, Any]
                 f"within the body's {len(body)}"
             )
         length = int(header_length)
+    text = body if length == len(body) else body[:length]
+    if _cost(text) > memory:
+        raise LNTrustError(
+            f"body: {length} bytes of JSON that would take more than {memory >> 20} MiB of memory; "
+            "send fewer values at once, or numbers as binary data"
+        )
     try:
-        head = json.loads(body[:length])
+        head = json.loads(text)
     except (ValueError, RecursionError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else str(error)
         hint = "" if header_length else "; bytes after it need the header Inference-Header-Content-Length"
@@ -128,6 +144,12 @@ def split(body: bytes, header_length: str | None = None) -> tuple[dict[str, Any]
     if not isinstance(head, dict):
         raise LNTrustError(f"body: {_brief(head)} is not a JSON object with inputs")
     return head, memoryview(body)[length:]
+
+
+def _cost(text: bytes | bytearray) -> int:
+    """Bytes of memory that JSON may take at most: its text, its strings, and its values."""
+    width = 1 if text.isascii() else 4  # bytes of a letter
+    return 2 * width * len(text) + sum(cost * text.count(sign) for sign, cost in _COSTS.items())
 
 
 def read_tensors(head: dict[str, Any], tail: bytes | memoryview, field: str) -> list[Tensor]:
@@ -235,12 +257,14 @@ def _from_bytes(raw: bytes | memoryview, kind: str, where: str) -> Shaped[ndarra
 
 def _strings(raw: bytes | memoryview, where: str) -> list[str]:
     """Strings, each after its length in four bytes."""
-    strings, at = [], 0
+    strings, at = list[str](), 0
     while at < len(raw):
         (length,) = struct.unpack_from("<I", raw, at) if at + 4 <= len(raw) else (len(raw),)
         at += 4 + length
         if at > len(raw):
             raise LNTrustError(f"{where}: BYTES that end within a string; each has its length in four bytes")
+        if len(strings) >= _MOST_STRINGS:
+            raise LNTrustError(f"{where}: more than {_MOST_STRINGS} strings; send fewer at once")
         try:
             strings.append(str(raw[at - length : at], "utf-8"))
         except UnicodeDecodeError:
@@ -316,7 +340,15 @@ def _objects(strings: list[str]) -> Shaped[ndarray, "n"]:
 
 def write_message(head: dict[str, Any], tensors: Iterable[Tensor], field: str) -> tuple[bytes, int | None]:
     """A message's body, and the length of its JSON where bytes follow (Inference-Header-Content-Length)."""
-    entries, chunks = [], []
+    parts, length = message_parts(head, tensors, field)
+    return b"".join(parts), length
+
+
+def message_parts(
+    head: dict[str, Any], tensors: Iterable[Tensor], field: str
+) -> tuple[list[bytes], int | None]:
+    """The same in parts: a large message joined would be in memory twice."""
+    texts, chunks, comma = [], [], b""
     for tensor in tensors:
         entry: dict[str, Any] = {
             "name": tensor.name, "datatype": datatype(tensor.array), "shape": list(tensor.array.shape),
@@ -324,14 +356,26 @@ def write_message(head: dict[str, Any], tensors: Iterable[Tensor], field: str) -
         if tensor.binary:
             chunks.append(_to_bytes(tensor))
             entry["parameters"] = {"binary_data_size": len(chunks[-1])}
+            texts += [comma, _json(entry, field)]
         else:
-            entry["data"] = tensor.array.ravel().tolist()
-        entries.append(entry)
+            texts += [comma, _json(entry, field)[:-1], b',"data":[', *_values(tensor, field), b"]}"]
+        comma = b","
+    start = _json(head, field)[:-1] + (b"," if head else b"") + _json(field, field) + b":["
+    texts = [start, *texts, b"]}"]
+    return texts + chunks, sum(map(len, texts)) if chunks else None
+
+
+def _values(tensor: Tensor, field: str) -> Iterator[bytes]:
+    flat = tensor.array.ravel()
+    for at in range(0, flat.size, _PIECE):
+        yield (b"," if at else b"") + _json(flat[at : at + _PIECE].tolist(), field)[1:-1]
+
+
+def _json(value: Any, field: str) -> bytes:
     try:
-        text = json.dumps(head | {field: entries}, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
         raise LNTrustError(f"{field}: JSON has no infinite numbers and no NaN; ask for binary data") from None
-    return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
 
 
 def _to_bytes(tensor: Tensor) -> bytes:

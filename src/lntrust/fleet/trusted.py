@@ -14,8 +14,6 @@ from lntrust.methods.lntrust_settings import LNTrustSettings
 # twin that never learned from neighbours and the doubt that it has raised.
 _ANY_CIRCLE = ("memory/",)
 _OF_THE_MODEL = ("twin/", "doubt", "undone")
-# What names examples: of the node's shard, and of its validation set.
-_OF_THE_DATA = ("pseudo/", "recall/")
 # Probes that are remembered so as not to ask everybody each time: after a restart everybody is asked.
 _OF_THE_DAY = ("probe/",)
 OF_ANOTHER_MODEL = ("pseudo/", *_OF_THE_MODEL)  # of no use to a model that takes this one's place
@@ -55,17 +53,16 @@ def still_true(
     """What of a kept state holds although something has changed since.
 
     Columns stand for neighbours, in their order: of another circle no column, weight or reply is kept, or it
-    would be taken for somebody else's.
+    would be taken for somebody else's. With other data weights are learned anew, and replies that name
+    examples of the old data mean nothing.
     """
     kept = dict(state)
-    if not (same_circle and same_model and same_weighting):
+    if not (same_circle and same_model and same_weighting and same_data):
         kept = only(kept, *_ANY_CIRCLE, *_OF_THE_MODEL)
     if not same_model:
         kept = without(kept, *_OF_THE_MODEL)
     if not same_weighting:  # what one remembers, another cannot read
         kept = without(kept, *_ANY_CIRCLE)
-    if not same_data:
-        kept = without(kept, *_OF_THE_DATA)
     return without(kept, *_OF_THE_DAY)
 
 

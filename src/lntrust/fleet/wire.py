@@ -5,9 +5,12 @@ an untrustworthy neighbour, so they are refused by name.
 
 A question says in which form it wants the answer. The model's version in its envelope has no meaning there;
 it is the form's number: 0 is float32, as ever, so that it costs no byte, and who knows no other answers so.
+Its round is always the same: who could tell a probe from a client's question could be right on the one and
+wrong on the other. In lockstep the round stands beside the message.
 """
 
 import json
+import re
 from math import prod
 from typing import Any
 
@@ -24,11 +27,15 @@ from lntrust.network.forms import Form
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 ANY = 1 << 40  # inputs: more than anybody asks about
+NO_ROUND = 0  # in the envelope of every question
+NOW = -1  # the round of a question that belongs to none
 _LONGEST = 64 << 10  # bytes of a hello
 _FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of forms; K stands for topK
 
 
-def facts(wanted: InputSettings, degree: int, version: int, most: int = ANY) -> dict[str, Any]:
+def facts(
+    wanted: InputSettings, degree: int, version: int, most: int = ANY, session: str = ""
+) -> dict[str, Any]:
     """What a node says of itself when it meets another."""
     return {
         "protocol": PROTOCOL,
@@ -39,6 +46,7 @@ def facts(wanted: InputSettings, degree: int, version: int, most: int = ANY) -> 
         "degree": degree,
         "version": version,
         "most": most,
+        "session": session,
     }
 
 
@@ -93,6 +101,26 @@ def most_of(theirs: dict[str, Any]) -> int:
     """How many inputs it takes at once, by its quota."""
     most = theirs.get("most")
     return most if isinstance(most, int) and 1 <= most <= ANY else ANY
+
+
+def session_of(theirs: dict[str, Any]) -> str | None:
+    """The number of its session, by which two of one name can be told apart; older nodes say none."""
+    session = theirs.get("session")
+    return session if isinstance(session, str) and 0 < len(session) <= 64 else None
+
+
+def beside(round_: int) -> bytes:
+    """What stands beside a question in lockstep."""
+    return str(round_).encode()
+
+
+def round_beside(data: bytes | None) -> int:
+    """The round that a question in lockstep names; if none, it is about now."""
+    if data is None:
+        return NOW
+    if not re.fullmatch(rb"-?[0-9]{1,18}", data):
+        raise LNTrustError("beside the question: must be a round, in digits")
+    return int(data)
 
 
 def question(x: Shaped[ndarray, "m *s"], round_: int, form: Form | None = None) -> Message:

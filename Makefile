@@ -17,7 +17,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder  # tests of one file share a fleet; long files are not last
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix src tests benchmarks

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from lntrust import Study, cli, cli_options, load_study
+from lntrust import Study, cli, cli_options, load_study, plugins
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
 
@@ -26,6 +26,8 @@ settings.load_profile("repeatable")
 
 TINY = """
 inherits = "digits"
+compare = ["independent", "uniform", "lntrust"]
+seeds = [0]
 
 [graph]
 nodes = 5
@@ -78,6 +80,12 @@ def tiny_file(tmp_path: Path) -> Path:
 def tiny(tiny_file: Path) -> MakeStudy:
     """The same as a study, with overrides."""
     return lambda *overrides: load_study(tiny_file, overrides)
+
+
+@pytest.fixture(autouse=True)
+def _no_node_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests' nodes: a process that has read one's settings looks in no working folder."""
+    monkeypatch.setattr(plugins, "_BESIDE", [])
 
 
 @pytest.fixture(scope="session")

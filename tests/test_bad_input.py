@@ -213,7 +213,8 @@ class TestData:
         x[3, 4, 5] = np.nan
         path = windows(tmp_path, x=x)
         message = refused("--data", tmp_path, study="wearables")
-        assert message == f"{path}: x has 1 values that are NaN or infinite; all must be finite"
+        place = "dataset uci_har, view windows: row 3, column 4, 5"
+        assert message == f"{path}: {place} is nan; all must be finite"
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
     def test_nan_in_features(self, refused: Refuse, tmp_path: Path, bad: float) -> None:
@@ -221,7 +222,8 @@ class TestData:
         step[[2, 5]] = bad
         path = features(tmp_path, step)
         message = refused("--data", tmp_path, study="dense-cifar10")
-        assert message == f"{path}: step has 2 values that are NaN or infinite; all must be finite"
+        place = "dataset cifar10, view mobilenet_v2, step: column 2"
+        assert message == f"{path}: {place} is {bad}; all must be finite"
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -285,6 +287,17 @@ class TestMachine:
         assert got.err.startswith(f"error: cannot write {tmp_path / 'taken' / 'runs'}")
         assert len(got.err.splitlines()) == 1
 
+    @pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="a file that cannot be read by anybody")
+    @pytest.mark.parametrize("command", ["run", "sweep"])
+    def test_graph_file_that_cannot_be_read(
+        self, lntrust: Any, tiny_file: Path, tmp_path: Path, command: str
+    ) -> None:
+        drawn = ["--set", "graph.kind=file", "--set", "graph.file=/proc/self/mem"]
+        got = lntrust(command, tiny_file, *drawn, "--device", "cpu", "--out", tmp_path / "out")
+        assert got.code == 2
+        assert "graph.file = '/proc/self/mem': not readable" in got.err
+        assert "internal" not in got.err
+
     def test_graph_file_of_another_kind(self, lntrust: Any, tmp_path: Path) -> None:
         got = lntrust("graph", "-o", tmp_path / "graph.gif")
         assert got.code == 2
@@ -325,7 +338,7 @@ class TestResume:
         whole = checkpoint.read_bytes()
         damaged = {"cut": whole[: len(whole) // 2], "noise": b"\xff" * 300, "empty": b""}[how]
         checkpoint.write_bytes(damaged)
-        message = refused("--method", "independent", "--resume", untouched=False)
+        message = refused("--method", "independent", untouched=False)
         assert message.startswith(f"{checkpoint}: not a readable safetensors file: ")
         assert message.endswith("remove it to start over")
         assert checkpoint.read_bytes() == damaged
@@ -339,9 +352,9 @@ class TestResume:
     ) -> None:
         file = self.run_once(lntrust, tiny_file, tmp_path) / "evaluations" / "round-00004.safetensors"
         file.write_bytes(file.read_bytes()[:-1])
-        assert refused("--method", "independent", "--resume", untouched=False).startswith(f"{file}: ")
+        assert refused("--method", "independent", untouched=False).startswith(f"{file}: ")
         file.unlink()
-        assert refused("--method", "independent", "--resume", untouched=False).startswith(f"{file}: ")
+        assert refused("--method", "independent", untouched=False).startswith(f"{file}: ")
 
 
 def _private_mount(tmp_path: Path) -> list[str] | None:
@@ -368,7 +381,18 @@ def test_full_disk(tmp_path: Path) -> None:
     """A real one of 64 kB: run.json fits, the first checkpoint does not."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    run = [sys.executable, "-m", "lntrust.cli", "run", "digits", "--method", "independent", "--json"]
+    run = [
+        sys.executable,
+        "-m",
+        "lntrust.cli",
+        "run",
+        "digits",
+        "--seed",
+        "0",
+        "--method",
+        "independent",
+        "--json",
+    ]
     for field in ("graph.nodes=5", "partition.labelled=250", "evaluation.checkpoint_every=1"):
         run += ["--set", field]
     run += ["--out", str(disk)]

@@ -88,7 +88,7 @@ class TestRun:
         assert len(folders) == 4
         for folder in folders:
             assert sorted(p.name for p in folder.iterdir()) == [
-                "checkpoint.safetensors", "evaluations", "rounds.parquet", "run.json", "summary.json",
+                "evaluations", "rounds.parquet", "run.json", "summary.json",
             ]  # fmt: skip
             assert [p.name for p in sorted((folder / "evaluations").iterdir())] == [
                 f"round-0000{number}.safetensors" for number in (2, 4, 5)
@@ -117,17 +117,34 @@ class TestRun:
         runs = [(s["method"], s["seed"]) for s in map(json.loads, got.out.splitlines())]
         assert runs == [("uniform", 4), ("uniform", 2)]
 
-    def test_a_finished_run_is_kept_on_resume(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--method", "uniform", "--method", "independent", "--method", "uniform"],
+            ["--method", "lntrust+best", "--preset", "best"],
+        ],
+    )
+    def test_a_method_that_is_named_twice_is_run_once(
+        self, lntrust: Any, tiny_file: Path, tmp_path: Path, words: list[str]
+    ) -> None:
+        got = lntrust("run", tiny_file, *words, "--json", "--out", tmp_path / "out")
+        assert got.code == 0
+        runs = [json.loads(line)["method"] for line in got.out.splitlines()]
+        assert runs == list(dict.fromkeys(word for word in words[1::2] if word != "best"))
+
+    def test_a_finished_run_is_kept(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> None:
         arguments = ["run", tiny_file, "--method", "uniform", "--json", "--out", tmp_path / "out"]
         first = lntrust(*arguments)
         files = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
         before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in files}
-        again = lntrust(*arguments, "--resume")
-        assert again.out == first.out  # `seconds` too
+        for said in ([], ["--resume"]):  # which older scripts say
+            again = lntrust(*arguments, *said)
+            assert again.out == first.out  # `seconds` too
+            assert again.err == "kept 1; --fresh makes them anew\n"
         assert {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in files} == before
-        lntrust(*arguments)
+        lntrust(*arguments, "--fresh")
         (summary,) = (p for p in files if p.name == "summary.json")
-        assert summary.stat().st_mtime_ns > before[summary][0], "without --resume it is run anew"
+        assert summary.stat().st_mtime_ns > before[summary][0], "it is run anew"
 
     @pytest.mark.usefixtures("_few_batches")
     def test_who_cannot_take_part_is_said_once_and_not_for_every_seed(
@@ -172,6 +189,26 @@ class TestRun:
         told = [json.loads((f / "run.json").read_text())["settings"]["lr"] for f in folders["independent"]]
         assert set(told) == {None, 0.001}
 
+    def test_the_demo_is_three_seeds_of_four_methods_in_a_line_each(
+        self, lntrust: Any, tmp_path: Path
+    ) -> None:
+        """In few rounds; the numbers of the whole are the README's."""
+        short = ("training.stage1_rounds=2", "training.stage2_rounds=3", "methods.lntrust.budget=40")
+        short = (*short, "methods.lntrust+best.final_rounds=0", "population.learners.3.options={trees=3}")
+        sets = [word for each in short for word in ("--set", each)]
+        got = lntrust("run", *sets, "--out", tmp_path / "out")
+        assert (got.code, got.err) == (0, "")
+        lines = got.out.splitlines()
+        assert lines[0].strip() == "digits, seeds 0, 1, 2"
+        scores, trust = got.out.split("whom each node trusts")
+        rows = [line for line in scores.splitlines() if line.startswith("│")]
+        names = [line.split()[1] for line in rows]
+        assert names == ["independent", "uniform", "lntrust", "lntrust+best"]
+        assert all(re.search(r"│ +\.\d{3} ±\.\d{3} │ +\.\d{3} │", line) for line in rows)
+        assert "lntrust+best, seed 0: " in scores.splitlines()[-1]
+        assert "19 (forest)" in trust
+        assert len(list((tmp_path / "out" / "digits").glob("*/seed-*/summary.json"))) == 12
+
     def test_ctrl_c_says_that_the_run_can_go_on(self, tiny_file: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "lntrust.cli", "run", str(tiny_file), "--out", str(tmp_path / "out")]
         command += ["--set", "training.stage2_rounds=100000", "--set", "evaluation.every=100000"]
@@ -191,7 +228,7 @@ class TestRun:
         finally:
             child.kill()
         assert child.returncode == 130
-        assert (out, err) == ("", "interrupted; what was done is kept, and --resume continues\n")
+        assert (out, err) == ("", "interrupted; what was done is kept, and the same command continues\n")
         assert not [p for p in (tmp_path / "out").rglob(".*") if p.is_file()]
 
 
@@ -322,7 +359,7 @@ class TestHelp:
             "--backend",
             "--out",
             "--json",
-            "--resume",
+            "--fresh",
         } <= options
 
     @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

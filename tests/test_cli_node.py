@@ -83,7 +83,7 @@ def ready(status: dict[str, object] | None) -> bool:
 
 
 def test_check_says_what_will_be(made: Made) -> None:
-    assert made.checked.count("✓") == 5
+    assert made.checked.count("✓") == 6  # the sixth: in which form nodes are asked to answer
     assert "no answer within 0.2 s" in " ".join(re.sub("[│┃]", " ", made.checked).split())
 
 
@@ -145,7 +145,11 @@ def test_watching_ends_when_it_is_interrupted(made: Made) -> None:
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "lntrust.cli", "node", "status", str(made.a), "--watch"]
     try:
-        with subprocess.Popen(command, stdout=terminal, stderr=terminal, stdin=terminal) as process:
+        with subprocess.Popen(
+            command, stdout=terminal, stderr=terminal, stdin=terminal,
+            # Whoever runs the tests in the background ignores Ctrl-C, and children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:  # fmt: skip
             os.close(terminal)
             try:
                 seen = read_until(screen, b"clients:")
@@ -244,3 +248,5 @@ def test_settings_lists_every_field(lntrust: Any) -> None:
     first = [line.split("│")[1].strip() for line in got.out.splitlines() if line.startswith("│")]
     assert [name for name in first if name] == [path for path, _, _ in fields_of(NodeSettings)]
     assert "…" not in got.out.replace("[m, …]", ""), "nothing is cut off"
+    meanings = " ".join(line.split("│")[3].strip() for line in got.out.splitlines() if line.startswith("│"))
+    assert meanings.count("; a live node refuses it, leave it out") == 2, "query and final_rounds"

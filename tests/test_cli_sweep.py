@@ -44,7 +44,7 @@ def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
         re.search(r": test 0\.\d{3}; \d/6 tasks, \S+ a minute, 0:\d\d:\d\d left$", line) for line in said
     )
     again = lntrust(*arguments, "--json")
-    assert again.err == "6 of 6 tasks were done before, and are kept\n"
+    assert again.err == "kept 6; --fresh makes them anew\n"
     lines = [json.loads(line) for line in again.out.splitlines()]
     assert [(line["method"], line["setting"], line["seed"]) for line in lines] == [
         ("independent", {}, 0), ("independent", {}, 1),
@@ -91,5 +91,5 @@ def test_what_is_wrong_is_said_before_any_work(
 
 
 def test_seeds() -> None:
-    assert seeds_of("0,1,4-6") == [0, 1, 4, 5, 6]
-    assert seeds_of("7") == [7]
+    assert seeds_of(["0,1,4-6"]) == [0, 1, 4, 5, 6]
+    assert seeds_of(["7"]) == [7]

@@ -1,12 +1,15 @@
 """Every setting is documented, where it is declared, and shown."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import pytest
 from pydantic import BaseModel, Field
 
-from lntrust import load_study
+from lntrust import LNTrustError, load_study
+from lntrust.experiment.runs import Runs
+from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 from lntrust.settings import Later, Settings, Study, told
 from lntrust.study import describe
@@ -91,3 +94,31 @@ class TestTold:
         younger = {k for k, f in cls.model_fields.items() if any(isinstance(m, Later) for m in f.metadata)}
         assert set(told(cls())) == set(cls.model_fields) - younger
         assert bool(younger) == (method == "lntrust")
+
+
+class TestTheSameSeedTwice:
+    """Would give ± 0.000, and is refused."""
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["run", "--seed", "3", "--seed", "3"], ["run", "--set", "seeds=[3,0,3]"],
+            ["sweep", "--seeds", "0,3,2-4"], ["sweep", "--seeds", "0-3", "--seeds", "3"],
+            ["sweep", "--set", "seeds=[3,3]"],
+        ],
+    )  # fmt: skip
+    def test_on_the_command_line(
+        self, words: list[str], lntrust: Any, tiny_file: Path, tmp_path: Path
+    ) -> None:
+        got = lntrust(words[0], tiny_file, *words[1:], "--out", tmp_path / "out")
+        assert (got.code, got.out) == (2, "")
+        assert "3: is given twice; each seed can be given once" in got.err
+        assert not (tmp_path / "out").exists()
+
+    def test_a_study_compares_each_method_once_too(self, tiny: Any) -> None:
+        with pytest.raises(LNTrustError, match="compare uniform: is given twice; each method can be"):
+            tiny('compare=["uniform","lntrust","uniform"]')
+
+    def test_from_python(self, tiny: Any, views: Views) -> None:
+        with pytest.raises(LNTrustError, match="seeds 4: is given twice"):
+            Runs(tiny(), "independent", [4, 5, 4], views)

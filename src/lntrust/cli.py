@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,13 +18,27 @@ from lntrust.cli_compare import collect, compare
 from lntrust.cli_figures import figures
 from lntrust.cli_fleet import fleet
 from lntrust.cli_node import node
-from lntrust.cli_options import DataDir, Debug, DebugSwitch, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli_options import (
+    DataDir,
+    Debug,
+    DebugSwitch,
+    Device,
+    Fresh,
+    Sets,
+    StudyName,
+    again,
+    err,
+    interruptible,
+    out,
+)
 from lntrust.cli_page import report
 from lntrust.cli_reproduce import reproduce
 from lntrust.cli_sweep import sweep
 from lntrust.cli_tune import tune
 from lntrust.errors import LNTrustError
 from lntrust.memory import keep_memory
+from lntrust.plugins import users_fault
+from lntrust.settings import once_each
 from lntrust.study import describe, list_studies, load_study
 
 # Threads that wait sleep instead of spinning: a fifth slower on a machine of one's own, ten times faster on
@@ -86,12 +101,8 @@ def run_command(
     folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders go.")] = Path(
         "runs"
     ),
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Keep finished runs, and continue interrupted ones where they stopped."
-        ),
-    ] = False,
+    fresh: Fresh = False,
+    resume: Annotated[bool, typer.Option("--resume", help="The default; older scripts say it.")] = False,
     certify: Annotated[
         bool, typer.Option("--certify", help="Report the paper's bounds beside what happened (lntrust only).")
     ] = False,
@@ -103,17 +114,23 @@ def run_command(
 ) -> None:
     """Run a study: every method with every seed, then a table.
 
-    Without arguments: the digits demo, 20 nodes on embedded data, in about half a minute.
+    Without arguments: the digits demo, 20 nodes on embedded data, three seeds each alone, with
+    the plain mean, with LNTrust as published and with its preset best, in less than two minutes.
     Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json, a checkpoint.
+    The same command again keeps finished runs and continues begun ones, unless what they were made of has
+    changed since: the data, a graph's file, the source of a method or model of your own.
+    A run that diverges ends there, has a row that says so and no scores, and the others go on.
     """
-    from lntrust.experiment import Run
+    from lntrust.experiment.compared import compared, finished_before
+    from lntrust.experiment.divergence import what_diverged
     from lntrust.learners.views import load_views
     from lntrust.methods import find_method
     from lntrust.methods.presets import hidden_by
 
     chosen = load_study(study, set_ or [])
     named = [*(method or []), *([f"lntrust+{preset}"] if preset else [])]
-    methods, seeds = named or chosen.compare, seed or chosen.seeds
+    methods = list(dict.fromkeys(named or chosen.compare))  # a run beside its copy would look like two
+    seeds = once_each(seed or chosen.seeds, "--seed")
     if folder.is_file():
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
     for name in methods:  # before hours of work, not in their midst
@@ -126,37 +143,53 @@ def run_command(
     with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
         views = load_views(chosen, device, data)
 
-    summaries = []
+    if resume and fresh:
+        raise LNTrustError("--fresh: makes all runs anew, and --resume keeps them; give one of them")
+    if not fresh and (news := finished_before(chosen, methods, seeds, views, folder, backend, certify)):
+        err.print(escape(news), highlight=False, soft_wrap=True)
+    summaries: list[dict[str, Any]] = []
     notes = _Notes()
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with interruptible("--resume"), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
-        for name in methods:
-            for s in seeds:
-                one = Run(
-                    chosen, name, s, views, backend=backend, folder=folder, certify=certify,
-                    notice=notes.say,
-                )  # fmt: skip
-                task = bar.add_task(f"{escape(name)}, seed {s}", total=one.rounds, loss="")
+    with (
+        interruptible(again(fresh)),
+        Progress(*columns, console=err, disable=not err.is_terminal) as bar,
+    ):
 
-                def show(done: int, total: int, loss: float | None, task: Any = task) -> None:
-                    bar.update(task, completed=done, total=total)
-                    if loss is not None:
-                        bar.update(task, loss=f"loss {loss:.3f}")
+        def begin(name: str, some: Sequence[int], rounds: int) -> Callable[[int, int, float | None], None]:
+            which = f"seed{'s' if len(some) > 1 else ''} {', '.join(map(str, some))}"
+            task = bar.add_task(f"{escape(name)}, {which}", total=rounds, loss="")
 
-                summary = one(resume=resume, progress=show)
-                summaries.append(summary)
+            def show(done: int, total: int, loss: float | None) -> None:
+                bar.update(task, completed=done, total=total)
+                if loss is not None:
+                    bar.update(task, loss=f"loss {loss:.3f}")
+
+            return show
+
+        for made in compared(
+            chosen, methods, seeds, views, folder, resume=not fresh, begin=begin,
+            backend=backend, certify=certify, notice=notes.say,
+        ):  # fmt: skip
+            summaries += made
+            for summary in made:
+                if bad := what_diverged([summary]):
+                    which = f"{summary['method']}, seed {summary['seed']}"
+                    notes.say(f"{which}: {bad}, no scores; if its steps were too large, a smaller lr helps")
                 if as_json:
                     print(json.dumps(summary, allow_nan=False), flush=True)
     if not as_json:
         from lntrust.report.table import results_table
         from lntrust.report.trust import trust_table
+        from lntrust.world import build_world
 
         out.print(results_table(summaries))
-        if "trust" in summaries[-1]["method_report"] and chosen.graph.nodes <= _FEW:
-            out.print(trust_table(summaries[-1], one.world.kinds.tolist(), chosen))
+        shown = next(s for s in summaries if s["method"] == methods[-1])  # of its seeds the first
+        if {"trust", "together"} <= shown["method_report"].keys() and chosen.graph.nodes <= _FEW:
+            kinds = build_world(chosen, views.dataset, shown["seed"]).kinds.tolist()
+            out.print(trust_table(shown, kinds, chosen))
         out.print(f"Run folders: {folder / chosen.name}", highlight=False)
 
 
@@ -358,6 +391,11 @@ def main() -> None:
     except Exception as error:
         if DebugSwitch.wanted:
             raise
+        users = users_fault(error)
+        if users:
+            told = f"error: {users}\nThat is code which the command names, not lntrust's; --debug shows more."
+            err.print(told, style="red", markup=False, highlight=False, soft_wrap=True)
+            sys.exit(2)
         err.print(
             f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",
             style="red", markup=False, highlight=False, soft_wrap=True,
@@ -366,4 +404,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # `python -m` looks for every library in the working folder first; `lntrust` does not, nor shall this.
+    if sys.path[0] in ("", str(Path.cwd())) and not sys.flags.safe_path:
+        del sys.path[0]
     main()

@@ -19,7 +19,8 @@ bench = typer.Typer(
 
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads on the CPU, for everything. Default: as torch has it.")
+    int | None,
+    typer.Option(min=1, help="Threads on the CPU, at most: small studies use one. Default: as torch has it."),
 ]
 RandomData = Annotated[
     bool,
@@ -30,7 +31,7 @@ RESULTS = Path("benchmarks/results")
 
 
 def _threads(count: int | None) -> int:
-    """Set the threads, after the views have had their say; returns what now holds."""
+    """Set the most threads there may be, before the views have their say; returns what now holds."""
     import torch
 
     if count is not None:
@@ -99,8 +100,8 @@ def roofline(
     for name in methods:
         find_method(name, chosen)
         theme.check_method(name)
-    views, random = bench_views(chosen, device, data, random_data)
     _threads(threads)
+    views, random = bench_views(chosen, device, data, random_data)
     results = theme.compare(chosen, methods, seed, views)
     for got in results:
         title = escape(f"{chosen.name}, {got['method']}, seed {seed}")
@@ -163,8 +164,8 @@ def speed(
     table = Table("study", "method", "s/run", "node steps/s", "peak memory", "loop / batched")
     rows = []
     for one in chosen:
-        views, random = bench_views(one, device, data, random_data)
         _threads(threads)
+        views, random = bench_views(one, device, data, random_data)
         for name in names:
             row = theme.measure(one, name, numbers, views, loop_rounds)
             rows.append(row | {"random_data": random})
@@ -210,8 +211,8 @@ def scale(
     where = pick_device(device)
     wanted = sorted(set(nodes or theme.NODES + (theme.MORE_NODES if where.type == "cuda" else ())))
     studies = [theme.scale_study(n, set_ or []) for n in wanted]
-    views = random_views(studies[-1], device, rows, features)
     _threads(threads)
+    views = random_views(studies[-1], device, rows, features)
     columns = ("nodes", "edges", "supervised", "distilling", "refresh", "bytes/round", "memory", "world")
     table = Table(*columns, title="LNTrust, seconds per round")
     results = []

@@ -45,9 +45,13 @@ class Board:
         self._shown = self._bar.add_task("", total=len(self.todo))
 
     def __enter__(self) -> "Board":
-        kept = len(self.tasks) - len(self.todo)
-        if kept:
-            err.print(f"{kept} of {len(self.tasks)} tasks were done before, and are kept", highlight=False)
+        from lntrust.experiment.changes import changes, told
+
+        waiting = [each for task in self.todo for each in task.identities]
+        kept = sum(len(task.seeds) for task in self.tasks) - len(waiting)
+        news = told(kept, changes(self._folder, waiting))
+        if news:
+            err.print(escape(news), highlight=False, soft_wrap=True)
         self._bar.start()
         self._show()
         return self
@@ -60,8 +64,11 @@ class Board:
         self._show()
 
     def ended(self, task: "Task", answer: "Answer") -> None:
+        from lntrust.experiment.divergence import what_diverged
+
         self._parts.pop(self._name(task), None)
         self._done += 1
+        bad = what_diverged(answer.summaries)
         for text in answer.notices:
             if text not in self._said:
                 self._said.add(text)
@@ -69,11 +76,12 @@ class Board:
         if answer.error is None:
             self._keep(task, answer.summaries)
             scores = [summary["test"] for summary in answer.summaries if summary["test"] is not None]
-            told = f"test {sum(scores) / len(scores):.3f}" if scores else "done"
+            told = f"test {sum(scores) / len(scores):.3f}" if scores else "" if bad else "done"
+            told = "; ".join(filter(None, [told, bad]))
         else:
             self.failed[self._name(task)] = answer.error
             told = f"failed: {answer.error}"
-        if answer.error is not None or not err.is_terminal:
+        if answer.error is not None or bad or not err.is_terminal:
             err.print(escape(f"{self._name(task)}: {told}; {self._pace()}"), highlight=False, soft_wrap=True)
         self._show()
 

@@ -68,6 +68,8 @@ def compare(
     asked: neighbours that a deployed node asks about an input. Left out in
     narrow terminals, and where runs do not tell it.
 
+    A run that diverged is in no number; its row says which seed, and when.
+
     10 %, harmed and P are judged on the union of all test sets, weighted by
     each node's classes, unless test sets overlap with training sets.
     """

@@ -1,6 +1,7 @@
 """`lntrust node`: one live node, from its first settings to its answers."""
 
 import json
+import signal
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,7 +49,8 @@ def init(
     """Write a NODE.toml to begin with, every line explained.
 
     With --example it runs as it is. Else say in it which model, which
-    data, and what of it may be shown to neighbours.
+    data, and what of it may be shown to neighbours. Its table trust is the
+    preset lntrust+best, as far as a live node can run it.
     """
     from lntrust.fleet.begin import begin
 
@@ -61,11 +63,13 @@ def init(
 @node.command()
 def settings(debug: Debug = False) -> None:
     """Every field of a NODE.toml: its default, and what it means."""
-    from lntrust.fleet.settings import NodeSettings, fields_of
+    from lntrust.fleet.settings import REFUSED, NodeSettings, fields_of
 
     table = Table(*(Column(name, overflow="fold") for name in ("field", "default", "meaning")))
     for path, default, meaning in fields_of(NodeSettings):
-        table.add_row(escape(path), escape(default), escape(meaning))
+        refused = path in [f"trust.{name}" for name in REFUSED]
+        note = "; a live node refuses it, leave it out" if refused else ""
+        table.add_row(escape(path), escape(default), escape(meaning + note))
     out.print(table)
 
 
@@ -105,6 +109,7 @@ def run(
 
     Learns, asks its neighbours, and answers them and its clients.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the imports take seconds; then the node has its own answer
     from lntrust.fleet.running import run_node
 
     run_node(file, log)

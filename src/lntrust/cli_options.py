@@ -1,7 +1,7 @@
 """What the commands share: options, consoles, how errors and Ctrl-C end."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from lntrust.errors import LNTrustError
+from lntrust.settings import once_each
 
 out = Console()
 err = Console(stderr=True)
@@ -40,7 +41,15 @@ DataDir = Annotated[
     typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
 ]
 Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Make all runs anew, those that are finished or begun, too.")
+]
 Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show the traceback of an error.")]
+
+
+def again(fresh: bool) -> str:
+    """What continues an interrupted command: with --fresh it would begin anew."""
+    return "the same command without --fresh" if fresh else "the same command"
 
 
 @contextmanager
@@ -53,12 +62,15 @@ def interruptible(how: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def seeds_of(text: str) -> list[int]:
-    """`0,1,4-6` → 0, 1, 4, 5, 6."""
+def seeds_of(texts: Sequence[str]) -> list[int]:
+    """`0,1,4-6` → 0, 1, 4, 5, 6. Each of them once."""
     found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if not match or int(match[2] or match[1]) < int(match[1]):
-            raise LNTrustError(f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+    for text in texts:
+        for part in text.split(","):
+            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+            if not match or int(match[2] or match[1]) < int(match[1]):
+                raise LNTrustError(
+                    f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6"
+                )
+            found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return once_each(found, "--seeds")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lntrust.cli_board import Board
 from lntrust.cli_compare import say_verdicts, write_tables
-from lntrust.cli_options import DataDir, Debug, Device, err, interruptible, out, seeds_of
+from lntrust.cli_options import DataDir, Debug, Device, Fresh, again, err, interruptible, out, seeds_of
 from lntrust.errors import LNTrustError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def reproduce(
     folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders go.")] = Path(
         "runs"
     ),
+    fresh: Fresh = False,
     to: Annotated[
         Path, typer.Option(metavar="DIR", help="Where tables and figures go: NAME.md, .tex, .parquet, …")
     ] = Path("reproduction"),
@@ -71,10 +72,10 @@ def reproduce(
     for path in (folder, to):
         if path.is_file():
             raise LNTrustError(f"{path}: is a file; must be a folder, or a name for a new one")
-    numbers = [seed for text in seeds or [] for seed in seeds_of(text)]
+    numbers = seeds_of(seeds or [])
     kind, given = pick_device(device).type, read_runs(from_) if from_ else []
     kept, tasks = _shared_out(chosen, numbers, given, kind)
-    made, failed = _made(tasks, workers, kind, data, folder) if tasks else ([], [])
+    made, failed = _made(tasks, workers, kind, data, folder, fresh) if tasks else ([], [])
     for one in chosen:
         _show(one, [*made, *kept], numbers, to)
     if failed:
@@ -128,17 +129,20 @@ def _all_of(devices: "dict[str, list[Record]]", seeds: Sequence[int]) -> "list[R
 
 
 def _made(
-    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path
+    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path, fresh: bool
 ) -> "tuple[list[Record], list[str]]":
     """The runs of these tasks, finished before or now, and why some failed."""
     from lntrust.experiment import local_pool
     from lntrust.experiment.collection import read_runs
-    from lntrust.experiment.sweep import Work, datasets_of
+    from lntrust.experiment.sweep import Work, datasets_of, forget
 
-    datasets_of(tasks, data)  # what is missing is said before hours of work
+    datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
+    tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
+    if fresh:
+        forget(tasks, folder)
     count, cores = local_pool.room(kind, workers)
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
-    with interruptible("the same command"), ExitStack() as stack:
+    with interruptible(again(fresh)), ExitStack() as stack:
         board = stack.enter_context(Board(tasks, work.folder, False, _called))
         answers = local_pool.carried_out_here(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 import typer
 
 from lntrust.cli_board import Board
-from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, interruptible, out, seeds_of
+from lntrust.cli_options import (
+    DataDir,
+    Debug,
+    Device,
+    Fresh,
+    Sets,
+    StudyName,
+    again,
+    interruptible,
+    out,
+    seeds_of,
+)
 from lntrust.errors import LNTrustError
 
 
@@ -60,6 +71,7 @@ def sweep(
             "--out", metavar="DIR", help="Where run folders go; with ray, a folder all machines share."
         ),
     ] = Path("runs"),
+    fresh: Fresh = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object per run on standard output, and nothing else there."),
@@ -72,12 +84,15 @@ def sweep(
     method and setting, all seeds in one stack, and has the GPU to itself.
 
     A sweep can be stopped (Ctrl-C) and continued: give the same command
-    again. Finished runs are kept, begun ones go on from their checkpoint.
+    again. Finished runs are kept, begun ones go on from their checkpoint,
+    unless what they were made of has changed since: the data, a graph's
+    file, the source of a method or model of your own.
     When a worker is lost, its task runs again, up to three times in all. A
     task that fails does not stop the others; the failures are listed at the
-    end, and the exit code is 2.
+    end, and the exit code is 2. A run that diverges is no failure: it has a
+    row without scores.
     """
-    from lntrust.experiment.sweep import Work, datasets_of, plan
+    from lntrust.experiment.sweep import Task, Work, datasets_of, forget, plan
 
     if folder.is_file():
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
@@ -86,23 +101,30 @@ def sweep(
     if workers and on != "local":
         raise LNTrustError(f"--workers {workers}: is for --on local; Ray uses all the room there is")
     names = [name for text in methods or [] for name in text.split(",")]
-    numbers = [seed for text in seeds or [] for seed in seeds_of(text)]
+    numbers = seeds_of(seeds or [])
     asked = (study, set_ or [], grid or [], names, numbers)
     datasets = datasets_of(plan(*asked, "cpu"), data)  # what is wrong is said before a cluster is started
+
+    def planned(kind: str) -> list[Task]:
+        tasks = [task.on(datasets[task.study.data.dataset]) for task in plan(*asked, kind)]
+        if fresh:
+            forget(tasks, folder)
+        return tasks
+
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=threads or 1)
-    with interruptible("the same command"), ExitStack() as stack:
+    with interruptible(again(fresh)), ExitStack() as stack:
         if on == "ray":
             from lntrust.experiment import ray_cluster
 
             stack.enter_context(ray_cluster.connected(address))
-            tasks = plan(*asked, ray_cluster.device_of_cluster(device))
+            tasks = planned(ray_cluster.device_of_cluster(device))
             board = stack.enter_context(Board(tasks, work.folder, as_json))
             answers = ray_cluster.carried_out_on_ray(board.todo, work, datasets)
         else:
             from lntrust.experiment import local_pool
             from lntrust.learners.views import pick_device
 
-            tasks = plan(*asked, pick_device(device).type)
+            tasks = planned(pick_device(device).type)
             count, cores = local_pool.room(tasks[0].device, workers)
             board = stack.enter_context(Board(tasks, work.folder, as_json))
             work = work.model_copy(update={"threads": threads or cores})

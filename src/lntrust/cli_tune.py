@@ -39,7 +39,8 @@ def tune(
     and are scored on validation data; test data take no part. The ranges are
     in `lntrust methods NAME`. The log, FILE.jsonl, lies beside the study, a
     line for each trial. What is in it is not done again, so the command can
-    be stopped and repeated, and given other methods later.
+    be stopped and repeated, and given other methods later. A trial that
+    diverges is worse than any other.
     """
     from lntrust.experiment.tune import Search, best, write_study
     from lntrust.learners.views import load_views
@@ -71,17 +72,23 @@ def tune(
                 return lambda done, total, _: bar.update(task, completed=done, total=total)
 
             search(trials, watch)
-            write_study(target, chosen, seed, None if set_ else _inherited(study), log)
+            write_study(target, chosen, seed, None if set_ else _inherited(study), log, search.data)
     table = Table("method", "trials", "before", "best", "its settings", title=escape(f"{chosen.name}, tuned"))
     for name, search in searches.items():
         won = best(search.lines)
-        scores = [f"{line['score']:.3f}" for line in (search.lines[0], won)]
+        scores = [_score(line) for line in (search.lines[0], won)]
         pairs = [(k, f"{v:.3g}" if isinstance(v, float) else str(v)) for k, v in won["settings"].items()]
         shown = [f"{k} = {v}" for k, v in pairs]
         table.add_row(escape(name), str(len(search.lines)), *scores, escape(", ".join(shown)))
     out.print(table)
     text = f"Scores are on validation data. Before: the study as it stands. Study: {target}; log: {log}"
     out.print(text, highlight=False, soft_wrap=True)
+
+
+def _score(line: dict[str, Any]) -> str:
+    if line["score"] is None:
+        return f"diverged at round {line['diverged']}"
+    return f"{line['score']:.3f}"
 
 
 def _inherited(study: str) -> str:

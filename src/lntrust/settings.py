@@ -3,10 +3,13 @@
 Defaults are the paper's sparse CIFAR-10 values wherever the paper has one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lntrust.errors import LNTrustError
 
 STUDY_NAME = r"^[\w.-]*\w$"
 
@@ -45,6 +48,17 @@ def told(settings: Settings) -> dict[str, Any]:
         if any(isinstance(mark, Later) for mark in info.metadata) and getattr(settings, name) == info.default:
             del table[name]
     return table
+
+
+T = TypeVar("T", int, str)
+
+
+def once_each(given: Sequence[T], field: str, what: str = "seed") -> list[T]:
+    """The same, if no two of them are equal: a run beside its copy would look like two that agree."""
+    twice = {each for each in given if list(given).count(each) > 1}
+    if twice:
+        raise LNTrustError(f"{field} {min(twice)}: is given twice; each {what} can be given once")
+    return list(given)
 
 
 class MethodSettings(Settings):
@@ -308,6 +322,16 @@ class Study(Settings):
         if isinstance(partition, dict) and partition.get("by", "label_skew") == "label_skew":
             partition = {"draws": "overlapping"} | partition
         return table | {"partition": partition}
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_once_each(cls, seeds: list[int]) -> list[int]:
+        return once_each(seeds, "seeds")
+
+    @field_validator("compare")
+    @classmethod
+    def _methods_once_each(cls, compare: list[str]) -> list[str]:
+        return once_each(compare, "compare", "method")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":

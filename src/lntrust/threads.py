@@ -15,6 +15,7 @@ from torch import Tensor
 T = TypeVar("T")
 _own = threading.local()  # this thread's buffers, and the work that waits
 FEW = 1_000_000  # numbers that one thread works through sooner than two
+_SHARE = 1 << 15  # the least numbers that torch gives to a thread
 
 
 def fit_threads(numbers: int) -> None:
@@ -33,6 +34,41 @@ def threads_for(numbers: int) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def sleeping_threads() -> Iterator[None]:
+    """For a while, threads that wait for each other sleep, also where torch was loaded without being told.
+
+    Torch's threads are OpenMP's, and keep a core busy while they wait: where others want it too, a run takes
+    five times as long. OMP_WAIT_POLICY=PASSIVE prevents it, but is read when torch is loaded. Later there is
+    one way left: with more OpenMP threads than cores, libgomp lets them sleep at once. So a thread of its own
+    holds as many as there are cores, and they do nothing.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1:  # nobody waits
+        yield
+        return
+    ready, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        try:
+            torch.set_num_threads(cores)  # of this thread of Python's
+            torch.zeros(cores * _SHARE, dtype=torch.uint8).add_(1)  # something to do for each
+        finally:
+            ready.set()
+        ended.wait()
+
+    holder = threading.Thread(target=hold, name="lntrust sleepers", daemon=True)
+    holder.start()
+    ready.wait()
+    torch.set_num_threads(threads)  # torch also remembers who asked last
+    try:
+        yield
+    finally:
+        ended.set()
+        holder.join()
 
 
 def side_by_side(work: Callable[[T], None], pieces: Sequence[T]) -> None:

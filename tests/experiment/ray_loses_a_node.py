@@ -1,7 +1,8 @@
 """A Ray cluster of two nodes that loses one in the midst of a sweep; `test_ray_cluster.py` runs it.
 
 Everything listens on loopback, in namespaces of its own: what is left running ends with this process.
-The arguments are those of `lntrust sweep`; the last one is the folder of runs.
+The arguments are those of `lntrust sweep`; the last one is the folder of runs. What came of it is in the file
+`told.json` in the working folder: the sweep, Ray and this process all write to standard output.
 """
 
 import json
@@ -49,9 +50,7 @@ def main() -> None:
         assert sweep.poll() is None, "the sweep was over before the node was lost"
         time.sleep(0.02)
     cluster.remove_node(node, allow_graceful=False)
-    # Lines of their own, whatever the sweep has printed last.
-    print(f"\nlost {lost.name}", flush=True)
-    print(f"\ncode {sweep.wait()}", flush=True)
+    Path("told.json").write_text(json.dumps({"lost": lost.name, "code": sweep.wait()}))
 
 
 if __name__ == "__main__":

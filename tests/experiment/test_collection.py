@@ -91,6 +91,19 @@ def test_folders_and_collections_together_hold_each_run_once(runs: Path, tmp_pat
             same(a, b)
 
 
+def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_before(
+    runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    write_collection(read_runs([tmp_path / "runs"]), tmp_path / "runs" / "all.parquet")
+    (folder,) = (tmp_path / "runs" / "digits" / "lntrust").glob("seed-1-*")
+    anew = {**json.loads((folder / "summary.json").read_text()), "test": 0.123}
+    (folder / "summary.json").write_text(json.dumps(anew))
+    found = read_runs([tmp_path / "runs"])
+    assert len(found) == 5
+    assert [r.summary for r in found if (r.method, r.seed) == ("lntrust", 1)] == [anew]
+
+
 def elsewhere(record: Record, **changes: Any) -> Record:
     return Record(record.identity | changes, record.summary, record.world_text, record.tables)
 
@@ -107,6 +120,49 @@ def test_devices_are_kept_apart(runs: Path, tmp_path: Path) -> None:
     one = read_runs([runs])[0]
     write_collection([one, elsewhere(one, device="cuda")], tmp_path / "both.parquet")
     assert [r.identity["device"] for r in read_runs([tmp_path / "both.parquet"])] == ["cpu", "cuda"]
+
+
+class TestOtherDataOfTheSameName:
+    """A few runs on them take nobody else's place in a table."""
+
+    def gathered(self, runs: Path, tmp_path: Path, others: int) -> list[Record]:
+        """Five runs on some data, of which two do not say so, and others with other seeds on other data."""
+        mine = read_runs([runs])
+        silent = [elsewhere(r, content={"schema": 2}) for r in mine[:2]]
+        other = {**mine[0].identity["content"], "data": "other"}
+        theirs = [elsewhere(mine[0], seed=k, content=other) for k in range(others)]
+        write_collection([*silent, *mine[2:]], tmp_path / "mine.parquet")
+        write_collection(theirs, tmp_path / "theirs.parquet")
+        return read_runs([tmp_path / "theirs.parquet", tmp_path / "mine.parquet"])
+
+    def test_the_usual_ones_go_without_saying(self, runs: Path, tmp_path: Path) -> None:
+        """Four against three that say so and two that do not."""
+        found = self.gathered(runs, tmp_path, 4)
+        theirs = [r for r in found if r.identity["content"].get("data") == "other"]
+        mine = [r for r in found if r not in theirs]
+        assert {r.key for r in mine} == {r.key for r in read_runs([runs])}
+        assert [r.identity["study"]["data"].get("content") for r in theirs] == ["other"] * 4
+        assert not {r.row_key for r in theirs} & {r.row_key for r in mine}
+
+    def test_runs_that_do_not_say_go_with_those_beside_them(self, runs: Path, tmp_path: Path) -> None:
+        found = self.gathered(runs, tmp_path, 6)
+        named = [r.identity["study"]["data"].get("content") for r in found]
+        mine = read_runs([runs])[0].identity["content"]["data"]
+        assert sorted(named, key=str) == sorted([None] * 6 + [mine] * 5, key=str)
+
+    @pytest.mark.parametrize("others", [4, 6])
+    def test_collected_they_are_the_same(self, runs: Path, tmp_path: Path, others: int) -> None:
+        found = self.gathered(runs, tmp_path, others)
+        write_collection(found, tmp_path / "all.parquet")
+        for a, b in zip(found, read_runs([tmp_path / "all.parquet"]), strict=True):
+            same(a, b)
+
+    def test_alone_nothing_is_said_of_them(self, runs: Path, tmp_path: Path) -> None:
+        """Whatever a collection they were taken from had to say."""
+        theirs = [r for r in self.gathered(runs, tmp_path, 4) if "content" in r.identity["study"]["data"]]
+        write_collection(theirs, tmp_path / "some.parquet")
+        for record in read_runs([tmp_path / "some.parquet"]):
+            assert "content" not in record.identity["study"]["data"]
 
 
 def test_keys(runs: Path) -> None:
@@ -178,7 +234,7 @@ class TestWhatIsWrong:
     def test_its_world_is_gone(self, runs: Path, tmp_path: Path) -> None:
         shutil.copytree(runs, tmp_path / "runs")
         shutil.rmtree(tmp_path / "runs" / "digits" / "worlds")
-        with pytest.raises(LNTrustError, match=r"its world is not described in world-0-.*--resume"):
+        with pytest.raises(LNTrustError, match=r"its world is not described in world-0-.*given again"):
             read_runs([tmp_path / "runs"])
 
     def test_nowhere_to_write(self, runs: Path, tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
 """What a run is called: the same for the same thing, another for another, and as it always was."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lntrust import Study, load_study
-from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
+from lntrust.experiment.collection import key_of
+from lntrust.experiment.identity import checkpoint, content_of, fingerprint, identity, slug, stage1_file
+from lntrust.experiment.schemas import SCHEMA, upgraded
+from lntrust.experiment.worlds import world_file
 from lntrust.methods import find_method
 
 
@@ -100,6 +104,50 @@ def test_a_stage_1_is_named_by_what_decides_it() -> None:
     assert stage1_file([of(), of(seed=1)], {"lr": 0.01}).name != name()
 
 
+class TestContent:
+    """What settings only name decides the result, too."""
+
+    def test_a_graph_file_is_known_by_what_is_in_it(self, tmp_path: Path) -> None:
+        roads, copy = tmp_path / "roads.txt", tmp_path / "copy.txt"
+        roads.write_text("0 1\n1 2\n")
+        drawn = (f"graph.file={roads}", "graph.kind=file", "graph.nodes=3")
+        before = of(*drawn)
+        assert of(*drawn) == before
+        roads.write_text("0 1\n0 2\n")
+        after = of(*drawn)
+        assert fingerprint(after) != fingerprint(before)
+        assert slug(after) != slug(before)
+        assert world_file(after) != world_file(before)
+        assert stage1_file([after], {}) != stage1_file([before], {})
+        copy.write_text("0 1\n0 2\n")
+        assert of(f"graph.file={copy}", *drawn[1:])["content"]["files"] == {
+            str(copy): after["content"]["files"][str(roads)]
+        }
+
+    def test_an_onnx_file_too(self, tmp_path: Path) -> None:
+        model = tmp_path / "model.onnx"
+        model.write_bytes(b"weights")
+        learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
+        before = of(f"population.learners=[{learner}]")
+        model.write_bytes(b"other weights")
+        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
+
+    def test_the_weights_beside_it_too(self, tmp_path: Path) -> None:
+        model, weights = tmp_path / "model.onnx", tmp_path / "model.onnx.data"
+        model.write_bytes(b"graph")
+        weights.write_bytes(b"weights")
+        learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
+        before = of(f"population.learners=[{learner}]")
+        weights.write_bytes(b"other weights")
+        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
+
+    def test_data_are_known_by_their_digest(self) -> None:
+        study = load_study("digits")
+        a, b = (content_of(study, "uniform", data) for data in ("a", "b"))
+        assert a != b
+        assert a == content_of(study, "uniform", "a")
+
+
 # Settings of the method as it was when the first runs were made.
 PUBLISHED = {
     "lr", "weighting", "strength", "budget", "warmup", "targets", "soft_scale", "kl_scale", "importance",
@@ -121,8 +169,10 @@ class TestYoungerSettings:
             "seed": 0, "device": "cpu", "backend": "batched",
         }  # fmt: skip
         assert len(every) > len(PUBLISHED)
-        assert of() == by_hand
-        assert fingerprint(of()) == fingerprint(by_hand)
+        told = of()
+        assert told.pop("content")["schema"] == SCHEMA
+        assert told == by_hand
+        assert key_of(of()) == key_of(upgraded(by_hand)), "as the first runs were recorded"
 
     def test_said_but_not_changed_they_are_not_part_of_it(self) -> None:
         assert fingerprint(

@@ -158,7 +158,7 @@ class TestStopped:
         kept = (runs(folder)[0] / "summary.json").stat().st_mtime_ns
         got = lntrust(*command[3:])
         assert got.code == 0
-        assert got.err.startswith("1 of 2 tasks were done before, and are kept\ntroubled:Slow, seed 1: test")
+        assert got.err.startswith("kept 1; --fresh makes them anew\ntroubled:Slow, seed 1: test")
         assert (runs(folder)[0] / "summary.json").stat().st_mtime_ns == kept
         assert len(attempts(runs(folder)[0])) == 1
         again = attempts(runs(folder)[1])

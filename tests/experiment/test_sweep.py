@@ -71,9 +71,7 @@ class TestGrid:
 class TestPlan:
     def test_every_method_seed_and_setting_is_a_task_on_a_cpu(self, tiny_file: Path) -> None:
         grids = ["partition.skew=10,20", "training.lr=0.1,0.2,0.3"]
-        tasks = plan(
-            str(tiny_file), ["graph.nodes=4"], grids, ["uniform", "dml", "uniform"], [3, 1, 3], "cpu"
-        )
+        tasks = plan(str(tiny_file), ["graph.nodes=4"], grids, ["uniform", "dml", "uniform"], [3, 1], "cpu")
         assert len(tasks) == 2 * 6 * 2
         assert {(task.method, *task.seeds) for task in tasks} == {
             (m, s) for m in ("uniform", "dml") for s in (3, 1)
@@ -125,7 +123,9 @@ class TestTask:
     def test_its_folders_are_those_of_the_runs(
         self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int], sets: list[str]
     ) -> None:
-        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
+        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={}).on(
+            views.dataset
+        )
         runs = Runs(task.study, "uniform", seeds, views, folder=tmp_path)
         assert [tmp_path / folder for folder in task.folders] == runs.folders
 
@@ -133,7 +133,7 @@ class TestTask:
     def test_a_task_that_is_stopped_goes_on_from_its_checkpoint(
         self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int]
     ) -> None:
-        task = Task(study=tiny(), method="uniform", seeds=seeds, device="cpu", setting={})
+        task = Task(study=tiny(), method="uniform", seeds=seeds, device="cpu", setting={}).on(views.dataset)
 
         def stop(done: int, *_: object) -> None:
             if done == 3:
@@ -168,7 +168,7 @@ class TestTask:
     def test_a_stack_that_stopped_between_two_summaries_is_not_trained_again(
         self, tiny: Any, views: Views, tmp_path: Path
     ) -> None:
-        task = Task(study=tiny(), method="uniform", seeds=[0, 1], device="cpu", setting={})
+        task = Task(study=tiny(), method="uniform", seeds=[0, 1], device="cpu", setting={}).on(views.dataset)
 
         def stop(done: int, total: int, _: object) -> None:
             if done == total:

@@ -67,7 +67,7 @@ def test_one_file_for_all_methods_of_a_seed(tiny: Any, views: Views, tmp_path: P
     Run(tiny("training.refresh=1", "training.stage2_rounds=2"), "uniform", 0, views, folder=tmp_path)()
     (file,) = (tmp_path / "tiny" / "worlds").iterdir()
     assert json.loads(file.read_text()) == describe_world(build_world(quick, views.dataset, 0), views.dataset)
-    assert tmp_path / world_file(identity(quick, 0)) == file
+    assert tmp_path / world_file(Run(quick, "uniform", 0, views).identity) == file
     Run(quick, "independent", 1, views, folder=tmp_path)()
     Run(quick.model_copy(update={"graph": quick.graph.model_copy(update={"nodes": 4})}), "independent", 0,
         views, folder=tmp_path)()  # fmt: skip
@@ -78,7 +78,7 @@ def test_stacked_seeds_have_their_own(tiny: Any, views: Views, tmp_path: Path) -
     quick = tiny("training.stage1_rounds=1", "training.stage2_rounds=1")
     Runs(quick, "independent", [0, 5], views, folder=tmp_path)()
     for seed in (0, 5):
-        told = json.loads((tmp_path / world_file(identity(quick, seed))).read_text())
+        told = json.loads((tmp_path / world_file(Run(quick, "uniform", seed, views).identity)).read_text())
         assert told == describe_world(build_world(quick, views.dataset, seed), views.dataset)
 
 

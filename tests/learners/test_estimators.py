@@ -1,5 +1,6 @@
 """Scikit-learn classifiers as nodes."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,66 @@ def test_an_unfitted_estimator_is_saved_as_nothing() -> None:
     assert nodes.state() == {}
     nodes.load({})
     assert torch.equal(nodes.predict_all(everything()), population("forest", n=2).predict_all(everything()))
+
+
+OWN = """
+import numpy as np
+
+
+class Model:
+    classes_ = np.arange(10)
+
+    def fit(self, x, y, sample_weight):
+        return self
+
+    def predict_proba(self, x):
+        return np.full((len(x), 10), 0.1)
+
+    def get_params(self):
+        return {{}}
+
+    def set_params(self):
+        return self
+
+
+{change}
+
+
+def make(input_shape, classes):
+    return Model()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (
+            "del Model.get_params",
+            "Model must have get_params and set_params as in scikit-learn: AttributeError",
+        ),
+        (
+            "del Model.classes_",
+            "Model must have classes_ and predict_proba as in scikit-learn: AttributeError",
+        ),
+        (
+            "Model.classes_ = np.arange(3)",
+            "Model must have classes_ and predict_proba as in scikit-learn: Value",
+        ),
+        (
+            "Model.classes_ = np.arange(10) + 1",
+            "Model must have classes_ and predict_proba as in scikit-learn",
+        ),
+        ("Model.predict_proba = lambda *_: None", "Model must have classes_ and predict_proba as in scikit"),
+        ("del Model.fit", "Model.fit with sample_weight, which pseudo-labels need, fails on the"),
+    ],
+)
+def test_a_model_of_ones_own_that_is_no_classifier(
+    lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, wrong: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = f"own_model_{zlib.crc32(change.encode())}"
+    Path(f"{module}.py").write_text(OWN.format(change=change))
+    own = f'population.learners=[{{name="mine",kind="{module}:make",view="pixels"}}]'
+    got = lntrust("run", tiny_file, "--method", "uniform", "--set", own, "--device", "cpu", "--out", "out")
+    assert got.code == 2
+    assert f"error: learner mine: {wrong}" in got.err

@@ -47,6 +47,12 @@ class TestAbove:
         other_seed = Row("B", [made(seed=5)])
         assert judge(ABOVE, [row("A", 0.8, 0.8), other_seed]).outcome == "not run"
 
+    def test_what_diverged_decides_nothing(self) -> None:
+        broken = [made(seed=seed, test=None, own=None, diverged=7) for seed in (0, 1)]
+        verdict = judge(ABOVE, [row("A", 0.8, 0.8), Row("B", [], diverged=broken)])
+        assert verdict.outcome == "not run"
+        assert verdict.words == "without scores: B (seeds 0, 1 diverged at round 7)"
+
     def test_only_common_seeds_are_paired(self) -> None:
         b = Row("B", [made(seed=1, test=0.7), made(seed=7, test=0.0)])
         verdict = judge(ABOVE, [row("A", 0.1, 0.8), b])

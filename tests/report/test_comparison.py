@@ -1,5 +1,6 @@
 """Rows: which runs they are made of, what they are compared with, and what they are called."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ def rows(*records: Record) -> list[Row]:
 
 def labels(*records: Record) -> list[str]:
     return [row.label for row in rows(*records)]
+
+
+def made_of(record: Record, method: str | None = None, **content: dict[str, str]) -> Record:
+    """The same run, with files and sources of the user's."""
+    of = record.identity
+    changed = {"method": method or record.method, "content": {**of["content"], **content}}
+    return replace(record, identity={**of, **changed})
 
 
 class TestWhatIsComparedWithWhat:
@@ -73,6 +81,46 @@ class TestWhatIsComparedWithWhat:
     )
     def test_what_does_not_touch_independent_still_pairs(self, change: str) -> None:
         assert rows(made("independent"), made("lntrust", sets=[change]))[-1].independent is not None
+
+    @pytest.mark.parametrize("part", ["files", "sources"])
+    def test_one_made_of_the_same(self, part: str) -> None:
+        """Of two edits of a model, a graph or an ONNX file each has its own Independent."""
+        runs = [
+            made_of(made(method, test=test), **{part: {"mine": digest}})
+            for digest, alone in (("before", 0.3), ("after", 0.6))
+            for method, test in (("independent", alone), ("uniform", 0.7))
+        ]
+        for order in (runs, runs[::-1]):
+            found = {row.label: row.difference for row in rows(*order)}
+            gains = {label: None if each is None else each.mean for label, each in found.items()}
+            assert gains == {
+                "independent, mine before": 0, "independent, mine after": 0,
+                "uniform, mine before": pytest.approx(0.4), "uniform, mine after": pytest.approx(0.1),
+            }  # fmt: skip
+
+    def test_a_method_of_ones_own_brings_its_source(self) -> None:
+        def own(**sources: str) -> Record:
+            return made_of(made("uniform"), method="mine:Own", sources={"mine": "a", **sources})
+
+        plain, models = made("independent"), made_of(made("independent"), sources={"models": "a"})
+        assert make_row("ours", [own()], [plain, models]).independent == [plain]
+        assert make_row("ours", [own(models="a")], [models]).independent == [models]
+        assert make_row("ours", [own(models="b")], [models]).independent is None
+
+    def test_models_that_the_first_runs_said_nothing_of(self) -> None:
+        kind = "sklearn.ensemble:ExtraTreesClassifier"
+        sets = [f'population.learners=[{{name="m",kind="{kind}",view="pixels"}}]']
+        new = [made(method, sets=sets) for method in ("independent", "uniform")]
+        new.append(
+            made_of(new[1], method="mine:Own", sources={"mine": "a", **new[1].identity["content"]["sources"]})
+        )
+        old = [replace(record, identity={**record.identity, "content": {"schema": 2}}) for record in new]
+        for record in new:
+            assert make_row("ours", [record], [old[0]]).independent is None
+            assert make_row("ours", [record], [old[0], new[0]]).independent == [new[0]]
+        for record in old:
+            assert make_row("ours", [record], [new[0]]).independent is None
+            assert make_row("ours", [record], [old[0], new[0]]).independent == [old[0]]
 
     def test_one_seed_without_a_partner_is_enough_for_none(self) -> None:
         assert rows(made("independent", 0), made("lntrust", 0), made("lntrust", 1))[-1].independent is None
@@ -259,3 +307,41 @@ class TestBytes:
         assert row.headers("reply") is None
         assert row.asked is None
         assert row.answers == pytest.approx((400 + 40 + 4) / NODES / 1e9)
+
+
+class TestDiverged:
+    """A run that diverged is in no mean, and is told."""
+
+    def broken(self, method: str = "uniform", seed: int = 1, number: int = 7) -> Record:
+        return made(method, seed, None, own=None, stage1=None, diverged=number, p10=None, harmed=None)
+
+    def test_means_are_of_the_others(self) -> None:
+        (row,) = rows(made("uniform", 0, 0.6), self.broken(), made("uniform", 2, 0.8))
+        assert row.test == pytest.approx((0.7, 0.1))
+        assert (row.seeds, [record.seed for record in row.runs]) == ([0, 2], [0, 1, 2])
+        assert row.what_diverged == "2 of 3 seeds; seed 1 diverged at round 7"
+
+    def test_where_all_did_there_are_no_numbers(self) -> None:
+        alone = [made("independent", seed, 0.6) for seed in (0, 1)]
+        _, row = rows(*alone, self.broken(seed=0, number=9), self.broken(seed=1))
+        assert row.what_diverged == "seed 1 diverged at round 7; seed 0 diverged at round 9"
+        assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
+        assert row.asked is row.spread("p10") is row.spread("harmed") is None
+        assert row.first.seed == 0
+
+    def test_the_others_are_paired_as_ever(self) -> None:
+        alone = [made("independent", seed, 0.6) for seed in (0, 1, 2)]
+        *_, row = rows(*alone, made("uniform", 0, 0.7), self.broken(), made("uniform", 2, 0.7))
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx(0.1)
+
+    def test_an_independent_that_did_is_nobodys_partner(self) -> None:
+        alone = [made("independent", 0, 0.6), self.broken("independent", 1)]
+        *_, row = rows(*alone, made("uniform", 0, 0.7), made("uniform", 1, 0.7))
+        assert row.difference is None
+        assert row.test is not None
+
+    def test_older_runs_do_not_say(self) -> None:
+        (row,) = rows(made("uniform"))
+        assert "diverged" not in row.first.summary
+        assert row.what_diverged == ""

@@ -38,6 +38,35 @@ class TestLoading:
         assert set(kinds) == {"bytes", "per_gb", "curves", "scatter", "importance"}
         assert seen.requests == [report.as_uri()]
 
+    def test_beside_runs_that_diverged(self, records: list[Record], opened: Opened, tmp_path: Path) -> None:
+        """One row has lost a seed, another all of them; the charts are those of what is left."""
+
+        def broken(record: Record) -> bool:
+            return record.study == "small" and (
+                record.method == "uniform" or (record.method == "independent" and record.seed == 1)
+            )
+
+        spoilt = [
+            replace(r, summary=copy.deepcopy(r.summary) | {"diverged": 3, "test": None}) if broken(r) else r
+            for r in records
+        ]
+        path = tmp_path / "diverged.html"
+        write_page(spoilt, path, "lntrust report runs")
+        seen = opened(path)
+        draw_all(seen.page)
+        lines = seen.page.locator("#s-small .results tbody tr")
+        assert [line.get_attribute("data-label") for line in lines.all()] == LABELS
+        heads = lines.locator("th")
+        assert "1 of 2 seeds; seed 1 diverged at round 3" in (heads.nth(0).text_content() or "")
+        assert "seeds 0, 1 diverged at round 3" in (heads.nth(1).text_content() or "")
+        assert set(lines.nth(1).locator("td").all_text_contents()) == {"–"}
+        kinds = seen.page.evaluate(
+            "[...document.querySelectorAll('#s-small [data-chart]')].map(b => b.dataset.chart)"
+        )
+        assert {"bytes", "curves", "importance"} <= set(kinds)
+        series = option(seen.page, "#s-small [data-chart=curves]")["series"]
+        assert [each["name"] for each in series if each["data"]] == ["independent", *LABELS[2:]]
+
     def test_charts_wait_until_they_are_seen(self, report: Path, opened: Opened) -> None:
         page = opened(report).page
         before = drawn(page)

@@ -49,7 +49,7 @@ def rows(*summaries: dict[str, Any]) -> tuple[str, list[list[str]]]:
 def test_one_seed() -> None:
     title, cells = rows(summary())
     assert title == "digits, seed 0"
-    assert cells == [["uniform", "0.800", "0.700", "0.750", "0.250", "1.2 MB", "900 B", "1.3"]]
+    assert cells == [["uniform", ".800", ".700", ".750", ".250", "1.2 MB", "900 B", "1.3"]]
 
 
 def test_several_seeds_as_mean_and_deviation() -> None:
@@ -59,14 +59,41 @@ def test_several_seeds_as_mean_and_deviation() -> None:
     ]
     title, cells = rows(*runs, summary("independent"))
     assert title == "digits, seeds 0, 1, 2"
-    assert cells[0][:3] == ["uniform", "0.800 ± 0.082", "0.700 ± 0.000"]  # √(0.02 / 3), ddof 0
+    assert cells[0][:3] == ["uniform", ".800 ±.082", ".700"]  # √(0.02 / 3), ddof 0
     assert cells[0][5:] == ["1.0 kB", "100 B", "1.0"]
-    assert cells[1][:2] == ["independent", "0.800"]
+    assert cells[1][:2] == ["independent", ".800"]
+
+
+def test_the_demos_methods_have_a_line_each_in_80_columns() -> None:
+    sent = {
+        "independent": (0, 0),
+        "uniform": (0, 1664),
+        "lntrust": (358.9e6, 814),
+        "lntrust+best": (45.6e6, 11),
+    }
+    runs = [
+        summary(m, seed, seconds=123.4, bytes={"total": total, "per_deployed_query": asking})
+        for m, (total, asking) in sent.items()
+        for seed in (0, 1, 2)
+    ]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(results_table(runs))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("│")]
+    assert [line.split()[1] for line in lines] == list(sent)
+    assert all(".800 ±.000" in line and " 123 │" in line for line in lines)
+    assert "359 MB" in lines[2]
+
+
+def test_one_is_one() -> None:
+    _, cells = rows(summary(test=1.0, seconds=99.96), summary(seed=1, test=1.0, seconds=99.96))
+    assert cells[0][1] == "1.000 ±.000"
+    assert cells[0][-1] == "100"
 
 
 def test_the_same_training_deployed_in_two_ways_has_two_rows() -> None:
     _, cells = rows(summary("dml"), summary("dml", test=0.9, deploy="trust"))
-    assert [row[:2] for row in cells] == [["dml", "0.800"], ["dml → trust", "0.900"]]
+    assert [row[:2] for row in cells] == [["dml", ".800"], ["dml → trust", ".900"]]
 
 
 def test_scores_that_are_not_there() -> None:
@@ -81,11 +108,30 @@ def test_variants_have_a_row_below() -> None:
     ]
     _, cells = rows(*runs, summary("uniform"))
     assert [row[0] for row in cells] == ["centralized", "+ label_prior", "uniform"]
-    assert cells[1] == ["+ label_prior", "0.900 ± 0.050", "", "0.900 ± 0.000", "", "", "", ""]
+    assert cells[1] == ["+ label_prior", ".900 ±.050", "", ".900", "", "", "", ""]
+
+
+def broken(seed: int, number: int) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(("self", "test_pooled", "harmed"))
+    sent = {"total": 0, "per_deployed_query": None}
+    return summary(seed=seed) | nothing | {"test": None, "bytes": sent, "diverged": number, "seconds": 0.26}
+
+
+def test_what_diverged_is_told_and_in_no_mean() -> None:
+    _, cells = rows(summary(seed=0, test=0.6), broken(1, 7), summary(seed=2, test=0.8))
+    assert cells[0][:2] == ["uniform", ".700 ±.100"]
+    assert cells[0][-1] == "1.3"
+    assert " ".join(line[0] for line in cells[1:]) == "2 of 3 seeds; seed 1 diverged at round 7"
+
+
+def test_where_every_seed_diverged_there_are_no_numbers() -> None:
+    _, cells = rows(broken(4, 7))
+    assert cells[0] == ["uniform", *["–"] * 6, "0.3"]
+    assert " ".join(line[0] for line in cells[1:]) == "diverged at round 7"
 
 
 def test_real_summaries(tiny: Any, views: Views) -> None:
     real = [run(tiny("methods.centralized.epochs=2"), m, 0, views) for m in ("uniform", "centralized")]
     _, cells = rows(*real)
     assert [row[0] for row in cells] == ["uniform", "centralized", "+ label_prior"]
-    assert cells[0][1] == f"{real[0]['test']:.3f}"
+    assert cells[0][1] == f"{real[0]['test']:.3f}".removeprefix("0")

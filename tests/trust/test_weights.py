@@ -73,6 +73,14 @@ def test_renormalised_over_those_who_answered(seed: int) -> None:
         assert left[i].tolist() == pytest.approx(expected)
 
 
+def test_weights_by_class_are_renormalised_within_each_class() -> None:
+    alpha = torch.rand(5, 4, 3, generator=generator(1), dtype=torch.float64)
+    present = torch.rand(5, 4, generator=generator(2)) < 0.5
+    left = renormalised(alpha, present)
+    for c in range(3):
+        torch.testing.assert_close(left[..., c], renormalised(alpha[..., c], present))
+
+
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 6))
 def test_top_k_are_the_greatest(seed: int, k: int) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from random_evidence import evidence
 from rivals import alpha_of, learned
 
+from lntrust.trust.evidence import Evidence
 from lntrust.weighting.multiplicative import Hedge, WeightedMajority
 
 seeds = st.integers(0, 10_000)
@@ -35,6 +36,11 @@ def test_hedge_is_exponential_in_the_summed_loss(seed: int) -> None:
         assert alpha[i].tolist() == pytest.approx([v / sum(w) for v in w])
 
 
+def seen(e: Evidence, i: int, c: int) -> bool:
+    """Whether class c is in V_i."""
+    return bool((e.labels[int(e.offsets[i]) : int(e.offsets[i + 1])] == c).any())
+
+
 @settings(deadline=None, max_examples=20)
 @given(seeds)
 def test_weighted_majority_votes_by_class(seed: int) -> None:
@@ -45,25 +51,46 @@ def test_weighted_majority_votes_by_class(seed: int) -> None:
     n, D, C = second.rho.shape
     for i in range(n):
         w = [
-            [0.5 ** sum(1 - float(e.rho[i, j, c]) for e in (first, second)) for c in range(C)]
-            if second.mask[i, j]
-            else [0.0] * C
+            [
+                0.5 ** sum(1 - float(e.rho[i, j, c]) for e in (first, second) if seen(e, i, c))
+                if second.mask[i, j]
+                else 0.0
+                for c in range(C)
+            ]
             for j in range(D)
         ]
-        top = max(max(row) for row in w)  # a common factor is free
+        total = [sum(w[j][c] for j in range(D)) for c in range(C)]
+        shares = [[w[j][c] / total[c] for c in range(C)] for j in range(D)]
         for j in range(D):
-            assert votes[i, j].tolist() == pytest.approx([v / top for v in w[j]])
-        mean = [sum(float(second.w[i, c]) * w[j][c] for c in range(C)) for j in range(D)]
+            assert votes[i, j].tolist() == pytest.approx(shares[j])
+        mean = [sum(float(second.w[i, c]) * shares[j][c] for c in range(C)) for j in range(D)]
         assert alpha[i].tolist() == pytest.approx([v / sum(mean) for v in mean])
 
 
 def test_a_specialist_keeps_its_vote_in_its_class_only() -> None:
-    e = evidence(0, n=1, D=2, C=2)
-    e = replace(
-        e, mask=torch.ones(1, 2, dtype=torch.bool), rho=torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double()
-    )
+    e = evidence(0, n=1, D=2, C=2, least=9)
+    rho = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double()
+    e = replace(e, mask=torch.ones(1, 2, dtype=torch.bool), rho=rho)
     votes = WeightedMajority().votes(learned(WeightedMajority(), e, e), e, e.mask)
-    assert votes[0].flatten().tolist() == pytest.approx([1.0, 0.25, 0.25, 1.0])
+    assert votes[0].flatten().tolist() == pytest.approx([0.8, 0.2, 0.2, 0.8])
+
+
+def test_a_class_that_everybody_knows_less_keeps_its_votes() -> None:
+    """Members that are alike weigh alike on every class, however hard it is, after many refreshes."""
+    e = evidence(0, n=1, D=3, C=3, least=9)
+    easy_hard_absent = torch.tensor([1.0, 0.2, 0.0]).double().expand(1, 3, 3)
+    labels = torch.arange(9) % 2  # of class 2 there is none to validate on
+    e = replace(e, mask=torch.ones(1, 3, dtype=torch.bool), rho=easy_hard_absent, labels=labels)
+    votes = WeightedMajority().votes(learned(WeightedMajority(), *[e] * 21), e, e.mask)
+    torch.testing.assert_close(votes, torch.full_like(votes, 1 / 3))
+
+
+def test_a_class_without_validation_examples_is_left_as_it_is() -> None:
+    e = evidence(0, n=1, D=3, C=3, least=9)
+    e = replace(e, labels=torch.arange(9) % 2)
+    memory = learned(WeightedMajority(), e, e)
+    assert (memory["log weight"][..., 2] == 0).all()
+    assert (memory["log weight"][..., :2] < 0).any()
 
 
 @pytest.mark.parametrize("kind", [Hedge, WeightedMajority])

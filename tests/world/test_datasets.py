@@ -1,5 +1,7 @@
 """Datasets: the embedded one, archives of codes and windows, and what is said where files are missing."""
 
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +106,10 @@ class TestCoded:
             ({"codes": np.zeros((4, 3), np.uint8)}, r"codes is uint8\[4, 3\]; must be uint8\[5, d\]"),
             ({"codes": np.zeros((5, 3))}, r"codes is float64\[5, 3\]"),
             ({"step": np.ones(2)}, "one value for each of 3 features"),
-            ({"offset": np.array([0, np.nan, np.inf])}, "offset has 2 values that are NaN or infinite"),
+            ({"offset": np.array([0, np.nan, np.inf])}, "view mobilenet_v2, offset: column 1 is nan"),
+            ({"step": np.array([1, 1, 1e300])}, "view mobilenet_v2, step: column 2 is inf"),
+            # Every step and offset is finite, and so are small codes times a large step.
+            ({"step": np.array([1, 3e36, 1])}, "view mobilenet_v2, column 1: row 2 is inf"),
         ],
     )
     def test_what_does_not_fit(self, archive: Path, changes: dict[str, np.ndarray], message: str) -> None:
@@ -113,6 +118,78 @@ class TestCoded:
             np.savez(path, **{**old, **changes})
         with pytest.raises(LNTrustError, match=message):
             load_dataset("cifar10", archive).view("mobilenet_v2")
+
+
+class TestNotFinite:
+    """What is not finite is refused where it is loaded, and its place is said."""
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize(
+        ("view", "place"), [("pixels", "row 1234, column 17"), ("image", "1234, column 0, 2, 1")]
+    )
+    def test_a_view(self, bad: float, view: str, place: str) -> None:
+        digits = load_dataset("digits")
+        x = np.array(digits.view("pixels"))
+        x[1234, 17] = x[1500, 3] = bad
+        spoilt = replace(digits, views={"pixels": lambda: x, "image": lambda: x.reshape(-1, 1, 8, 8)})
+        with pytest.raises(LNTrustError) as refusal:
+            Views(spoilt, torch.device("cpu"), torch.float32)[view]
+        assert str(refusal.value).startswith(f"dataset digits, view {view}: row ")
+        assert str(refusal.value).endswith(f"{place} is {bad}; all must be finite")
+
+    def test_what_float32_cannot_hold(self) -> None:
+        digits = load_dataset("digits")
+        x = np.array(digits.view("pixels"), dtype=np.float64)
+        x[7, 5] = 1e39
+        large = replace(digits, views={"pixels": lambda: x})
+        assert Views(large, torch.device("cpu"), torch.float64)["pixels"][7, 5] == 1e39
+        with pytest.raises(LNTrustError, match="view pixels in float32: row 7, column 5 is inf; all must be"):
+            Views(large, torch.device("cpu"), torch.float32)["pixels"]
+
+    @pytest.mark.parametrize("axis", ["latitude", "longitude"])
+    def test_a_place_on_the_earth(self, axis: str, tmp_path: Path) -> None:
+        folder = tmp_path / "eurosat"
+        folder.mkdir()
+        where = {"latitude": np.linspace(40, 50, 9), "longitude": np.linspace(0, 9, 9)}
+        where[axis][6] = np.nan
+        np.savez(folder / "labels.npz", y=np.zeros(9, np.uint8), **where)
+        for backbone in BACKBONES:
+            (folder / f"{backbone}.npz").touch()
+        message = rf"labels\.npz: dataset eurosat, {axis}: row 6 is nan; all must be finite"
+        with pytest.raises(LNTrustError, match=message):
+            load_dataset("eurosat", tmp_path)
+
+    def test_a_label(self, archive: Path) -> None:
+        y = np.array([0, 1, np.nan, 3, 4])
+        np.savez(archive / "cifar10" / "labels.npz", y=y)
+        with pytest.raises(LNTrustError, match=r"labels\.npz: dataset cifar10, y: row 2 is nan; all must be"):
+            load_dataset("cifar10", archive)
+
+    @pytest.mark.parametrize("name", ["y", "subject", "segment"])
+    def test_a_column_of_the_windows(self, tmp_path: Path, name: str) -> None:
+        folder = tmp_path / "uci_har"
+        folder.mkdir()
+        table = {"y": np.zeros(4), "subject": np.ones(4), "segment": np.arange(4.0)}
+        table[name][3] = np.inf
+        x = np.ones((4, 9, 16), dtype=np.float16)
+        np.savez(folder / "windows.npz", x=x, classes=np.array(["sit", "walk"]), **table)
+        message = rf"windows\.npz: dataset uci_har, {name}: row 3 is inf; all must be finite"
+        with pytest.raises(LNTrustError, match=message):
+            load_dataset("uci_har", tmp_path)
+
+    def test_a_view_is_looked_at_once_and_in_pieces(self) -> None:
+        """Beside a large view there is no room for a second one."""
+        digits, x = load_dataset("digits"), np.zeros((40_000, 1000), np.float32)
+        large = replace(digits, views={"pixels": lambda: x})
+        tracemalloc.start()
+        large.view("pixels")
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        large.view("pixels")
+        again = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < x.nbytes / 10
+        assert again < most / 10
 
 
 class TestWindows:

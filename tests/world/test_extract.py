@@ -220,6 +220,10 @@ def test_onnx_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(model, tmp_path / "open.onnx")
     with pytest.raises(LNTrustError, match=r"open\.onnx: input shape is"):
         load_backbone("mobilenet_v2", tmp_path / "open.onnx")
+    others = {"location": "node.key", "size_threshold": 0}
+    onnx.save(onnx.load(good), tmp_path / "other.onnx", save_as_external_data=True, **others)
+    with pytest.raises(LNTrustError, match=r"other\.onnx: would read the file 'node\.key'"):
+        load_backbone("mobilenet_v2", tmp_path / "other.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(LNTrustError, match=r"lntrust\[extract\]"):
         load_backbone("mobilenet_v2", good)

@@ -140,10 +140,13 @@ class PeakMemory:
         else:
             with suppress(OSError):
                 _RESET.write_text("5", "ascii")
-            self.before = self.peak
+            self.before = self._read()
 
     @property
     def peak(self) -> float:
+        return max(self.before, self._read())  # the system counts in pieces, and may tell a little less later
+
+    def _read(self) -> float:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / 1e9
         if _STATUS.is_file():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lntrust.errors import LNTrustError
-from lntrust.learners.views import Views, load_views, pick_device
+from lntrust.learners.views import Views, load_views, numbers_in_a_step, pick_device
 from lntrust.settings import Study
 from lntrust.threads import fit_threads
 from lntrust.world.datasets import Coded, Dataset, data_directory, missing_files
@@ -50,8 +50,7 @@ def random_views(
     """Random codes on the device, decoded before anybody's clock starts."""
     dtype = getattr(torch, study.training.precision)
     views = Views(random_dataset(study, rows, features), pick_device(device), dtype)
-    largest = max(views[learner.view][0].numel() for learner in study.population.learners)
-    fit_threads(study.graph.nodes * study.training.batch * largest)
+    fit_threads(numbers_in_a_step(study, views, study.graph.nodes))
     return views
 
 
@@ -62,6 +61,5 @@ def bench_views(study: Study, device: str, data: Path | None, random: bool) -> t
     if random or (absent and study.data.dataset in CLASSES):
         return random_views(study, device), True
     views = load_views(study, device, data)
-    for learner in study.population.learners:
-        _ = views[learner.view]
+    fit_threads(numbers_in_a_step(study, views, study.graph.nodes))  # also decodes all of them
     return views, False

@@ -220,7 +220,7 @@ def _per_second(ask: Callable[[], None], seconds: float, in_flight: int) -> floa
 
 @contextmanager
 def _echo(certificates: Path, port: int, answer: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "lntrust.bench.echo", _ECHO, str(port), str(certificates), _ASKER]
+    command = [sys.executable, "-P", "-m", "lntrust.bench.echo", _ECHO, str(port), str(certificates), _ASKER]
     with subprocess.Popen([*command, str(answer)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

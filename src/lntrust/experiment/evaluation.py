@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
@@ -29,19 +29,25 @@ def answers(
     """Predicted classes of every node on its world's test inputs: `self`, `deployed`, and the variants'.
 
     Where neighbours are asked one after another there is also `asked`: how many of them, for each input.
+    `finite` says of which nodes all probabilities are, alone and deployed.
     """
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
     mixes = {name: mixing(way, population) for name, way in ways.items()}
     out: dict[str, list[Tensor]] = {}
+    finite = torch.ones(population.n, dtype=torch.bool, device=examples.device)
+    weights = mixes["deployed"]
+    if weights is not None:  # where they are not, `blended` lets a node answer by itself
+        finite &= weights.isfinite().flatten(2).all(2).flatten()
     for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes)), -1):
-        main = (deployment.answer or population.predict_all)(piece)
+        main = _said(deployment, population, piece)
         out.setdefault("self", []).append(_classes(main))
+        finite &= _finite(main)
         for name, way in ways.items():
             same = way.answer is deployment.answer
             if same and mixes[name] is None and way.prior is None:  # everybody by itself
                 out.setdefault(name, []).append(out["self"][-1])
                 continue
-            own = main if same else (way.answer or population.predict_all)(piece)
+            own = main if same else _said(way, population, piece)
             mix = mixes[name]
             if way.certainty is None or mix is None:
                 blend = blended(own, network.heard(own), mix)
@@ -51,8 +57,24 @@ def answers(
                     out.setdefault("asked", []).append(asked.to(torch.int16))
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]
+            if way is deployment:
+                finite &= _finite(blend)
             out.setdefault(name, []).append(_classes(blend))
-    return {name: torch.cat(pieces, 1) for name, pieces in out.items()}
+    return {name: torch.cat(pieces, 1) for name, pieces in out.items()} | {"finite": finite}
+
+
+def _said(
+    way: Deployment, population: Population, examples: Int[Tensor, "*worlds U"]
+) -> Float[Tensor, "n U C"]:
+    """Everybody's own answers, or what stands in for them."""
+    if way.answer is None:
+        return population.predict_all(examples)
+    said: object = way.answer(examples)
+    shape = (population.n, examples.shape[-1], population.classes)
+    if not isinstance(said, Tensor) or said.shape != shape:
+        got = list(said.shape) if isinstance(said, Tensor) else f"a {type(said).__name__}"
+        raise LNTrustError(f"a Deployment's answer returned {got}; must be probabilities {list(shape)}")
+    return said
 
 
 def mixing(deployment: Deployment, population: Population) -> Tensor | None:
@@ -128,6 +150,11 @@ def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:
     return probabilities.argmax(-1).to(torch.uint8 if small else torch.int16)
 
 
+def _finite(probabilities: Float[Tensor, "n U C"]) -> Bool[Tensor, "n"]:
+    """The largest is NaN where any is, and none of them is below zero."""
+    return probabilities.amax(-1).isfinite().all(1)
+
+
 def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
     """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
     out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
@@ -149,7 +176,8 @@ def check_members(deployment: Deployment, edges: Int[Tensor, "E 2"], n: int, met
     """Who answers for a node must be itself or a neighbour: there is no other door."""
     known = torch.cat([edges[:, 0] * n + edges[:, 1], torch.arange(n, device=edges.device) * (n + 1)])
     for way in (deployment, *deployment.variants.values()):
-        strangers = way.members[~torch.isin(way.members[:, 0] * n + way.members[:, 1], known)]
+        there = ((way.members >= 0) & (way.members < n)).all(1)
+        strangers = way.members[~(there & torch.isin(way.members[:, 0] * n + way.members[:, 1], known))]
         for node, member in strangers.tolist():
             raise LNTrustError(
                 f"method {method}: deploys node {member} at node {node}, which does not "

@@ -101,7 +101,7 @@ class _Worker:
             if self._process is None:
                 # A session of its own: Ctrl-C is for the sweep, which then ends its workers in order.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(os.getpid()), self._work.model_dump_json()],
+                    [sys.executable, "-P", "-m", __name__, str(os.getpid()), self._work.model_dump_json()],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
                     env=_environment(self._index) if device == "cuda" else None,
                 )  # fmt: skip

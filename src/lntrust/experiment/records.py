@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lntrust.experiment.files import write_whole
 from lntrust.experiment.metrics import Predictions
+from lntrust.experiment.revision import revision
 
 
 class History:
@@ -104,7 +105,7 @@ def versions() -> dict[str, str]:
 
     return {
         "lntrust": __version__, "python": platform.python_version(), "torch": torch.__version__,
-        "numpy": np.__version__, "machine": platform.machine(),
+        "numpy": np.__version__, "machine": platform.machine(), **revision(),
     }  # fmt: skip
 
 

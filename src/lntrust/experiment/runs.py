@@ -9,7 +9,7 @@ step counts, the method's state and the ledger are all there is.
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lntrust.errors import CannotStackError, LNTrustError
+from lntrust.experiment.divergence import Watch, finite, without_scores
 from lntrust.experiment.evaluation import (
     answers,
     asked_by_world,
@@ -27,8 +28,23 @@ from lntrust.experiment.evaluation import (
     padded,
     test_inputs,
 )
-from lntrust.experiment.files import clear, read_json, read_tensors, write_json, write_tensors, write_whole
-from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug, stage1_file
+from lntrust.experiment.files import (
+    clear_run,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+    write_whole,
+)
+from lntrust.experiment.identity import (
+    checkpoint,
+    content_of,
+    data_digest,
+    fingerprint,
+    identity,
+    slug,
+    stage1_file,
+)
 from lntrust.experiment.metrics import Predictions, summarise
 from lntrust.experiment.records import (
     History,
@@ -39,15 +55,19 @@ from lntrust.experiment.records import (
     versions,
     write_rounds,
 )
+from lntrust.experiment.stacks import evaluation_due
 from lntrust.experiment.worlds import keep_world
 from lntrust.learners import Labelled, Population
 from lntrust.learners.models import Backend
 from lntrust.learners.stack import Stack
-from lntrust.learners.views import Views
+from lntrust.learners.views import Views, numbers_in_a_step
+from lntrust.memory import kept_memory
 from lntrust.methods import Deployment, Method, Site, State, find_method
 from lntrust.methods.base import below, tells_of_nodes
+from lntrust.methods.own import check_verbs
 from lntrust.network import Network
-from lntrust.settings import Study
+from lntrust.settings import Study, once_each
+from lntrust.threads import sleeping_threads, threads_for
 from lntrust.world import Dataset, World, build_world, side_by_side
 
 Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
@@ -74,12 +94,13 @@ class Runs:
         certify: bool = False,
         notice: Notice = lambda _: None,
         guard: Callable[[], None] = lambda: None,
-        share_stage1: bool = False,
+        share_stage1: bool | Path = False,
         make_world: Callable[[Study, Dataset, int, bool], World] | None = None,
     ) -> None:
-        self.study, self.method_name, self.seeds = study, method, tuple(seeds)
+        self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
         self.backend: Backend = backend
         self.method: Method = find_method(method, study)
+        check_verbs(self.method, method)
         if certify and not self.method.can_certify:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
         if certify and len(self.seeds) > 1:
@@ -88,7 +109,7 @@ class Runs:
             tells_of_nodes(self.method)
         self.method.certify = certify
         self._guard = guard  # asked before anything is written, and may object
-        self._share_stage1 = share_stage1 and folder is not None and study.training.stage2_rounds > 0
+        self._share_stage1 = bool(share_stage1) and folder is not None and study.training.stage2_rounds > 0
         self._dataset = views.dataset
         build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
         uses_validation = self.method.uses_validation
@@ -101,11 +122,15 @@ class Runs:
             study.population.learners, self.world.kinds, views, self._labels, len(self.world.classes),
             self.training, self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
+        self._numbers = numbers_in_a_step(study, views, self.world.n)
         self.network = Network(self.world, self.population, self.method.speech)
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
         self._tested = tested if len(self.seeds) > 1 else tested[0]
         self._base = folder
+        if folder is not None:
+            _ = self._content  # as it is now, and not when the run ends
+        self._stage1_base = share_stage1 if isinstance(share_stage1, Path) else folder
         self.folders = [] if folder is None else [folder / slug(of) for of in self._identities]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.done = 0
@@ -115,6 +140,7 @@ class Runs:
             self.seeds
         )  # neighbours that all nodes of a world ask when they are deployed
         self._history = History(len(self.seeds))
+        self._watch = Watch(len(self.seeds))
         self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
         self._enter_stage(1)
         for stack in self.population.stacks:
@@ -128,7 +154,12 @@ class Runs:
 
     def identity_of(self, seed: int) -> dict[str, Any]:
         """Everything that decides a seed's result."""
-        return identity(self.study, self.method_name, self.method, seed, self.device.type, self.backend)
+        of = (self.study, self.method_name, self.method, seed, self.device.type, self.backend)
+        return identity(*of, content=self._content)
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        return content_of(self.study, self.method_name, data_digest(self.study, self._dataset))
 
     @property
     def _identities(self) -> list[dict[str, Any]]:
@@ -148,6 +179,10 @@ class Runs:
 
     def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> list[dict[str, Any]]:
         """Train, evaluate, score. With `resume`, go on from the last checkpoint."""
+        with threads_for(self._numbers), sleeping_threads(), kept_memory():  # whoever calls, and has set what
+            return self._carry_out(resume, progress)
+
+    def _carry_out(self, resume: bool, progress: Progress) -> list[dict[str, Any]]:
         if self.folders:
             finished = [folder / "summary.json" for folder in self.folders]
             if resume and all(path.is_file() for path in finished):
@@ -173,7 +208,8 @@ class Runs:
                 self._evaluate()
         while self.done < self.rounds:
             self._guard()
-            self._one_round()
+            if not self._next_round():
+                break
             last = self.done == self.rounds
             due = self.done % self.study.evaluation.checkpoint_every == 0
             if self.folders and (due or last):
@@ -214,6 +250,33 @@ class Runs:
             self.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=0)
 
+    def _next_round(self) -> bool:
+        """One round; whether there is anything left to train after it.
+
+        What a method says to numbers that are not finite is no error of its own.
+        """
+        try:
+            self._one_round()
+        except Exception as error:
+            self._watch.look(self.done, self.population)
+            diverged = self._watch.diverged
+            if not diverged:
+                raise
+            if len(diverged) < len(self.seeds):
+                self._leave_stack()
+                raise CannotStackError(
+                    f"stacked seeds: seed {self.seeds[min(diverged)]} has diverged, and {self.method_name} "
+                    f"cannot go on beside it ({type(error).__name__}: {error}); run them one by one"
+                ) from error
+            self._note(None)
+            return False
+        return not self._all_diverged()
+
+    def _all_diverged(self) -> bool:
+        """Whether no world is left to train. A GPU is asked where it is waited for anyway."""
+        due = self.done % self.study.evaluation.checkpoint_every == 0 or evaluation_due(self.study, self.done)
+        return (due or self.device.type == "cpu") and len(self._watch.diverged) == len(self.seeds)
+
     def _one_round(self) -> None:
         training = self.study.training
         self.done += 1
@@ -233,13 +296,17 @@ class Runs:
         if self.done == self.rounds and t > 0:
             self.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=self.labelled.drawn)
+        self._watch.look(self.done, self.population)
+        if self._all_diverged():
+            self._note(self._losses())
+            return
         if t == 0:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
-            if self._share_stage1:
+            if self._share_stage1 and not self._watch.diverged:
                 self._keep_stage1()
             self._begin_collaboration()
-        if self._evaluation_due(self.done) and self.done not in self._evaluations[0]:
+        if evaluation_due(self.study, self.done) and self.done not in self._evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
         self._note(self._losses())
 
@@ -266,10 +333,6 @@ class Runs:
 
     # -- evaluation -------------------------------------------------------------------------------
 
-    def _evaluation_due(self, number: int) -> bool:
-        stage1 = self.study.training.stage1_rounds
-        return number % self.study.evaluation.every == 0 or number in (stage1, self.rounds)
-
     def _evaluate(self, deployment: Deployment | None = None) -> None:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
@@ -280,6 +343,7 @@ class Runs:
                 deployment = self.method.deploy(self.site, self.state)
             check_members(deployment, self.network.edges, self.world.n, self.method_name)
             predicted = answers(self.population, self.network, deployment, self._tested)
+        self._watch.answered(self.done, predicted.pop("finite"))
         asked = predicted.pop("asked", None)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
@@ -294,26 +358,35 @@ class Runs:
     def _finish(self) -> list[dict[str, Any]]:
         """Score all stored predictions; the only place where test labels are read."""
         summaries = [self._summary(s) for s in range(len(self.seeds))]
+        self._leave_stack()
+        return summaries
+
+    def _leave_stack(self) -> None:
+        """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
         if self.folders and len(self.seeds) > 1:
             shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
-        return summaries
 
     def _summary(self, s: int) -> dict[str, Any]:
         """One world's: its score, its bytes, and what the method has to say."""
         world, many = self.world.worlds[s], len(self.seeds)
         nodes = (self.world.nodes_of(s),) if many > 1 else ()  # a method that is never stacked may ignore it
-        scores, rows = summarise(world, self._evaluations[s], self.study.training.stage1_rounds)
-        per_node = scores.pop("per_node")
+        stage1, number = self.study.training.stage1_rounds, self._watch.diverged.get(s)
+        bad = number is not None
+        if number is None:
+            scores, rows = summarise(world, self._evaluations[s], stage1)
+        else:
+            scores, rows = without_scores(world, number, self._evaluations[s], stage1)
+        per_node, per_input = scores.pop("per_node"), self.network.deployment_bytes(1)
         summary = {
             "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
             "seed": world.seed, "nodes": world.n,
-            "device": self.device.type, "backend": self.backend, **scores,
+            "device": self.device.type, "backend": self.backend, "diverged": number, **scores,
             "bytes": {
                 **self.network.ledger.summary(self.world.edges_of(s)),
-                "per_deployed_query": self.network.deployment_bytes(1) * self._asked[s] / world.n,
-                "asked_per_input": self._asked[s] / world.n,
+                "per_deployed_query": None if bad else per_input * self._asked[s] / world.n,
+                "asked_per_input": None if bad else self._asked[s] / world.n,
             },
-            "method_report": self.method.report(self.site, self.state, *nodes),
+            "method_report": {} if bad else finite(self.method.report(self.site, self.state, *nodes)),
             "per_node": per_node,
             # Of several seeds at once each is charged its share.
             "seconds": round(self.seconds / many, 3),
@@ -321,8 +394,9 @@ class Runs:
         }  # fmt: skip
         if self.folders:
             self._guard()
-            write_rounds(self.folders[s], self._history.of(s), rows)
-            for name, columns in self.method.tables(self.site, self.state, *nodes).items():
+            write_rounds(self.folders[s], self._history.of(s)[:number], rows)
+            tables = {} if bad else self.method.tables(self.site, self.state, *nodes)
+            for name, columns in tables.items():
                 table = pa.table(columns)
                 write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
             write_json(self.folders[s] / "summary.json", summary)
@@ -339,7 +413,7 @@ class Runs:
         }
         tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
         tensors["taken"] = self.labelled.taken
-        tensors |= self._history.state()
+        tensors |= self._history.state() | self._watch.state()
         if self.done == self.rounds:
             tensors["asked"] = torch.tensor(self._asked, dtype=torch.float64)
         metadata = {
@@ -358,7 +432,7 @@ class Runs:
             raise LNTrustError(
                 f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
             )
-        due = [*filter(self._evaluation_due, range(1, int(metadata.get("round", 0)) + 1))]
+        due = [k for k in range(1, int(metadata.get("round", 0)) + 1) if evaluation_due(self.study, k)]
         for file in [evaluation_file(folder, number) for folder in self.folders for number in due]:
             if not file.is_file():  # a fresh start of one of the seeds has taken it away
                 raise LNTrustError(f"{file}: is gone; remove {path} to start over")
@@ -368,7 +442,7 @@ class Runs:
             raise LNTrustError(
                 f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
             ) from error
-        for number in filter(self._evaluation_due, range(1, self.done + 1)):
+        for number in due:
             for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
                 stored, _ = read_tensors(evaluation_file(folder, number))
                 evaluations[number] = {name: t.numpy() for name, t in stored.items()}
@@ -382,6 +456,8 @@ class Runs:
         self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
         self.labelled.taken = tensors["taken"].to(self.device)
         self._history.load(tensors)
+        if "diverged" in tensors:  # an earlier version's checkpoint does not know
+            self._watch.load(tensors["diverged"])
         if "asked" in tensors:
             self._asked = tensors["asked"].tolist()
 
@@ -389,9 +465,9 @@ class Runs:
 
     @property
     def _stage1(self) -> Path:
-        assert self._base is not None
+        assert self._stage1_base is not None
         method = {"uses_validation": self.method.uses_validation, "common_start": self.method.common_start}
-        return self._base / stage1_file(self._identities, {**method, "lr": self.training.lr})
+        return self._stage1_base / stage1_file(self._identities, {**method, "lr": self.training.lr})
 
     def _keep_stage1(self) -> None:
         """What all runs have in common that differ in Stage 2 only."""
@@ -431,4 +507,4 @@ class Runs:
     def _clear(self) -> None:
         """A fresh start takes an earlier run of the same identity away."""
         for folder in {*self.folders, self._checkpoint.parent}:
-            clear(folder, "summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
+            clear_run(folder)

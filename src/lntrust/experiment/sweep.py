@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
-from safetensors import SafetensorError, safe_open
 
 from lntrust.errors import CannotStackError, LNTrustError
 from lntrust.experiment.attempts import claim
-from lntrust.experiment.files import read_json
-from lntrust.experiment.identity import checkpoint, fingerprint, identity, slug
+from lntrust.experiment.files import clear, clear_run, read_json
+from lntrust.experiment.identity import checkpoint, content_of, data_digest, fingerprint, identity, slug
 from lntrust.experiment.runs import Progress, Runs
+from lntrust.experiment.stacks import goes_on, round_of
 from lntrust.experiment.worlds import world_file
 from lntrust.learners.views import Views, pick_device
 from lntrust.methods import find_method
-from lntrust.settings import Study
+from lntrust.plugins import users_fault
+from lntrust.settings import Study, once_each
 from lntrust.study import load_study
-from lntrust.threads import fit_threads
 from lntrust.world import Dataset, load_dataset
 
 Setting = dict[str, str]  # path of a field → its value, as the command line has it
@@ -44,6 +44,7 @@ class Task(BaseModel):
     seeds: list[int]
     device: str
     setting: Setting
+    data: str | None = None  # the digest of the dataset, as far as the study's learners see it
     share_stage1: bool = False  # take Stage 1 from another task's run where it is the same, or leave it there
 
     def __str__(self) -> str:
@@ -53,8 +54,13 @@ class Task(BaseModel):
     @property
     def identities(self) -> list[dict[str, Any]]:
         """What each seed's run is."""
-        method = find_method(self.method, self.study)
-        return [identity(self.study, self.method, method, seed, self.device) for seed in self.seeds]
+        method, content = find_method(self.method, self.study), content_of(self.study, self.method, self.data)
+        of = (self.study, self.method, method)
+        return [identity(*of, seed, self.device, content=content) for seed in self.seeds]
+
+    def on(self, dataset: Dataset) -> "Task":
+        """The same task on this very content of its dataset."""
+        return self.model_copy(update={"data": data_digest(self.study, dataset)})
 
     @property
     def folders(self) -> list[Path]:
@@ -149,7 +155,7 @@ def plan(
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     studies = [load_study(study, [*sets, *(f"{k}={v}" for k, v in one.items())]) for one in settings]
     methods = list(dict.fromkeys(methods or studies[0].compare))
-    seeds = list(dict.fromkeys(seeds or studies[0].seeds))
+    seeds = once_each(seeds or studies[0].seeds, "--seeds")
     stacks = [sorted(seeds)] if device == "cuda" else [[seed] for seed in seeds]
     tasks: list[Task] = []
     idle = {path for path, values in grid.items() if len(values) > 1}
@@ -208,11 +214,17 @@ class KeptViews:
         key = (dataset, precision, device)
         if key not in self._kept:
             self._kept[key] = Views(self._load(dataset), pick_device(device), getattr(torch, precision))
-        views = self._kept[key]
-        largest = max(views[learner.view][0].numel() for learner in study.population.learners)
         torch.set_num_threads(self._threads)
-        fit_threads(study.graph.nodes * study.training.batch * largest)
-        return views
+        return self._kept[key]
+
+
+def forget(tasks: Sequence[Task], folder: Path) -> None:
+    """Take away what earlier runs of these tasks have left, so that all of it is made anew."""
+    for task in tasks:
+        runs = task.identities
+        for place in {*map(slug, runs), checkpoint(runs).parent}:
+            clear_run(folder / place)
+        clear(folder / task.study.name / "stage1", "*.safetensors")
 
 
 def carry_out(
@@ -225,11 +237,11 @@ def carry_out(
     notice: Callable[[str], None] = lambda _: None,
 ) -> list[Summary]:
     """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
-    runs = task.identities
+    runs = task.on(views.dataset).identities
     waiting = [each for each in runs if not _finished(folder, each)]
-    if waiting and (folder / checkpoint(runs)).is_file():
+    if waiting and goes_on(task.study, folder, runs):
         waiting = runs  # a stack that was stopped between one summary and the next
-    resumed = _round(folder / checkpoint(waiting)) if waiting else 0
+    resumed = round_of(folder / checkpoint(waiting)) if waiting else 0
     attempts = [claim(folder / slug(each), resumed) for each in waiting]
 
     def guarded() -> None:
@@ -252,15 +264,6 @@ def carry_out(
     return [read_json(folder / slug(each) / "summary.json") for each in runs]
 
 
-def _round(path: Path) -> int:
-    """The round of a checkpoint; what cannot be read is the run's to complain about."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return int(file.metadata()["round"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        return 0
-
-
 def answer(
     text: str, work: Work, views: KeptViews, guard: Callable[[], None], progress: Progress = lambda *_: None
 ) -> str:
@@ -278,6 +281,5 @@ def answer(
         error_text = "the GPU's memory does not hold this stack; give fewer --seeds at a time"
         return Answer(notices=notices, error=error_text).model_dump_json()
     except Exception as error:
-        return Answer(
-            notices=notices, error=f"internal error: {type(error).__name__}: {error}"
-        ).model_dump_json()
+        error_text = users_fault(error) or f"internal error: {type(error).__name__}: {error}"
+        return Answer(notices=notices, error=error_text).model_dump_json()

@@ -23,9 +23,11 @@ from numpy import ndarray
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import write_whole
+from lntrust.experiment.identity import content_of, data_digest
 from lntrust.experiment.records import versions
 from lntrust.experiment.run import Run
 from lntrust.experiment.runs import Progress
+from lntrust.experiment.schemas import SCHEMA
 from lntrust.learners.models import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
@@ -111,7 +113,8 @@ class Search:
         if "lr" in self.start and self.start["lr"] is None:
             self.start["lr"] = study.training.lr
         self.of = identity(study, method, seed)
-        self.lines = [line for line in read_log(log) if line["of"] == self.of]
+        self.data = data_digest(study, views.dataset)
+        self.lines = [line for line in read_log(log) if line["of"] == self.of and _on(self.data, line)]
 
     def __call__(self, trials: int, progress: Callable[[int], Progress]) -> list[Line]:
         """Go on until there are so many trials; `progress(k)` watches trial k."""
@@ -134,13 +137,14 @@ class Search:
         summary = self._run(settings)(progress=progress)
         own, pooled = summary["test"], summary["test_pooled"]
         score = own if pooled is None else pooled  # the pooled score is the less noisy one
-        if score is None:
+        if score is None and summary["diverged"] is None:
             raise LNTrustError(f"study {self.study.name}: no validation examples to score a trial by")
         return {
             "study": self.study.name, "method": self.method, "seed": self.seed, "trial": len(self.lines),
             "settings": settings, "score": score, "own": own, "pooled": pooled,
+            "diverged": summary["diverged"],
             "seconds": summary["seconds"], "device": summary["device"], "of": self.of,
-            "versions": versions(),
+            "data": self.data, "versions": versions(),
         }  # fmt: skip
 
 
@@ -156,7 +160,17 @@ def identity(study: Study, method: str, seed: int) -> str:
     ]  # fmt: skip
     if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
         parts.append(told(found.settings))
+    answering = [told(found.settings), found.more_identity().get("answerer", {})]
+    if any(each.get("weighting") == "weighted_majority" for each in answering):
+        parts.append(SCHEMA)  # scores of the first schema are superseded
+    made_of = content_of(study, method)
+    parts += [made_of[part] for part in ("files", "sources", "code") if part in made_of]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _on(data: str, line: Line) -> bool:
+    """Whether a trial was made on these data, as far as it says; the first ones did not."""
+    return bool(line.get("data", data) == data)
 
 
 def read_log(log: Path) -> list[Line]:
@@ -185,17 +199,26 @@ def append_line(log: Path, line: Line) -> None:
 
 
 def best(lines: list[Line]) -> Line:
-    """The highest score; the earlier of equals, so that what is published wins a tie."""
-    return max(lines, key=lambda line: (line["score"], -line["trial"]))
+    """The highest score; the earlier of equals, so that what is published wins a tie.
+
+    A trial that diverged has no score, and is worse than any other.
+    """
+    none = float("-inf")
+    return max(lines, key=lambda each: (none if each["score"] is None else each["score"], -each["trial"]))
 
 
-def write_study(to: Path, study: Study, seed: int, inherits: str | None, log: Path) -> None:
-    """The study with the winning settings of every method in the log: what differs from another, or all."""
+def write_study(
+    to: Path, study: Study, seed: int, inherits: str | None, log: Path, data: str | None = None
+) -> None:
+    """The study with the winning settings of every method in the log: what differs from another, or all.
+
+    Of trials on these data only, if their digest is given.
+    """
     import tomli_w
 
     by_method: dict[str, list[Line]] = {}
     for line in read_log(log):
-        if line["of"] == identity(study, line["method"], seed):
+        if line["of"] == identity(study, line["method"], seed) and (data is None or _on(data, line)):
             by_method.setdefault(line["method"], []).append(line)
     winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
     counts = sorted({len(some) for some in by_method.values()})
@@ -230,9 +253,13 @@ def _suggested(space: dict[str, Range], lines: list[Line], seed: int) -> dict[st
     known = optuna.create_study(direction="maximize", sampler=sampler)
     for line in lines:
         params = {name: line["settings"][name] for name in distributions}
+        # To the sampler a trial that diverged is a pruned one: worse than those that came to an end.
+        state = optuna.trial.TrialState.PRUNED if line["score"] is None else optuna.trial.TrialState.COMPLETE
         try:
             known.add_trial(
-                optuna.trial.create_trial(params=params, distributions=distributions, value=line["score"])
+                optuna.trial.create_trial(
+                    params=params, distributions=distributions, value=line["score"], state=state
+                )
             )
         except ValueError:  # outside the range: a study may start anywhere
             continue

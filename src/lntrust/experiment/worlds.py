@@ -22,6 +22,8 @@ _PER_DEGREE = 100  # places on a map are kept to a hundredth of a degree, about 
 def world_file(identity: dict[str, Any]) -> Path:
     """Where the world of a run is described, below the folder of all runs."""
     parts = {name: identity["study"][name] for name in _DECIDING} | {"seed": identity["seed"]}
+    if "content" in identity:  # which the first runs said nothing of
+        parts["content"] = {k: v for k, v in identity["content"].items() if k != "sources"}
     made = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
     return Path(identity["study"]["name"], "worlds", f"world-{identity['seed']}-{made}.json")
 

@@ -4,6 +4,8 @@ They take no gradient steps. They are fitted when a stage begins and at refresh 
 and, where the method has some, on pseudo-labels.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,12 @@ from torch import Tensor
 from lntrust.errors import LNTrustError
 from lntrust.learners.models import Layout
 from lntrust.learners.modules import build
+from lntrust.plugins import users_fault
 from lntrust.randomness import Seeds
 from lntrust.settings import LearnerSettings
 
 _KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
+_SMALL = 2_000  # examples that are answered in one call sooner than some of them in several
 
 
 def weighted_rows(
@@ -67,15 +71,17 @@ class Estimators:
         model = build(self.learner, tuple(self.view.shape[1:]), self.classes)
         node = int(self.nodes[k])
         random_state = self._seeds.small_seed("estimators", node)
-        names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
-        model.set_params(**dict.fromkeys(names, random_state))
+        with self._blamed(model, "get_params and set_params"):
+            names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+            model.set_params(**dict.fromkeys(names, random_state))
         try:
             model.fit(self._inputs[examples], labels, sample_weight=weights)
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # the model may be the user's, and fail in any way
+            why = users_fault(error) or error
             raise LNTrustError(
                 f"learner {self.learner.name}: {type(model).__name__}.fit with sample_weight, which "
-                f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {error}"
-            ) from None
+                f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {why}"
+            ) from error
         self._models[k], self._fitted_on[k] = model, new
         self._kept.pop(k, None)
 
@@ -96,6 +102,8 @@ class Estimators:
             self._kept[k] = np.full((len(self._inputs), self.classes), np.nan)
         kept = self._kept[k]
         missing = np.unique(examples[np.isnan(kept[examples, 0])])
+        if len(missing) and len(kept) <= _SMALL:
+            missing = np.arange(len(kept))
         if len(missing):
             kept[missing] = self._compute(k, missing)
         return np.asarray(kept[examples])
@@ -107,9 +115,28 @@ class Estimators:
         if model is None:
             out[:] = 1.0 / self.classes
         elif len(examples):
-            seen = np.asarray(model.classes_, dtype=np.int64)
-            out[:, seen] = model.predict_proba(self._inputs[examples])
+            with self._blamed(model, "classes_ and predict_proba"):
+                seen = np.asarray(model.classes_, dtype=np.int64)
+                said, shape = (
+                    np.asarray(model.predict_proba(self._inputs[examples])),
+                    (len(examples), len(seen)),
+                )
+                if said.shape != shape:  # numpy would spread it
+                    raise ValueError(f"probabilities are {list(said.shape)}; must be {list(shape)}")
+                out[:, seen] = said
         return out
+
+    @contextmanager
+    def _blamed(self, model: Any, verbs: str) -> Iterator[None]:
+        """What goes wrong in here is the model's doing, whoever has written it."""
+        try:
+            yield
+        except LNTrustError:
+            raise
+        except Exception as error:
+            why = users_fault(error) or f"{type(error).__name__}: {error}"
+            whose = f"learner {self.learner.name}: {type(model).__name__}"
+            raise LNTrustError(f"{whose} must have {verbs} as in scikit-learn: {why}") from error
 
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every estimator on its own world's examples."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lntrust.errors import LNTrustError
-from lntrust.plugins import load_object
+from lntrust.plugins import load_object, users_fault
 from lntrust.settings import LearnerSettings
 
 
@@ -132,7 +132,7 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise LNTrustError(
             f"{field} = {learner.kind!r} with options {learner.options} on inputs of shape "
-            f"{list(input_shape)}: {error}"
+            f"{list(input_shape)}: {users_fault(error) or error}"
         ) from None
     if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
         raise LNTrustError(

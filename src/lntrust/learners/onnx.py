@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
 from lntrust.errors import LNTrustError
+from lntrust.onnx_files import check_files
 
 DTYPES = {
     "tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16",
@@ -143,9 +144,11 @@ def _session(file: Path, where: str) -> Any:
         raise LNTrustError(f"{where}: needs onnxruntime: pip install 'lntrust[fleet]'") from None
     if not file.is_file():
         raise LNTrustError(f"{where}: is not there")
+    check_files(file, where)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # and no other that it knows
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own types derive from Exception alone

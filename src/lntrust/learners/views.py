@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy import ndarray
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.settings import Study
-from lntrust.threads import fit_threads
-from lntrust.world.datasets import Coded, Dataset, load_dataset
+from lntrust.world.datasets import Coded, Dataset, check_finite, load_dataset
 
 _DECODED_AT_ONCE = 4096
 
@@ -30,8 +30,17 @@ class Views:
             if isinstance(view, Coded):
                 self._tensors[name] = self._decode(view)
             else:
-                self._tensors[name] = torch.from_numpy(view).to(self.device, self.dtype)
+                self._tensors[name] = torch.from_numpy(self._narrowed(view, name)).to(self.device, self.dtype)
         return self._tensors[name]
+
+    def _narrowed(self, view: Float[ndarray, "N *s"], name: str) -> Float[ndarray, "N *s"]:
+        """What float64 holds may be too much for float32; it would be infinite."""
+        if view.dtype != np.float64 or self.dtype != torch.float32:
+            return view
+        with np.errstate(over="ignore"):
+            narrow = view.astype(np.float32)
+        check_finite(f"dataset {self.dataset.name}, view {name} in float32", narrow)
+        return narrow
 
     def _decode(self, view: Coded) -> Float[Tensor, "N d"]:
         """feature = codes·step + offset, a piece at a time: the bytes cross to the device as bytes."""
@@ -46,13 +55,17 @@ class Views:
 
 
 def load_views(study: Study, device: str = "auto", data: Path | None = None) -> Views:
-    """A study's dataset on a device, and as many threads as its steps are worth."""
-    views = Views(
+    """A study's dataset on a device."""
+    return Views(
         load_dataset(study.data.dataset, data), pick_device(device), getattr(torch, study.training.precision)
     )
-    largest = max(views[learner.view][0].numel() for learner in study.population.learners)
-    fit_threads(study.graph.nodes * study.training.batch * largest)
-    return views
+
+
+def numbers_in_a_step(study: Study, views: Views, nodes: int) -> int:
+    """How many input numbers one step of so many nodes is on, if all had the largest inputs."""
+    return (
+        nodes * study.training.batch * max(views[each.view][0].numel() for each in study.population.learners)
+    )
 
 
 def pick_device(name: str) -> torch.device:

@@ -73,8 +73,7 @@ def _whom(
 
 def _votes(state: State, present: Bool[Tensor, "n D"]) -> Tensor:
     """The weights of those who answered."""
-    votes = state["open votes"]
-    return renormalised(votes, present) if votes.ndim == 2 else votes * present[..., None]
+    return renormalised(state["open votes"], present)
 
 
 def _targets(

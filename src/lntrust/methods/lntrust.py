@@ -219,7 +219,7 @@ class LNTrust(Method):
             few = top_k(opened, s.answer_k)
             few[:, 0] = True
             closed = renormalised(closed, few)
-            closed_votes = closed if closed_votes.ndim == 2 else closed_votes * few[..., None]
+            closed_votes = renormalised(closed_votes, few)
         if s.self_share:
             closed = closed * (1.0 - s.self_share)
             closed[:, 0] += s.self_share

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from lntrust.errors import LNTrustError
 from lntrust.methods.base import Method
 from lntrust.methods.crossed import Crossed
+from lntrust.methods.own import made, owned
 from lntrust.methods.presets import method_of
 from lntrust.methods.presets import names as preset_names
 from lntrust.plugins import load_object
-from lntrust.settings import Study
+from lntrust.settings import Settings, Study
 
 # Who decides under each `deploy` of a study; none: nobody but the node itself.
 _ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
@@ -41,6 +42,8 @@ def find_method(name: str, study: Study) -> Method:
         if method_of(other)[0] not in known and ":" not in other:
             raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
     method = _with_settings(_class_of(method_of(name)[0], known), name, study)
+    if ":" in name:
+        method = owned(method, name)
     if study.deploy is None:
         return method
     if isinstance(method, known["centralized"]):
@@ -59,6 +62,11 @@ def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
         method = load_object(name, "--method")
         if not (isclass(method) and issubclass(method, Method)):
             raise LNTrustError(f"--method {name}: must be a subclass of lntrust.methods.Method")
+        if not (isclass(method.settings_class) and issubclass(method.settings_class, Settings)):
+            raise LNTrustError(
+                f"method {name}: settings_class = {method.settings_class!r}; must be a subclass of "
+                "lntrust.settings.MethodSettings"
+            )
         return method
     if name not in known:
         raise LNTrustError(f"--method {name}: {_suggest(name, known)}")
@@ -67,7 +75,7 @@ def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
 
 def _with_settings(method: type[Method], name: str, study: Study) -> Method:
     try:
-        return method(method.settings_class.model_validate(_settings(name, study)))
+        settings = method.settings_class.model_validate(_settings(name, study))
     except ValidationError as error:
         item = error.errors()[0]
         field = ".".join(("methods", name, *map(str, item["loc"][:1])))
@@ -78,6 +86,7 @@ def _with_settings(method: type[Method], name: str, study: Study) -> Method:
         ways = [each["msg"].lower() for each in error.errors() if each["loc"][:1] == item["loc"][:1]]
         told_as = f"{field} = {item['input']!r}: {', or '.join(ways)}"
         raise LNTrustError(f"{told_as}; settings of {name}: {fields}") from None
+    return made(method, settings, name)
 
 
 def _settings(name: str, study: Study) -> dict[str, Any]:

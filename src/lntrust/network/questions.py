@@ -121,5 +121,6 @@ class Replies:
 
     def regular(self) -> Float[Tensor, "q B C"]:
         """As one tensor, where every node asked about equally many examples."""
-        B = self.route.rows // max(1, len(self.edge))
+        each = self.route.each  # known even where nobody was asked
+        B = self.route.rows // max(1, len(self.edge)) if each is None else each
         return self.probabilities.view(len(self.edge), B, self.probabilities.shape[-1])

@@ -31,6 +31,10 @@ def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
     missing = [label for label in named if label not in by_label]
     if missing:
         return Verdict(claim.says, "not run", f"not run: {', '.join(missing)}")
+    broken = [label for label in named if not by_label[label].records]
+    if broken:
+        words = [f"{label} ({by_label[label].what_diverged})" for label in broken]
+        return Verdict(claim.says, "not run", f"without scores: {', '.join(words)}")
     if claim.above is not None:
         return _above(claim, by_label[claim.above], [by_label[label] for label in claim.below])
     return _alike(claim, [by_label[label] for label in claim.alike])

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from lntrust.experiment.collection import Record
+from lntrust.experiment.collection import Record, comparable
+from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.identity import fingerprint
 from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
 from lntrust.methods.presets import names as preset_names
@@ -38,19 +39,31 @@ class Row:
     """One method at one setting of one study, all seeds."""
 
     label: str
-    records: list[Record]  # by seed
+    records: list[Record]  # by seed; those that diverged are not among them, and so in no mean
     paper: dict[str, float] = field(default_factory=dict)  # test, test_std, self, self_std, gain
     independent: list[Record] | None = None  # the runs of Independent in the same worlds, by the same seeds
     x: float | None = None  # its place in a figure of an ablation
     published: bool = False  # the method as the study has it, where other rows change it
+    diverged: list[Record] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Record]:
+        """All, by seed: also those that diverged."""
+        return sorted([*self.records, *self.diverged], key=lambda record: record.seed)
 
     @property
     def first(self) -> Record:
-        return self.records[0]
+        return (self.records or self.diverged)[0]
 
     @property
     def seeds(self) -> list[int]:
+        """Those that have scores."""
         return [record.seed for record in self.records]
+
+    @property
+    def what_diverged(self) -> str:
+        """In words: `2 of 3 seeds; seed 1 diverged at round 7`; nothing where none did."""
+        return what_diverged([record.summary | {"seed": record.seed} for record in self.runs])
 
     @property
     def test_selected(self) -> bool:
@@ -103,16 +116,16 @@ class Row:
         return float(np.mean(shares)) if shares else None
 
     def gigabytes(self, kind: str = "total") -> float:
-        """Sent in training per node, in GB; `total` includes framing."""
+        """Sent in training per node, in GB; `total` includes framing. Where all diverged, nothing counts."""
         per_node = [record.summary["bytes"][kind] / record.summary["nodes"] for record in self.records]
-        return float(np.mean(per_node)) / 1e9
+        return float(np.mean(per_node)) / 1e9 if per_node else 0.0
 
     def headers(self, kind: str) -> float | None:
         """Of what is sent in training of this kind, the framing, per node, in GB; older runs do not know."""
         books = [record.summary["bytes"].get("framing_by_kind") for record in self.records]
         nodes = [record.summary["nodes"] for record in self.records]
         each = [book[kind] / n for book, n in zip(books, nodes, strict=True) if book is not None]
-        return float(np.mean(each)) / 1e9 if len(each) == len(books) else None
+        return float(np.mean(each)) / 1e9 if each and len(each) == len(books) else None
 
     @property
     def answers(self) -> float:
@@ -121,18 +134,19 @@ class Row:
 
     @property
     def bytes_per_answer(self) -> float:
-        return float(np.mean([record.summary["bytes"]["per_deployed_query"] for record in self.records]))
+        each = [record.summary["bytes"]["per_deployed_query"] for record in self.records]
+        return float(np.mean(each)) if each else 0.0
 
     @property
     def asked(self) -> float | None:
         """Neighbours that a deployed node asks about an input; older runs do not know."""
         each = [record.summary["bytes"].get("asked_per_input") for record in self.records]
         known = [count for count in each if count is not None]
-        return float(np.mean(known)) if len(known) == len(each) else None
+        return float(np.mean(known)) if known and len(known) == len(each) else None
 
     @property
     def seconds(self) -> float:
-        return float(np.mean([record.summary["seconds"] for record in self.records]))
+        return float(np.mean([record.summary["seconds"] for record in self.records or self.diverged]))
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
@@ -217,17 +231,24 @@ def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     """The rows of one method: one for each setting."""
     settings: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda r: r.seed):
-        settings[fingerprint({**record.identity, "seed": None, "versions": None, "hardware": None})].append(
-            record
-        )
+        told = {**comparable(record.identity), "seed": None, "versions": None, "hardware": None}
+        settings[fingerprint(told)].append(record)
     flat = {key: flat_settings(each[0].identity) for key, each in settings.items()}
     rows = []
     for key, each in settings.items():
         others = [table for name, table in flat.items() if name != key]
         felt = _felt(flat[key], others)
-        label = _name(each[0]) + "".join(f", {p.rpartition('.')[2]} = {flat[key][p]}" for p in felt)
+        label = _name(each[0]) + "".join(f", {_said(path, flat[key][path])}" for path in felt)
         rows.append(make_row(label, each, all_here))
     return sorted(rows, key=lambda row: _sortable(row.label))
+
+
+def _said(path: str, value: Any) -> str:
+    """`skew = 20`; of a user's own file, its name and what tells its content from another's."""
+    for part in ("content.sources.", "content.files."):
+        if path.startswith(part):
+            return f"{path.removeprefix(part).rpartition('/')[2]} {value[:6]}"
+    return f"{path.rpartition('.')[2]} = {value}"
 
 
 def _felt(own: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
@@ -248,7 +269,7 @@ def _sortable(label: str) -> list[Any]:
 def flat_settings(identity: dict[str, Any]) -> dict[str, Any]:
     """Every setting of a run by its path: `study.training.refresh`, `settings.budget`, `device`."""
     skipped = ("seed", "method", "versions", "hardware")
-    flat = _flat({name: value for name, value in identity.items() if name not in skipped})
+    flat = _flat({name: value for name, value in comparable(identity).items() if name not in skipped})
     return {path: value for path, value in flat.items() if path != "study.name"}
 
 
@@ -267,23 +288,52 @@ def make_row(
     x: float | None = None,
     published: bool = False,
 ) -> Row:
-    """A row, with Independent's runs in the same worlds if all of them are among these."""
-    # Of several Independents in a world the one that trains as the study says is taken, whatever their order.
-    known = [record for record in among if _name(record) == "independent"]
-    known.sort(key=lambda r: (r.identity["settings"].get("lr") is None, r.key))
-    alone = {(world_of(record), record.identity["device"]): record for record in known}
-    # Made on the same device, if there is one: another one's differs by rounding.
-    elsewhere = {world: record for (world, _), record in alone.items()}
-    worlds = [(world_of(record), record.identity["device"]) for record in records]
-    partners = [alone.get(world) or elsewhere.get(world[0]) for world in worlds]
+    """A row, with Independent's runs in the same worlds if all of them are among these, with scores."""
+    diverged = [record for record in records if record.diverged is not None]
+    records = [record for record in records if record.diverged is None]
+    alone: dict[str, list[Record]] = defaultdict(list)
+    for record in among:
+        if _name(record) == "independent" and record.diverged is None:
+            alone[world_of(record)].append(record)
+    partners = [_partner(record, alone.get(world_of(record), [])) for record in records]
     found = [partner for partner in partners if partner is not None]
-    return Row(label, list(records), paper or {}, found if len(found) == len(records) else None, x, published)
+    independent = found if found and len(found) == len(records) else None
+    return Row(label, list(records), paper or {}, independent, x, published, diverged)
+
+
+def _partner(record: Record, alone: Sequence[Record]) -> Record | None:
+    """Which of the Independents in its world a run is compared with, whatever their order.
+
+    One made on the same device, if there is one: another one's differs by rounding. Then the one that trains
+    as the study says.
+    """
+
+    def rank(other: Record) -> tuple[bool, bool, str]:
+        near = other.identity["device"] == record.identity["device"]
+        return near, other.identity["settings"].get("lr") is None, other.key
+
+    return max((other for other in alone if _same_models(other, record)), key=rank, default=None)
+
+
+def _same_models(alone: Record, record: Record) -> bool:
+    """Whether Independent had the same models and files of the user's; a method may bring sources of its own.
+
+    The first runs did not say what their models were: they are compared among themselves.
+    """
+    theirs, ours = alone.identity["content"], record.identity["content"]
+    models: dict[str, str] = theirs.get("sources", {})
+    sources: dict[str, str] = ours.get("sources", {})
+    learners = record.identity["study"]["population"]["learners"]
+    told = models or all(":" not in learner["kind"] for learner in learners)
+    same = models.items() <= sources.items() if ":" in record.method and told else models == sources
+    return same and bool(theirs.get("files") == ours.get("files"))
 
 
 def world_of(record: Record) -> str:
     """What makes two runs comparable node by node: same nodes, same test sets, same supervised steps.
 
     How much is withheld for validation is left out: test sets are cut first, and Independent trains on both.
+    What the study only names is not in it: see `_same_models`.
     """
     study = record.identity["study"]
     parts = {name: study[name] for name in ("data", "graph", "population")}

@@ -1,6 +1,7 @@
 """Figures for a paper, from finished runs: which there are, and how they are written."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ def draw(
     seed: int = 0,
 ) -> Figure:
     """A figure of these rows. `x`: what an ablation varies; `node`, `seed`: whose trust or graph."""
+    rows = [row for row in rows if row.records]  # what diverged at every seed has nothing to show
     reason = missing(kind, rows)
     if reason:
         raise LNTrustError(f"figure {kind} of {title}: {reason}")
@@ -136,6 +138,7 @@ def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
 
 
 def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple[str, Figure]]:
+    section = replace(section, rows=[row for row in section.rows if row.records])
     for asked in section.figures if named else _defaults(section):
         if missing(asked.kind, section.rows):
             continue

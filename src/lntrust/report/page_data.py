@@ -24,7 +24,7 @@ def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
     for section in sections:
         named = []
         for row in section.rows:
-            key = row_name(row.records)
+            key = row_name(row.runs)
             if key not in rows:
                 rows[key] = _row(row)
             if row.independent is not None and _compared(row):
@@ -43,7 +43,7 @@ def row_name(records: Sequence[Record]) -> str:
 
 def charts_of(section: Section) -> tuple[list[str], list[str]]:
     """Which charts say something about a section: those to be seen at once, and more."""
-    rows = section.rows
+    rows = [row for row in section.rows if row.records]
     possible = []
     if section.x is not None and sum(row.x is not None for row in rows) > 1:
         possible.append("ablation")
@@ -101,7 +101,7 @@ def _scored(record: Record) -> dict[int, Data]:
 
 def _rounds(records: Sequence[Record]) -> list[int]:
     """Those that all runs evaluated."""
-    return sorted(set.intersection(*(set(_scored(record)) for record in records)))
+    return sorted(set.intersection(*(set(_scored(record)) for record in records))) if records else []
 
 
 def _curve(row: Row) -> Data:

@@ -29,7 +29,7 @@ def section_study(section: Section, told: dict[str, str]) -> Html:
     again = [h("p", "All of this table: ", h("code", f"lntrust reproduce {name}"))] if name else []
     rows: list[Html] = []
     for row in section.rows:
-        key, here = f"{row.first.row_key} {row.seeds}", f"{anchor(section)}-study"
+        key, here = f"{row.first.row_key} {_seeds(row)}", f"{anchor(section)}-study"
         if told.setdefault(key, here) == here:
             rows.append(
                 h("details", h("summary", row.label), h("pre", h("code", run_command(row))), _settings(row))
@@ -42,9 +42,14 @@ def section_study(section: Section, told: dict[str, str]) -> Html:
              id=f"{anchor(section)}-study")  # fmt: skip
 
 
+def _seeds(row: Row) -> list[int]:
+    """Also of runs that diverged: they are made again like the others."""
+    return [record.seed for record in row.runs]
+
+
 def _settings(row: Row) -> Html:
     kept = {k: v for k, v in row.first.identity.items() if k not in ("seed", "versions", "hardware")}
-    return h("pre", h("code", json.dumps({**kept, "seeds": row.seeds}, indent=1, ensure_ascii=False)))
+    return h("pre", h("code", json.dumps({**kept, "seeds": _seeds(row)}, indent=1, ensure_ascii=False)))
 
 
 def _reproduction(section: Section) -> str | None:
@@ -62,7 +67,7 @@ def run_command(row: Row) -> str:
     changes = _changes(first) if first.study in list_studies() else None
     words = ["lntrust", "run", first.study if changes is not None else f"{first.study}.toml"]
     words += ["--method", first.method]
-    for seed in row.seeds:
+    for seed in _seeds(row):
         words += ["--seed", str(seed)]
     for change in changes or []:
         words += ["--set", change]
@@ -81,6 +86,7 @@ def _changes(record: Record) -> list[str] | None:
     ours.setdefault("reading", "honest")
     theirs.setdefault("reading", "honest")
     flat, known = _flat(ours), _flat(theirs)
+    flat = {k: v.removesuffix(" (superseded)") if isinstance(v, str) else v for k, v in flat.items()}
     changed = {k: v for k, v in flat.items() if known.get(k) != v and k not in _DECIDED_ELSEWHERE}
     if any(isinstance(value, list | dict) for value in changed.values()):
         return None

@@ -24,6 +24,7 @@ _MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "
 _DIFFERENCE = "difference, 95 %"
 _OVER = "over Independent, 95 %"
 _LEFT = {"agreement": "words", _DIFFERENCE: "difference"}  # columns of words and pictures
+_OF_THE_PAPER = ("Test ", "Self ", "paper")  # columns that do not need our runs
 Cell = tuple[str, Child]  # its class, and what is in it
 Column = tuple[str, str, Callable[[Row], Cell]]  # group, name, and how a row fills it
 
@@ -75,10 +76,11 @@ def _line(row: Row, columns: Sequence[Column], is_best: bool, place: tuple[int, 
     mark = h("span", " ★", h("span", " best Test", class_="sr"), class_="star") if is_best else None
     cells = []
     for _, name, fill in columns:
-        kind, content = fill(row)
+        kind, content = fill(row) if row.records or name in _OF_THE_PAPER else ("", "–")
         cells.append(h("td", content, class_=kind or None, data_column=name))
     swatch = h("span", class_="swatch", data_section=place[0], data_row=place[1])
-    label = h("th", swatch, h("span", row.label, mark, class_="name"), scope="row", class_="label")
+    remark = h("span", f" ({row.what_diverged})", class_="std") if row.what_diverged else None
+    label = h("th", swatch, h("span", row.label, mark, remark, class_="name"), scope="row", class_="label")
     return h("tr", label, cells, class_="best" if is_best else None, data_label=row.label)
 
 
@@ -164,7 +166,7 @@ def _chance(row: Row) -> float | None:
 
 
 def _seeds(rows: Sequence[Row]) -> str:
-    seeds = sorted({seed for row in rows for seed in row.seeds})
+    seeds = sorted({record.seed for row in rows for record in row.runs})
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 

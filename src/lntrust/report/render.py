@@ -70,7 +70,11 @@ def columns(section: Section) -> list[Column]:
         Column("10 %", r"10\,\%", [_one(_mean(row.spread("p10")), short) for row in rows]),
         Column("harmed", "Harmed", [_one(_mean(row.spread("harmed")), _percent) for row in rows]),
         Column("P", "$P$", [_one(_improvement(row), _chance) for row in rows]),
-        Column("GB per node", "GB per node", [Cell(_gigabytes(row.gigabytes())) for row in rows]),
+        Column(
+            "GB per node",
+            "GB per node",
+            [_one(row.gigabytes() if row.records else None, _gigabytes) for row in rows],
+        ),
     ]
     if any(row.asked for row in rows):
         many.append(Column(_ASKED, "Asked", [_one(row.asked, _count) for row in rows]))
@@ -78,14 +82,19 @@ def columns(section: Section) -> list[Column]:
 
 
 def labels(section: Section) -> list[str]:
-    """The rows' labels; what has other seeds than the rest says so."""
-    every = seeds(section)
-    return [row.label + ("" if row.seeds == every else f" ({_seeds(row.seeds)})") for row in section.rows]
+    """The rows' labels; what has other seeds than the rest, or diverged, says so."""
+    return [" ".join(filter(None, [row.label, _remark(row, seeds(section))])) for row in section.rows]
+
+
+def _remark(row: Row, every: Sequence[int]) -> str:
+    ran = [record.seed for record in row.runs]
+    parts = [*([] if ran == every else [_seeds(ran)]), *filter(None, [row.what_diverged])]
+    return f"({'; '.join(parts)})" if parts else ""
 
 
 def seeds(section: Section) -> list[int]:
     """All that any row has."""
-    return sorted({seed for row in section.rows for seed in row.seeds})
+    return sorted({record.seed for row in section.rows for record in row.runs})
 
 
 def notes(section: Section) -> list[str]:
@@ -330,6 +339,7 @@ SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _WORDS),
         ("seeds", pa.list_(pa.int64())),
+        ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
         ("test_is_test_selected", pa.bool_()),
         *((name, pa.float64()) for name in _NUMBERS),
         ("against_paper", pa.string()),
@@ -349,7 +359,8 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
     out: dict[str, object] = {
         "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
         "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
-        "device": identity["device"], "seeds": row.seeds, "test_is_test_selected": row.test_selected,
+        "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
+        "test_is_test_selected": row.test_selected,
         "gain_mean": _mean(row.gain), "last_round_test_mean": _mean(row.spread("test")),
         "best_round_test_selected_mean": _mean(row.spread("best_round_test_selected")),
         "p10": _mean(row.spread("p10")), "harmed": _mean(row.spread("harmed")),
@@ -361,6 +372,8 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         **{f"paper_{name}": number for name, number in row.paper.items()},
         "against_paper": against_paper(row),
     }  # fmt: skip
+    if not row.records:  # what was sent until it diverged is no method's price
+        out |= dict.fromkeys(name for name in out if name.startswith(("gb_", "bytes_")))
     for score in _SPREADS:
         spread = test if score == "test" else row.spread(score)
         out |= {} if spread is None else {f"{score}_mean": spread.mean, f"{score}_std": spread.std}

@@ -56,7 +56,7 @@ def sections_of(
             rows = panel_rows(panel, records, one_seed)
             if 2 * len(rows) > len(panel.rows):
                 out.append(_section(reproduction, number, rows))
-    shown = {id(record) for section in out for row in section.rows for record in row.records}
+    shown = {id(record) for section in out for row in section.rows for record in row.runs}
     rest = [record for record in records if id(record) not in shown]
     # Independent of the same study stands beside what is left, to be compared with.
     studies = {record.study for record in rest}
@@ -72,7 +72,7 @@ def _beside_presets(rest: Sequence[Record], sections: Sequence[Section]) -> list
     """
     worlds = {(record.study, world_of(record)) for record in rest if record.method in preset_names()}
     published = [row for section in sections for row in section.rows if row.published]
-    found = [record for row in published for record in row.records if record.method != "independent"]
+    found = [record for row in published for record in row.runs if record.method != "independent"]
     apart = {record.key + record.identity["device"]: record for record in found}
     return [record for record in apart.values() if (record.study, world_of(record)) in worlds]
 

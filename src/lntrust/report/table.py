@@ -1,11 +1,16 @@
 """The table at the end of a run: methods side by side, means over seeds."""
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from rich.table import Table
+
+from lntrust.experiment.divergence import what_diverged
+
+_USUAL = 16  # letters that a method's name has at most
 
 
 def human_bytes(count: float) -> str:
@@ -18,14 +23,23 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def _spread(values: Sequence[float | None]) -> str:
-    """Mean ± standard deviation over seeds (ddof 0), or the one value."""
+def _short_bytes(count: float) -> str:
+    """The same in at most seven columns, up to terabytes."""
+    number, unit = human_bytes(count).split()
+    return f"{float(number):.0f} {unit}" if len(number) > 3 else f"{number} {unit}"
+
+
+def _mean(values: Sequence[float | None], spread: bool = False) -> str:
+    """Mean over seeds and, if wanted, ± standard deviation (ddof 0): `.792 ±.012`."""
     present = [v for v in values if v is not None]
     if not present:
         return "–"
-    if len(present) == 1:
-        return f"{present[0]:.3f}"
-    return f"{np.mean(present):.3f} ± {np.std(present):.3f}"
+    deviation = f" ±{_short(float(np.std(present)))}" if spread and len(present) > 1 else ""
+    return _short(float(np.mean(present))) + deviation
+
+
+def _short(score: float) -> str:
+    return f"{score:.3f}".removeprefix("0")
 
 
 def _settings(setting: dict[str, Any]) -> list[str]:
@@ -44,25 +58,33 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
     seeds = sorted({s["seed"] for s in summaries})
     table = Table(
         title=f"{first['study']}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        caption="Test: as deployed. Self: each node's own model. Pooled: Test on the union of all test "
-        "sets, weighted by each node's classes. Harmed: share of nodes worse off deployed than alone, "
-        "pooled. Bytes: sent in training by all nodes; per answer: by one deployed node.",
+        caption=f"Test: as deployed{', ± deviation over seeds' if len(seeds) > 1 else ''}. "
+        "Self: each node's own model. Pooled: Test on the union of all test sets, weighted by each node's "
+        "classes. Harmed: share of nodes worse off deployed than alone, pooled. Bytes: sent in training by "
+        "all nodes; per answer: by one deployed node.",
         caption_justify="left",
     )
-    # In a narrow terminal numbers wrap before names of usual length do, and nothing is cut off.
-    table.add_column(
-        "method", overflow="fold", no_wrap=max(map(len, "\n".join(by_method).splitlines())) <= 16
-    )
+    # A method is one line of 80 columns, so only Test has its ±. In a narrower terminal numbers wrap before
+    # names of usual length do, and nothing is cut off.
+    longest = max(map(len, "\n".join(by_method).splitlines()))
+    table.add_column("method", overflow="fold", no_wrap=longest <= _USUAL)
     for name in ("Test", "Self", "pooled", "harmed", "bytes", "per\nanswer", "time\n(s)"):
         table.add_column(name, justify="right", overflow="fold")
-    for method, runs in by_method.items():
-        columns = [_spread([run[k] for run in runs]) for k in ("test", "self", "test_pooled", "harmed")]
+    for method, every in by_method.items():
+        remark = textwrap.wrap(what_diverged(every), _USUAL - 2)
+        name = "\n  ".join([method, *remark])
+        runs = [run for run in every if run.get("diverged") is None]
+        seconds = float(np.mean([run["seconds"] for run in runs or every]))
+        time = f"{seconds:.{1 if seconds < 99.95 else 0}f}"
+        if not runs:
+            table.add_row(name, *["–"] * 6, time)
+            continue
+        test, *others = ([run[k] for run in runs] for k in ("test", "self", "test_pooled", "harmed"))
+        scores = [_mean(test, spread=True), *map(_mean, others)]
         total = float(np.mean([run["bytes"]["total"] for run in runs]))
         asking = float(np.mean([run["bytes"]["per_deployed_query"] for run in runs]))
-        seconds = float(np.mean([run["seconds"] for run in runs]))
-        table.add_row(method, *columns, human_bytes(total), human_bytes(asking), f"{seconds:.1f}")
+        table.add_row(name, *scores, _short_bytes(total), _short_bytes(asking), time)
         for variant in runs[0]["variants"]:
-            scores = [run["variants"][variant] for run in runs]
-            plain, pooled = (_spread([s[k] for s in scores]) for k in ("test", "test_pooled"))
-            table.add_row(f"+ {variant}", plain, "", pooled, *[""] * 4)
+            plain, pooled = ([run["variants"][variant][k] for run in runs] for k in ("test", "test_pooled"))
+            table.add_row(f"+ {variant}", _mean(plain, spread=True), "", _mean(pooled), *[""] * 4)
     return table

@@ -17,10 +17,13 @@ def trust_weights(scores: Float[Tensor, "n D"], options: Bool[Tensor, "n D"]) ->
     return expo / expo.sum(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).tiny)
 
 
-def renormalised(alpha: Float[Tensor, "n D"], present: Bool[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-    """The weights of those who answered, scaled to sum to 1; 0 where nobody of weight did."""
-    left = alpha * present
-    total = left.sum(-1, keepdim=True)
+def renormalised(alpha: Float[Tensor, "n D *C"], present: Bool[Tensor, "n D"]) -> Float[Tensor, "n D *C"]:
+    """The weights of those who answered, scaled to sum to 1, for every class if they differ by class.
+
+    0 where nobody of weight did.
+    """
+    left = alpha * (present if alpha.ndim == 2 else present[..., None])
+    total = left.sum(1, keepdim=True)
     return torch.where(total > 0, left / total.clamp(min=torch.finfo(alpha.dtype).tiny), 0.0)
 
 

@@ -5,7 +5,9 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import one_hot
 
+from lntrust.segments import segment_sum
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.weights import renormalised, trust_weights
 from lntrust.weighting.base import Memory, Weighting
@@ -34,9 +36,11 @@ class Hedge(Weighting):
 
 
 class WeightedMajority(Weighting):
-    """w_ij^c ← w_ij^c·β^(1−ρ_ij^c) at each refresh; votes q_c ∝ Σ_j w_ij^c p_j^c.
+    """w_ij^c ← w_ij^c·β^(1−ρ_ij^c) at each refresh, Σ_j w_ij^c = 1; votes q_c ∝ Σ_j w_ij^c p_j^c.
 
-    Littlestone & Warmuth (1994) with fractional errors, a weight for every class. Gates use
+    Littlestone & Warmuth (1994) with fractional errors, a weight for every class. A class that is absent from
+    V_i says nothing of anybody, and is left as it is. Weights sum to 1 over the members within each class:
+    else a class that everybody knows a little less would lose all of its votes. Gates use
     α_ij ∝ Σ_c w_i^c w_ij^c.
     """
 
@@ -47,7 +51,10 @@ class WeightedMajority(Weighting):
         return {"log weight": torch.zeros_like(evidence.rho)}
 
     def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
-        return {"log weight": memory["log weight"] + math.log(self.beta) * (1.0 - evidence.rho)}
+        C = evidence.rho.shape[-1]
+        seen = segment_sum(one_hot(evidence.labels, C).to(evidence.rho.dtype), evidence.offsets) > 0
+        errors = (1.0 - evidence.rho) * seen[:, None, :]
+        return {"log weight": memory["log weight"] + math.log(self.beta) * errors}
 
     def votes(
         self,
@@ -55,10 +62,9 @@ class WeightedMajority(Weighting):
         evidence: Evidence,
         options: Bool[Tensor, "n D"],
     ) -> Float[Tensor, "n D C"]:
-        log_weight = memory["log weight"].masked_fill(~options[..., None], -torch.inf)
-        # A common factor per node changes nothing; without it long runs underflow.
-        top = log_weight.amax((1, 2), keepdim=True).clamp(min=-1e30)
-        return (log_weight - top).exp()
+        by_class = memory["log weight"].transpose(1, 2)
+        choice = options[:, None, :].expand_as(by_class)
+        return trust_weights(by_class, choice).transpose(1, 2)
 
     def weights(
         self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]

@@ -5,10 +5,11 @@ raw windows, pixels. Files are looked for in the data directory: `--data`, else 
 `~/.local/share/lntrust`.
 """
 
+import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,23 @@ class Coded:
 
 
 View = Coded | Float[ndarray, "N *s"]
+_LOOKED_AT_ONCE = 1 << 22  # numbers: a view may fill half of the memory, and its check must not
+
+
+def check_finite(where: str, array: ndarray, axis: str = "row") -> None:
+    """Refuse NaN and infinity, and say where the first is. `axis` is what the first axis counts."""
+    if array.dtype.kind != "f":
+        return
+    rows = array.reshape(len(array), -1) if array.size else array.reshape(0, 1)
+    step = max(1, _LOOKED_AT_ONCE // rows.shape[1])
+    for start in range(0, len(rows), step):
+        bad = ~np.isfinite(rows[start : start + step])
+        if bad.any():
+            row, inside = (int(k) for k in np.argwhere(bad)[0])
+            place = [int(k) for k in np.unravel_index(inside, array.shape[1:])] if array.ndim > 1 else []
+            column = f", column {', '.join(map(str, place))}" if place else ""
+            value = rows[start + row, inside]
+            raise LNTrustError(f"{where}: {axis} {start + row}{column} is {value}; all must be finite")
 
 
 @dataclass(frozen=True)
@@ -52,13 +70,63 @@ class Dataset:
     subject: Int[ndarray, "N"] | None = None
     segment: Int[ndarray, "N"] | None = None
     files: tuple[Path, ...] = field(default=())
+    _checked: set[str] = field(default_factory=set, init=False, repr=False, compare=False)  # views
+    _digests: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # by view
+
+    def __post_init__(self) -> None:
+        for name, array in (("latitude", self.latitude), ("longitude", self.longitude)):
+            if array is not None:
+                check_finite(f"{self._file('labels')}dataset {self.name}, {name}", array)
 
     def view(self, name: str) -> View:
+        """What learners with this view see of every example: finite numbers."""
         if name not in self.views:
             raise LNTrustError(
                 f"view = {name!r}: {self.name} has no such view; it has {', '.join(self.views)}"
             )
-        return self.views[name]()
+        view = self.views[name]()
+        if name not in self._checked:
+            where = f"{self._file(name)}dataset {self.name}, view {name}"
+            _check_decoded(where, view) if isinstance(view, Coded) else check_finite(where, view)
+            self._checked.add(name)
+        return view
+
+    def digest(self, views: Iterable[str]) -> str:
+        """A name for what the dataset holds, as far as those see it who have these views."""
+        names = sorted(set(views))
+        for name in names:
+            if name not in self._digests:
+                view = self.view(name)
+                parts = (view.codes, view.step, view.offset) if isinstance(view, Coded) else (view,)
+                self._digests[name] = _digest(*parts)
+        where = (self.latitude, self.longitude, self.subject, self.segment)
+        told = [self.name, *self.classes, str(self.input_shape), self.input_dtype]
+        told += [_digest(self.labels, *where), *(f"{name} {self._digests[name]}" for name in names)]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _file(self, stem: str) -> str:
+        """Which file it is in, for messages; nothing where there is none of this name."""
+        return next((f"{path}: " for path in self.files if path.stem == stem), "")
+
+
+def _check_decoded(where: str, view: Coded) -> None:
+    """Its features, without decoding them all: only columns whose largest code would be too much."""
+    check_finite(f"{where}, step", view.step, "column")
+    check_finite(f"{where}, offset", view.offset, "column")
+    with np.errstate(over="ignore"):
+        ends = np.float32(np.iinfo(view.codes.dtype).max) * view.step.astype(np.float32) + view.offset
+        for column in np.flatnonzero(~np.isfinite(ends)).tolist():
+            decoded = view.codes[:, column] * view.step[column].astype(np.float32) + view.offset[column]
+            check_finite(f"{where}, column {column}", decoded)
+
+
+def _digest(*arrays: ndarray | None) -> str:
+    made = hashlib.sha256()
+    for array in arrays:
+        made.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode())
+        if array is not None:
+            made.update(np.ascontiguousarray(array).data)
+    return made.hexdigest()
 
 
 BACKBONES = ("mobilenet_v2", "efficientnet_b0")
@@ -136,14 +204,10 @@ def _read(path: Path, *names: str) -> dict[str, ndarray]:
         raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
 
 
-def _check_finite(path: Path, **arrays: ndarray) -> None:
-    for name, array in arrays.items():
-        # float16 sums overflow to inf, so the whole array is looked at; it is read once per run.
-        bad = int((~np.isfinite(array)).sum())
-        if bad:
-            raise LNTrustError(
-                f"{path}: {name} has {bad} values that are NaN or infinite; all must be finite"
-            )
+def _integers(path: Path, dataset: str, table: dict[str, ndarray], name: str) -> Int[ndarray, "N"]:
+    """A column as whole numbers; NaN would become one that nobody wrote."""
+    check_finite(f"{path}: dataset {dataset}, {name}", table[name])
+    return table[name].astype(np.int64)
 
 
 def _check_labels(path: Path, labels: ndarray, classes: int, rows: int | None = None) -> None:
@@ -159,7 +223,7 @@ def _features(name: str, folder: Path) -> Dataset:
     """CIFAR or EuroSAT: labels and quantised backbone features."""
     path = folder / "labels.npz"
     table = _read(path, "y")
-    labels = table["y"].astype(np.int64)
+    labels = _integers(path, name, table, "y")
     count = 100 if name == "cifar100" else 10
     names = table.get("classes")
     classes = tuple(map(str, names)) if names is not None else tuple(f"class {c}" for c in range(count))
@@ -169,7 +233,6 @@ def _features(name: str, folder: Path) -> Dataset:
     if name == "eurosat":
         _read(path, "latitude", "longitude")
         where = {axis: table[axis].astype(np.float64) for axis in ("latitude", "longitude")}
-        _check_finite(path, **where)
 
     def loader(backbone: str) -> Callable[[], View]:
         return lru_cache(maxsize=1)(lambda: _codes(folder / f"{backbone}.npz", len(labels)))
@@ -196,8 +259,8 @@ def _codes(path: Path, rows: int) -> Coded:
         raise LNTrustError(
             f"{path}: step and offset must have one value for each of {codes.shape[1]} features"
         )
-    _check_finite(path, step=step, offset=offset)
-    return Coded(codes, step.astype(np.float32), offset.astype(np.float32))
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused
+        return Coded(codes, step.astype(np.float32), offset.astype(np.float32))
 
 
 def _windows(folder: Path) -> Dataset:
@@ -210,9 +273,9 @@ def _windows(folder: Path) -> Dataset:
         if table[name].shape != table["x"].shape[:1]:
             raise LNTrustError(f"{path}: {name} has shape {table[name].shape}; x has {len(table['x'])} rows")
     x = table["x"].astype(np.float32)
-    _check_finite(path, x=x)
+    check_finite(f"{path}: dataset uci_har, view windows", x)
     classes = tuple(map(str, table["classes"]))
-    labels = table["y"].astype(np.int64)
+    labels = _integers(path, "uci_har", table, "y")
     _check_labels(path, labels, len(classes), rows=len(x))
     # Accelerations are in g and rotations in rad/s: fixed scales, known before any data is seen.
     scale = np.array([0.2] * 3 + [0.5] * 3 + [0.5] * 3, dtype=np.float32)[None, :, None]
@@ -223,8 +286,8 @@ def _windows(folder: Path) -> Dataset:
         input_shape=tuple(x.shape[1:]),
         input_dtype="float16",
         views={"windows": lambda: x / scale},
-        subject=table["subject"].astype(np.int64),
-        segment=table["segment"].astype(np.int64),
+        subject=_integers(path, "uci_har", table, "subject"),
+        segment=_integers(path, "uci_har", table, "segment"),
         files=(path,),
     )
 

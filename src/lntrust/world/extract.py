@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from lntrust.errors import LNTrustError
+from lntrust.onnx_files import check_files
 from lntrust.world.datasets import BACKBONES
 from lntrust.world.images import RawImages, read_images, read_windows
 
@@ -162,6 +163,7 @@ def _onnx_session(path: Path, device: str) -> Any:
         raise LNTrustError(f"device = {device!r}: this onnxruntime runs on {', '.join(available)} only")
     number = device.partition(":")[2]
     options = {"device_id": number} if number and device.startswith("cuda") else {}
+    check_files(path, str(path))
     try:
         return onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
     except Exception as error:  # onnxruntime's own types derive from Exception alone

@@ -110,7 +110,7 @@ const KIND = {
       const values = section.rows.flatMap((row) => row.curve[score].slice(Math.floor(row.curve[score].length / 8)));
       return {
         series: series.map((each) => ({ ...each, clip: true })),
-        xAxis: axis("round", { type: "value", min: 0, max: Math.max(...section.rows.map((row) => row.curve.round.at(-1))) }),
+        xAxis: axis("round", { type: "value", min: 0, max: Math.max(...section.rows.map((row) => row.curve.round.at(-1) ?? 0)) }),
         yAxis: accuracyAxis(score === "test" ? "Test" : "Self", values),
         tooltip: { ...baseOption().tooltip, trigger: "item", formatter: (at) => tip(at.seriesName, [["round", at.value[0]], [score === "test" ? "Test" : "Self", number(at.value[1])]]) },
         aria: described(`${score === "test" ? "Test" : "Self"} by round, ${section.rows.length} methods`),

@@ -1,0 +1,137 @@
+"""Methods beside each other: seeds stacked where it pays, Stage 1 once, and as it would be without either."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lntrust.experiment import run
+from lntrust.experiment.compared import compared
+from lntrust.experiment.run import Run
+from lntrust.learners.views import Views
+from lntrust.methods import Method, Site, State
+from lntrust.threads import FEW
+
+SEEDS = (2, 0, 1)
+
+
+class Stopped(BaseException):
+    pass
+
+
+class Watch:
+    """Which seeds ran together, and the rounds they began at; stops at a round if told to."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.begun: list[tuple[str, list[int], int]] = []
+        self._stop = stop
+
+    def __call__(self, method: str, seeds: Sequence[int], rounds: int) -> Any:
+        assert rounds == 5
+        seen: list[int] = []
+
+        def progress(done: int, *_: object) -> None:
+            if not seen:
+                self.begun.append((method, list(seeds), done))
+            seen.append(done)
+            if done == self._stop and len(seen) > 1:
+                raise Stopped
+
+        return progress
+
+
+def scores(summary: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in summary.items() if k not in ("seconds", "stacked")}
+
+
+def test_every_seed_has_what_it_has_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
+    watch = Watch()
+    methods = ["independent", "uniform", "lntrust", "lntrust+best"]
+    found = [*compared(tiny(), methods, SEEDS, views, tmp_path, begin=watch)]
+    assert [[(s["method"], s["seed"]) for s in made] for made in found] == [
+        [(method, seed) for seed in SEEDS] for method in methods
+    ]
+    assert all(summary["stacked"] == 3 for made in found for summary in made)
+    # Two Stage 1: with the validation labels, and without.
+    assert watch.begun == [(m, [0, 1, 2], done) for m, done in zip(methods, (0, 2, 0, 2), strict=True)]
+    for method, made in zip(methods, found, strict=True):
+        for summary in made:
+            alone = run(tiny(), method, summary["seed"], views)
+            assert summary["test"] == pytest.approx(alone["test"], abs=0.021), "one example of a node or so"
+            assert summary["bytes"] == alone["bytes"]
+    assert not list(tmp_path.rglob(".*")), "Stage 1 is not left"
+    assert not list(tmp_path.rglob("stack-*"))
+
+
+def test_a_fresh_start_takes_no_earlier_stage_1(tiny: Any, views: Views, tmp_path: Path) -> None:
+    for _ in range(2):
+        watch = Watch()
+        _ = [*compared(tiny(), ["independent", "uniform"], [0], views, tmp_path, begin=watch)]
+        assert [begun for *_, begun in watch.begun] == [0, 2]
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
+    methods = ["independent", "uniform"]
+    with pytest.raises(Stopped):
+        for _ in compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", begin=Watch(stop)):
+            pass
+    assert not list((tmp_path / "stopped").glob(".*"))
+    watch = Watch()
+    went_on = [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", resume=True, begin=watch)]
+    assert watch.begun[0] == ("independent", [0, 1, 2], stop)
+    whole = [*compared(tiny(), methods, SEEDS, views, tmp_path / "whole")]
+    assert [[*map(scores, made)] for made in went_on] == [[*map(scores, made)] for made in whole]
+
+
+def test_what_has_ended_or_begun_alone_stays_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
+    done = Run(tiny(), "uniform", 1, views, folder=tmp_path)()
+    with pytest.raises(Stopped):
+        Run(tiny(), "uniform", 3, views, folder=tmp_path)(
+            progress=Watch(stop=2)("uniform", [3], 5),
+        )
+    watch = Watch()
+    (made,) = compared(tiny(), ["uniform"], [0, 1, 2, 3], views, tmp_path, resume=True, begin=watch)
+    assert watch.begun == [("uniform", [1], 5), ("uniform", [3], 2), ("uniform", [0, 2], 0)]
+    assert made[1] == done
+    assert [summary["seed"] for summary in made] == [0, 1, 2, 3]
+
+
+class Averages(Method):
+    """Over all rows there are, as if there were never more than one world."""
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        for stack in site.population.torch_stacks:
+            for parameter in stack.params.values():
+                parameter.copy_(parameter.mean(0).expand_as(parameter).clone())
+        return super().round(site, state, t)
+
+
+def test_a_method_of_ones_own_has_the_same_result_alone_and_beside_other_seeds(
+    tiny: Any, views: Views, tmp_path: Path
+) -> None:
+    """Nobody has told its author, who has a CPU, of stacked worlds."""
+    name = f"{__name__}:Averages"
+    (made,) = compared(tiny(), [name], [0, 1], views, tmp_path)
+    assert scores(made[0]) == scores(run(tiny(), name, 0, views))
+    assert made[0]["stacked"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "options"),
+    [
+        (f"{__name__}:Averages", [], {}),
+        ("lntrust", [], {"certify": True}),
+        ("uniform", [], {"backend": "loop"}),
+        ("uniform", [f"training.batch={FEW // (5 * 64) + 1}"], {}),  # enough work for one at a time
+    ],
+)
+def test_some_run_one_by_one(
+    tiny: Any, views: Views, tmp_path: Path, method: str, change: list[str], options: dict[str, Any]
+) -> None:
+    watch = Watch()
+    (made,) = compared(tiny(*change), [method], SEEDS, views, tmp_path, begin=watch, **options)
+    assert [seeds for _, seeds, _ in watch.begun] == [[0], [1], [2]]
+    assert [summary["seed"] for summary in made] == list(SEEDS)
+    assert all(summary["stacked"] == 1 for summary in made)

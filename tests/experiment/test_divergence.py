@@ -1,0 +1,246 @@
+"""Runs whose numbers stop being finite: each ends as a result that says so, and harms nobody beside it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lntrust import Study, load_study
+from lntrust.errors import CannotStackError
+from lntrust.experiment.divergence import what_diverged
+from lntrust.experiment.run import Run
+from lntrust.experiment.runs import Runs
+from lntrust.experiment.sweep import Task, carry_out
+from lntrust.learners.views import Views
+from lntrust.methods import Deployment, Method, Site, State, list_methods
+from lntrust.world import build_world
+
+SMALL = [
+    "graph.nodes=8", "partition.labelled=400", "training.stage1_rounds=2", "training.stage2_rounds=4",
+    "training.refresh=2", "evaluation.every=2", "evaluation.checkpoint_every=1", "methods.lntrust.warmup=1",
+    "methods.desa.condense_steps=5", "methods.centralized.epochs=3",
+]  # fmt: skip
+NO_FORESTS = """population.learners=[{name="linear",kind="linear",view="pixels"},
+    {name="mlp",kind="mlp",view="pixels",options={hidden=16}},
+    {name="cnn",kind="cnn2d",view="image",options={width=4}}]""".replace("\n", "")
+BAD_SEED = 1
+
+
+def study(*overrides: str) -> Study:
+    return load_study("digits", [*SMALL, *overrides])
+
+
+def named(method: type[Method]) -> str:
+    return f"{__name__}:{method.__name__}"
+
+
+class Breaks(Method):
+    """The models of one seed's nodes break in round 4, the second of Stage 2."""
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        state = super().round(site, state, t)
+        for s, world in enumerate(site.world.worlds):
+            if world.seed == BAD_SEED and t == 2:
+                nodes = torch.arange(site.population.n)[site.world.nodes_of(s)]
+                for stack in site.population.torch_stacks:
+                    stack.params[min(stack.params)][torch.isin(stack.nodes, nodes)] = torch.inf
+        return state
+
+
+def object_to(site: Site) -> None:
+    for stack in site.population.torch_stacks:
+        if not all(bool(p.isfinite().all()) for p in stack.params.values()):
+            raise ValueError("Input contains NaN")
+
+
+class Objects(Breaks):
+    """In the round after that, the method itself will have none of it."""
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        object_to(site)
+        return super().round(site, state, t)
+
+
+class ObjectsAtOnce(Breaks):
+    """In the same round, before anybody else has seen it."""
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        state = super().round(site, state, t)
+        object_to(site)
+        return state
+
+
+class TrustsNobodyKnowsHow(Method):
+    """All models are well; the weights they are deployed with are not."""
+
+    def deploy(self, site: Site, state: State) -> Deployment:
+        weights = torch.full((len(site.network.edges),), torch.nan, dtype=site.population.dtype)
+        return Deployment(site.network.edges, weights)
+
+
+class Unsure(Method):
+    """All is well; only there is a number it cannot tell."""
+
+    def report(self, site: Site, state: State, nodes: slice = slice(None)) -> dict[str, Any]:
+        return {"known": 0.5, "unknown": float("nan"), "each": [1.0, float("inf")]}
+
+
+class Fails(Method):
+    """A bug of its own."""
+
+    def round(self, site: Site, state: State, t: int) -> State:
+        raise ZeroDivisionError("a bug")
+
+
+def speechless(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A model that answers with nothing but NaN, before anybody has trained it."""
+
+    class Speechless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(input_shape[0], classes)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.linear(x) * torch.nan
+            return out
+
+    return Speechless()
+
+
+class TestAlone:
+    @pytest.mark.parametrize("method", sorted(list_methods()))
+    def test_every_method_ends_with_a_summary(self, method: str, views: Views, tmp_path: Path) -> None:
+        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path)
+        summary = one()
+        assert summary["diverged"] == 1
+        assert one.folder is not None
+        assert json.loads((one.folder / "summary.json").read_text()) == summary
+        assert pq.read_table(one.folder / "rounds.parquet")["round"].to_pylist() == [1]
+
+    def test_it_stops_in_that_round_and_keeps_what_was_before(self, views: Views, tmp_path: Path) -> None:
+        one = Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)
+        summary, whole = one(), Run(study(), named(Breaks), 0, views)()
+        assert (summary["diverged"], whole["diverged"], one.done) == (4, None, 4)
+        assert summary.keys() == whole.keys()
+        assert summary["bytes"].keys() == whole["bytes"].keys()
+        assert summary["per_node"].keys() == whole["per_node"].keys()
+        scores = [name for name, value in whole.items() if isinstance(value, float) and name != "seconds"]
+        assert len(scores) == 9
+        assert all(summary[name] is None for name in scores)
+        assert summary["per_node"]["test"] == [None] * 8
+        assert one.folder is not None
+        rounds = pq.read_table(one.folder / "rounds.parquet").to_pylist()
+        assert [row["round"] for row in rounds] == [1, 2, 3, 4]
+        assert [row["test"] is not None for row in rounds] == [False, True, False, False]
+
+    @pytest.mark.parametrize("method", [Objects, ObjectsAtOnce])
+    def test_what_a_method_says_to_it_is_no_error(
+        self, method: type[Method], views: Views, tmp_path: Path
+    ) -> None:
+        summary = Run(study(), named(method), BAD_SEED, views, folder=tmp_path)()
+        assert summary["diverged"] == 4
+        (rounds,) = tmp_path.rglob("rounds.parquet")
+        assert len(pq.read_table(rounds)) == 4
+
+    def test_a_methods_own_error_stays_one(self, views: Views) -> None:
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            Run(study(), named(Fails), 0, views)()
+
+    def test_weights_that_are_not_finite_count(self, views: Views) -> None:
+        """At the first round in which it answers together with others."""
+        assert Run(study(), named(TrustsNobodyKnowsHow), 0, views)()["diverged"] == 4
+
+    def test_a_number_that_is_not_told_is_null(self, views: Views, tmp_path: Path) -> None:
+        summary = Run(study(), named(Unsure), 0, views, folder=tmp_path)()
+        assert summary["diverged"] is None
+        assert summary["test"] > 0.1
+        assert summary["method_report"] == {"known": 0.5, "unknown": None, "each": [1.0, None]}
+        (file,) = tmp_path.rglob("summary.json")
+        assert json.loads(file.read_text()) == summary
+
+    @pytest.mark.parametrize("method", ["independent", "lntrust"])
+    def test_before_all_training(self, views: Views, tmp_path: Path, method: str) -> None:
+        """Where there are no rounds, it is round 0 that says so."""
+        own = f'population.learners=[{{name="own",kind="{__name__}:speechless",view="pixels"}}]'
+        none = ["training.stage1_rounds=0", "training.stage2_rounds=0"]
+        summary = Run(study(own, *none), method, 0, views, folder=tmp_path)()
+        assert (summary["diverged"], summary["test"], summary["method_report"]) == (0, None, {})
+        assert what_diverged([summary]) == "diverged at round 0"
+        assert {path.name for path in tmp_path.rglob("*.parquet")} == {"rounds.parquet"}
+
+    def test_it_counts_as_finished(self, views: Views, tmp_path: Path) -> None:
+        summary = Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)()
+        files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+        assert Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)(resume=True) == summary
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == files
+
+    def test_a_broken_stage_1_is_left_to_nobody(self, views: Views, tmp_path: Path) -> None:
+        for method in ("independent", "uniform"):
+            one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=True)
+            assert one()["diverged"] == 1
+        assert not [*tmp_path.rglob("stage1/*")]
+
+
+@pytest.fixture(scope="module")
+def outlier(views64: Views) -> Views:
+    """An example that is too large to train on: node 0 of one seed does, and nobody of seed 3 has it."""
+    dataset, small = views64.dataset, study(NO_FORESTS, "training.precision=float64")
+    ours, theirs = (build_world(small, dataset, seed).partition for seed in (BAD_SEED, 3))
+    used = np.concatenate(
+        [lists.values for lists in (theirs.train, theirs.validation, theirs.test, theirs.shard)]
+    )
+    row = next(row for row in ours.train[0].tolist() if row not in used)
+    x = np.array(dataset.view("pixels"), dtype=np.float64)
+    x[row] = 1e200
+    spoilt = replace(dataset, views={"pixels": lambda: x, "image": lambda: x.reshape(-1, 1, 8, 8)})
+    return Views(spoilt, torch.device("cpu"), torch.float64)
+
+
+class TestBesideOthers:
+    @pytest.mark.parametrize("method", sorted(list_methods()))
+    def test_the_others_give_what_they_give_alone(self, method: str, outlier: Views, views64: Views) -> None:
+        small = study(NO_FORESTS, "training.precision=float64")
+        bad, good = Runs(small, method, (BAD_SEED, 3), outlier)()
+        alone = Run(small, method, 3, views64)()
+        assert bad["diverged"] == 1
+        assert good["diverged"] is None
+        assert good["bytes"] == alone["bytes"]
+        for score in ("test", "self", "test_pooled", "stage1", "p10", "harmed", "per_node"):
+            assert good[score] == alone[score], score
+
+    def test_a_stack_that_goes_on_knows_since_when(self, views: Views, tmp_path: Path) -> None:
+        class EnoughError(Exception):
+            pass
+
+        def stop(done: int, *_: object) -> None:
+            if done == 5:
+                raise EnoughError
+
+        seeds = (0, BAD_SEED)
+        with pytest.raises(EnoughError):
+            Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(progress=stop)
+        got = Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(resume=True)
+        assert [summary["diverged"] for summary in got] == [None, 4]
+        lengths = {
+            path.parent.name[:6]: len(pq.read_table(path)) for path in tmp_path.rglob("rounds.parquet")
+        }
+        assert lengths == {"seed-0": 6, "seed-1": 4}
+
+    def test_a_method_that_cannot_go_on_beside_it_has_its_seeds_run_one_by_one(
+        self, views: Views, tmp_path: Path
+    ) -> None:
+        with pytest.raises(CannotStackError, match=r"seed 1 has diverged.*contains NaN.*one by one"):
+            Runs(study(), named(Objects), (0, BAD_SEED), views)()
+        task = Task(study=study(), method=named(Objects), seeds=[0, BAD_SEED], device="cpu", setting={})
+        said: list[str] = []
+        got = carry_out(task, views, tmp_path, notice=said.append)
+        assert [summary["diverged"] for summary in got] == [None, 4]
+        assert [summary["stacked"] for summary in got] == [1, 1]
+        assert any("seed 1 has diverged" in text for text in said)
+        assert got[0]["test"] == Run(study(), named(Objects), 0, views)()["test"]

@@ -1,0 +1,146 @@
+"""A run has the threads that pay, whoever starts it, and leaves everybody's as they were."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from lntrust.experiment import Run
+from lntrust.experiment.runs import Runs
+from lntrust.learners.views import Views, load_views
+from lntrust.threads import FEW
+
+LARGE = FEW // (5 * 64) + 1  # a batch of the tiny study that is work for two threads
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Any:
+    """As a notebook has them, in which torch came first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_a_run(runs: Runs, seen: list[int]) -> None:
+    runs(progress=lambda *_: seen.append(torch.get_num_threads()))
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_a_small_run_has_one_thread(tiny: Any, views: Views, seeds: list[int]) -> None:
+    seen: list[int] = []
+    in_a_run(Runs(tiny(), "uniform", seeds, views), seen)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_a_large_one_has_all(tiny: Any, views: Views) -> None:
+    seen: list[int] = []
+    in_a_run(Run(tiny(f"training.batch={LARGE}"), "independent", 0, views), seen)
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == 2
+
+
+def test_they_come_back_after_an_error(tiny: Any, views: Views) -> None:
+    def stop(*_: object) -> None:
+        assert torch.get_num_threads() == 1
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Run(tiny(), "uniform", 0, views)(progress=stop)
+    assert torch.get_num_threads() == 2
+
+
+def test_with_any_number_of_threads_the_same_bits(tiny: Any, views: Views) -> None:
+    """In steps that are large enough for two of them."""
+    large, seen = tiny(f"training.batch={LARGE}"), []
+    made, learned = [], []
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        one = Run(large, "lntrust", 0, views)
+        made.append({**one(progress=lambda *_: seen.append(torch.get_num_threads())), "seconds": 0})
+        learned.append(one.population.state())
+    assert set(seen) == {2, 1}
+    assert made[0] == made[1]
+    assert all(torch.equal(value, learned[1][name]) for name, value in learned[0].items())
+
+
+def test_who_loads_views_keeps_the_threads(tiny: Any) -> None:
+    load_views(tiny(), "cpu")
+    assert torch.get_num_threads() == 2
+
+
+LINUX = sys.platform.startswith("linux")
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+COUNTING = """
+import os
+import threading
+import torch
+from lntrust.threads import sleeping_threads
+
+def tasks():
+    "Threads of this process, OpenMP's included."
+    return len(os.listdir("/proc/self/task"))
+
+torch.set_num_threads(2)
+torch.zeros(1 << 20).add_(1)  # this thread has its own by now
+before, cores = tasks(), len(os.sched_getaffinity(0))
+with sleeping_threads():
+    assert tasks() >= before + cores, (tasks(), before, cores)
+    assert torch.get_num_threads() == 2
+    torch.zeros(1 << 20).add_(1)
+assert torch.get_num_threads() == 2
+assert not [each for each in threading.enumerate() if each.name == "lntrust sleepers"]
+torch.set_num_threads(1)
+before = tasks()
+with sleeping_threads():
+    assert tasks() == before, "one thread waits for nobody"
+"""
+
+
+def alone(script: str) -> str:
+    """What a process of its own prints: there nobody else begins or ends a thread."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    command = [sys.executable, "-c", script]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+@pytest.mark.skipif(not LINUX, reason="counts threads in /proc")
+def test_more_openmp_threads_than_cores_only_for_a_while() -> None:
+    alone(COUNTING)
+
+
+SPINNING = """
+import time
+import torch  # first, as in a notebook
+
+torch.set_num_threads(2)
+from lntrust.threads import sleeping_threads
+
+def spent():
+    "Seconds that the other threads kept a core busy while this one slept."
+    numbers, total = torch.zeros(1 << 17), 0.0
+    for _ in range(200):
+        numbers.add_(1)
+        before = time.process_time()
+        time.sleep(0.001)
+        total += time.process_time() - before
+    return total
+
+awake = spent()
+with sleeping_threads():
+    print(awake, spent())
+"""
+
+
+@pytest.mark.skipif(not LINUX or CORES < 2, reason="libgomp, two cores")
+def test_they_sleep_although_torch_was_loaded_first() -> None:
+    """Seconds of processors, not of the clock: a busy machine does not lengthen them."""
+    awake, asleep = map(float, alone(SPINNING).split())
+    assert asleep < awake / 5

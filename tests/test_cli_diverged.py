@@ -1,0 +1,220 @@
+"""Runs that diverged beside others that did not, in every command that shows runs."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+STUDY = """
+inherits = "digits"
+name = "quick"
+compare = ["independent", "uniform", "lntrust"]
+graph.nodes = 6
+partition.labelled = 300
+training = { stage1_rounds = 2, stage2_rounds = 4, refresh = 2 }
+evaluation = { every = 2, checkpoint_every = 2 }
+methods = { uniform = { lr = 1e12 }, lntrust = { warmup = 1 } }
+
+[[population.learners]]
+name = "mlp"
+kind = "mlp"
+view = "pixels"
+options = { hidden = 16 }
+"""
+METHODS = """
+import torch
+from lntrust.methods import Method
+
+class Breaks(Method):
+    def round(self, site, state, t):
+        state = super().round(site, state, t)
+        seeds = [world.seed for world in site.world.worlds]
+        if 1 in seeds and t == 2:
+            nodes = site.world.nodes_of(seeds.index(1))
+            for stack in site.population.torch_stacks:
+                for parameter in stack.params.values():
+                    parameter[nodes] = torch.nan
+        return state
+"""
+
+
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study with a method that breaks down under seed 1, in round 4; commands are given beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("broken", None)
+    Path("broken.py").write_text(METHODS, "utf-8")
+    path = tmp_path / "quick.toml"
+    path.write_text(STUDY, "utf-8")
+    return path
+
+
+@pytest.fixture
+def runs(quick: Path, lntrust: Any) -> Path:
+    """Independent and LNTrust as they should be, uniform not at all, and one seed of `broken` of three."""
+    methods = "independent,uniform,lntrust,broken:Breaks"
+    got = lntrust("sweep", quick, "--methods", methods, "--seeds", "0-2", "--device", "cpu", "--out", "runs")
+    assert got.code == 0, got.err
+    return Path("runs")
+
+
+def plain(text: str) -> str:
+    """What a table says, on one line."""
+    return " ".join(re.sub(r"[│┃]", " ", text).split())
+
+
+def test_the_learning_rate_that_was_an_internal_error(lntrust: Any, tmp_path: Path) -> None:
+    some = ["--method", "lntrust", "--seed", "0", "--set", "training.lr=1000", "--device", "cpu"]
+    got = lntrust("run", "digits", *some, "--out", tmp_path)
+    assert got.code == 0
+    words = re.search(r"diverged at round (\d+)", plain(got.out))
+    assert words
+    assert 1 <= int(words[1]) < 50  # in Stage 1
+    assert f"note: lntrust, seed 0: {words[0]}, no scores; " in got.err
+    (summary,) = (json.loads(path.read_text()) for path in tmp_path.rglob("summary.json"))
+    assert (summary["diverged"], summary["test"]) == (int(words[1]), None)
+
+
+BROKEN_MODELS = """
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from torch import nn
+
+class Speechless(nn.Module):
+    def __init__(self, inputs, classes):
+        super().__init__()
+        self.linear = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        return self.linear(x) * torch.nan
+
+def module(input_shape, classes):
+    return Speechless(input_shape[0], classes)
+
+class Estimator(ClassifierMixin, BaseEstimator):
+    def fit(self, x, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, x):
+        return np.full((len(x), len(self.classes_)), np.nan)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "number"),
+    [("module", "training.stage1_rounds=0", 0), ("module", "training.steps=1", 1), ("Estimator", "", 2)],
+)
+def test_a_model_that_never_was_finite(
+    lntrust: Any, quick: Path, kind: str, change: str, number: int
+) -> None:
+    """It is told so in its row, and nobody claims that lr has anything to do with it."""
+    Path("broken_models.py").write_text(BROKEN_MODELS, "utf-8")
+    own = f'population.learners=[{{name="own",kind="broken_models:{kind}",view="pixels"}}]'
+    none = ["--set", "training.stage2_rounds=0"] if number == 0 else []
+    changes = ["--set", own, *(["--set", change] if change else []), *none]
+    got = lntrust("run", quick, "--method", "independent", "--seed", "0", "--device", "cpu", *changes)
+    assert got.code == 0, got.err
+    assert f"diverged at round {number}" in plain(got.out)
+    assert f"diverged at round {number}, no scores; if its steps were too large, a smaller lr" in got.err
+    assert f"diverged at round {number}" in plain(lntrust("compare", "runs").out)
+
+
+def test_run_goes_on_with_the_rest_and_shows_all(lntrust: Any, quick: Path) -> None:
+    some = ["--method", "broken:Breaks", "--method", "uniform", "--method", "independent", "--device", "cpu"]
+    seeds = ["--seed", "0", "--seed", "1", "--out", "runs"]
+    got = lntrust("run", quick, *some, *seeds)
+    assert got.code == 0
+    table = plain(got.out)
+    assert re.search(r"broken:Breaks \.\d{3} .*1 of 2 seeds; seed 1 diverged at round 4", table)
+    assert re.search(r"uniform – – – – – – \S+ seeds 0, 1 diverged at round 1", table)
+    assert re.search(r"independent \.\d{3} ", table)
+    assert len(re.findall(r"note: .*diverged", got.err)) == 3
+    as_json = lntrust("run", quick, *some, *seeds, "--json")
+    assert as_json.code == 0
+    lines = [json.loads(line) for line in as_json.out.splitlines()]
+    assert [line["diverged"] for line in lines] == [None, 4, 1, 1, None, None]
+    assert "NaN" not in as_json.out
+
+
+def test_sweep_goes_on_and_keeps_what_diverged(lntrust: Any, quick: Path) -> None:
+    arguments = ["sweep", quick, "--methods", "independent,uniform", "--seeds", "0", "--device", "cpu"]
+    arguments += ["--grid", "methods.uniform.lr=1e12,0.1", "--out", "runs"]
+    got = lntrust(*arguments)
+    assert got.code == 0
+    assert re.search(r"uniform, seed 0, methods\.uniform\.lr=1e12: diverged at round 1; \d/3 tasks", got.err)
+    assert "diverged at round 1" in plain(got.out)
+    assert re.search(r"independent \.\d{3}", plain(got.out))
+    again = lntrust(*arguments, "--json")
+    assert again.err == "kept 3; --fresh makes them anew\n"
+    assert [json.loads(line)["diverged"] for line in again.out.splitlines()] == [None, 1, None]
+
+
+def test_compare_and_collect(lntrust: Any, runs: Path) -> None:
+    names = ["all.md", "all.tex", "all.parquet"]
+    got = lntrust("compare", runs, *(word for name in names for word in ("-o", name)))
+    assert got.code == 0, got.err
+    table = plain(got.out)
+    assert "quick, seeds 0, 1, 2" in table
+    assert "diverged at round 1" in table
+    for name in ("all.md", "all.tex"):
+        text = Path(name).read_text()
+        assert "2 of 3 seeds; seed 1 diverged at round 4" in text
+        assert "(seeds 0, 1, 2 diverged at round 1)" in text
+    rows = {row["method"]: row for row in pq.read_table("all.parquet").to_pylist()}
+    assert (rows["broken:Breaks"]["seeds"], rows["lntrust"]["seeds"]) == ([0, 2], [0, 1, 2])
+    assert rows["broken:Breaks"]["diverged"] == "2 of 3 seeds; seed 1 diverged at round 4"
+    assert rows["lntrust"]["diverged"] is None
+    nothing = rows["uniform"]
+    assert nothing["seeds"] == []
+    assert all(nothing[name] is None for name in ("test_mean", "gb_total", "difference_mean", "improvement"))
+    told = [json.loads(path.read_text())["test"] for path in runs.rglob("broken-Breaks/*/summary.json")]
+    both = [test for test in told if test is not None]
+    assert rows["broken:Breaks"]["test_mean"] == pytest.approx(sum(both) / 2)
+    assert rows["broken:Breaks"]["difference_mean"] is not None  # paired with Independent of the same seeds
+    collected = lntrust("collect", runs, "-o", "kept.parquet")
+    assert collected.code == 0
+    assert "12 runs" in collected.out
+    assert lntrust("compare", "kept.parquet").out == lntrust("compare", runs).out
+
+
+def test_report_and_figures(lntrust: Any, runs: Path) -> None:
+    got = lntrust("report", runs, "-o", "page.html")
+    assert got.code == 0, got.err
+    assert "12 runs" in got.out
+    page = Path("page.html").read_text()
+    assert "(2 of 3 seeds; seed 1 diverged at round 4)" in page
+    assert "(seeds 0, 1, 2 diverged at round 1)" in page
+    figures = lntrust("figures", runs, "-o", "drawn", "--format", "png")
+    assert figures.code == 0, figures.err
+    assert {"quick-curves.png", "quick-bytes.png", "quick-trust.png"} <= {
+        p.name for p in Path("drawn").iterdir()
+    }
+
+
+def test_commands_where_everything_diverged(lntrust: Any, quick: Path) -> None:
+    assert lntrust("run", quick, "--method", "uniform", "--seed", "0", "--device", "cpu").code == 0
+    got = lntrust("compare", "runs")
+    assert got.code == 0
+    assert "diverged at round 1" in plain(got.out)
+    assert lntrust("report", "runs", "-o", "page.html").code == 0
+    drawn = lntrust("figures", "runs", "-o", "drawn")
+    assert (drawn.code, drawn.err) == (2, "error: runs: nothing there that can be drawn\n")
+
+
+def test_tune_goes_on_after_a_trial_that_diverged(lntrust: Any, quick: Path) -> None:
+    got = lntrust("tune", quick, "--method", "uniform", "--trials", "3", "--device", "cpu")
+    assert got.code == 0, got.err
+    lines = [json.loads(line) for line in Path("quick-tuned.jsonl").read_text().splitlines()]
+    assert [(line["diverged"], line["score"]) for line in lines[:1]] == [(1, None)]
+    assert all(line["diverged"] is None and line["score"] > 0 for line in lines[1:])
+    assert "diverged at round 1" in plain(got.out)
+    best = max(lines[1:], key=lambda line: line["score"])
+    assert f"{best['score']:.3f}" in got.out
+    assert f"lr = {best['settings']['lr']}" in Path("quick-tuned.toml").read_text()

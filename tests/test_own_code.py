@@ -35,6 +35,11 @@ def test_an_exception_has_its_file_and_line(failing: Any) -> None:
     assert f"{name}.py:8, in round: ZeroDivisionError: division by zero" in message
 
 
+def test_a_name_is_no_emoji(lntrust: Any, tiny_file: Path) -> None:
+    got = lntrust("run", tiny_file, "--method", "nowhere:fire:")
+    assert "--method = 'nowhere:fire:'" in got.err
+
+
 def test_an_exception_below_it_too(failing: Any) -> None:
     """What was called came to grief, and the line that called it is the one to look at."""
     lines = [

@@ -1,13 +1,15 @@
 """Users' own classes by `package.module:Name`."""
 
 import importlib
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from lntrust import LNTrustError, load_study
-from lntrust.plugins import load_object, sources_of, users_fault
+from lntrust.plugins import file_digest, load_object, sources_of, users_fault
 
 
 def test_an_installed_object() -> None:
@@ -147,6 +149,42 @@ class TestSources:
         after = sources_of("plug_user:X", "kind")
         assert after["plug_helper.py"] != before["plug_helper.py"]
         assert after["plug_user.py"] == before["plug_user.py"], "that is still what runs"
+
+    def test_of_code_without_a_file_nothing_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in a notebook: whatever it is, it is taken for no other."""
+        found = []
+        for size in (1, 1, 2):
+            module = ModuleType("plug_cell")
+            exec(f"class X:\n    size = {size}\n", module.__dict__)
+            monkeypatch.setitem(sys.modules, "plug_cell", module)
+            found.append(sources_of("plug_cell:X", "kind")["plug_cell:X"])
+            assert sources_of("plug_cell:X", "kind")["plug_cell:X"] == found[-1], "it is still the same"
+        assert len(set(found)) == 3
+
+    def test_of_a_module_that_was_edited_after_its_import_nothing_is_known(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else the old code's result would be kept under the new file's name."""
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        for name in ("plug_early", "plug_on_time"):
+            (tmp_path / f"{name}.py").write_text("class X:\n    size = 1\n")
+        importlib.import_module("plug_early")
+        for name in ("plug_early", "plug_on_time"):
+            (tmp_path / f"{name}.py").write_text("class X:\n    size = 22\n")
+        truth = file_digest(tmp_path / "plug_early.py")
+        assert sources_of("plug_early:X", "kind")["plug_early.py"] != truth
+        assert sources_of("plug_on_time:X", "kind") == {"plug_on_time.py": truth}
+
+    def test_of_a_module_that_was_imported_long_after_it_was_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(tmp_path)
+        file = tmp_path / "plug_old.py"
+        file.write_text("class X:\n    size = 1\n")
+        os.utime(file, (0, 0))
+        importlib.import_module("plug_old")
+        assert sources_of("plug_old:X", "kind") == {"plug_old.py": file_digest(file)}
 
     def test_of_a_package_behind_a_link(self, package: Path) -> None:
         (package / "plug_link").symlink_to(package / "plug_a")

@@ -114,9 +114,9 @@ def run_command(
 ) -> None:
     """Run a study: every method with every seed, then a table.
 
-    Without arguments: the digits demo, 20 nodes on embedded data, three seeds each alone, with
-    the plain mean, with LNTrust as published and with its preset best, in less than two minutes.
-    Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json, a checkpoint.
+    Without arguments: the digits demo, 20 nodes on embedded data, in less than two minutes: nodes alone,
+    the plain mean, LNTrust as published and its preset best, three seeds each.
+    Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json.
     The same command again keeps finished runs and continues begun ones, unless what they were made of has
     changed since: the data, a graph's file, the source of a method or model of your own.
     A run that diverges ends there, has a row that says so and no scores, and the others go on.
@@ -393,7 +393,7 @@ def main() -> None:
             raise
         users = users_fault(error)
         if users:
-            told = f"error: {users}\nThat is code which the command names, not lntrust's; --debug shows more."
+            told = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
             err.print(told, style="red", markup=False, highlight=False, soft_wrap=True)
             sys.exit(2)
         err.print(

@@ -30,6 +30,7 @@ class Board:
         self.lines: dict[str, list[Summary]] = {}
         self.failed: dict[str, str] = {}
         self.todo: list[Task] = []
+        self._kept: list[Task] = []
         self._said: set[str] = set()
         self._parts: dict[str, float] = {}  # what is done of tasks under way
         self._done = 0
@@ -41,15 +42,16 @@ class Board:
             if summaries is None:
                 self.todo.append(task)
             else:
+                self._kept.append(task)
                 self._keep(task, summaries)
         self._shown = self._bar.add_task("", total=len(self.todo))
 
     def __enter__(self) -> "Board":
-        from lntrust.experiment.changes import changes, told
+        from lntrust.experiment.changes import changes, revisions, told
 
         waiting = [each for task in self.todo for each in task.identities]
-        kept = sum(len(task.seeds) for task in self.tasks) - len(waiting)
-        news = told(kept, changes(self._folder, waiting))
+        kept = [each for task in self._kept for each in task.identities]
+        news = told(revisions(self._folder, kept), changes(self._folder, waiting))
         if news:
             err.print(escape(news), highlight=False, soft_wrap=True)
         self._bar.start()

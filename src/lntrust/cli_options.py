@@ -12,8 +12,8 @@ from rich.console import Console
 from lntrust.errors import LNTrustError
 from lntrust.settings import once_each
 
-out = Console()
-err = Console(stderr=True)
+out = Console(emoji=False)  # `mine:Fire` is a name
+err = Console(stderr=True, emoji=False)
 
 
 class DebugSwitch:

@@ -4,11 +4,12 @@ import ast
 import hashlib
 import importlib
 import importlib.util
-import inspect
+import secrets
 import sys
 import sysconfig
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +20,9 @@ from lntrust.errors import LNTrustError
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = Path(__file__).parent.resolve()
 _STDLIB = Path(sysconfig.get_path("stdlib"))
+_SINCE = time.time()  # what was edited after it may have been loaded before that
 _files: dict[str, str] = {}  # full path → shown name, of every file of the users' that was loaded
-_texts: dict[Path, tuple[object, bytes]] = {}  # files as they were loaded, and the loading's mark
+_texts: dict[Path, tuple[object, bytes, str]] = {}  # files as they were loaded: the loading's mark, digests
 _BESIDE: list[str] = []  # folders of users' own modules, beside the working folder
 
 
@@ -51,6 +53,7 @@ def load_object(name: str, field: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise LNTrustError(f"{field} = {name!r}: must look like package.module:Name")
+    before = frozenset(sys.modules)
     try:
         _find(module_name.partition(".")[0])
         module = importlib.import_module(module_name)
@@ -63,7 +66,7 @@ def load_object(name: str, field: str) -> Any:
         raise LNTrustError(f"{field} = {name!r}: {why}")
     found = getattr(module, attribute)
     if name not in _known or not _known[name].still(found):
-        _known[name] = _sources(module, attribute)  # now, while the files are what was loaded
+        _known[name] = _sources(module, attribute, before)  # now, while the files are what was loaded
     return found
 
 
@@ -103,18 +106,21 @@ def _hidden(module: str) -> str:
 def sources_of(name: str, field: str) -> dict[str, str]:
     """Digests of the files behind `package.module:Name`: the module's and what it imports from its folder.
 
-    As they were when this process loaded them. The folder is the one that the module's first package lies in;
-    of what is installed, the module's own. Imports are read from the text: what is imported by a name made up
-    at run time is not seen, and neither are files that the code opens.
+    As they were when this process loaded them. Where that cannot be known, since code has no file (a
+    notebook's) or was imported before the file was edited, the digest is a new one: no result is taken for
+    its own. The folder is the one that the module's first package lies in; of what is installed, the module's
+    own. Imports are read from the text: what is imported by a name made up at run time is not seen, and
+    neither are files that the code opens.
     """
     load_object(name, field)
     return _known[name].digests
 
 
-def _sources(module: ModuleType, attribute: str) -> _Loaded:
+def _sources(module: ModuleType, attribute: str, before: Collection[str]) -> _Loaded:
+    """`before`: the modules that were loaded already when this one was asked for."""
     name, file, thing = module.__name__, _file_of(module), getattr(module, attribute)
-    if file is None:  # of a notebook
-        return _Loaded(thing, {}, {f"{name}:{attribute}": _digest(_text_of(thing).encode())})
+    if file is None:
+        return _Loaded(thing, {}, {f"{name}:{attribute}": _like_no_other()})
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     installed = root == _STDLIB or any(part in _INSTALLED for part in root.parts)
     found: dict[str, str] = {}
@@ -126,8 +132,7 @@ def _sources(module: ModuleType, attribute: str) -> _Loaded:
         if shown not in found and path.is_file():
             behind = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             marks[behind] = _mark(behind)
-            content = _as_loaded(path, marks[behind])
-            found[shown] = _digest(content)
+            content, found[shown] = _as_loaded(path, marks[behind], behind in before)
             if not path.resolve().is_relative_to(_OURS):  # what a name of ours leads to is no user's
                 _files[str(path.resolve())] = shown
             near = _imported(content, path, root)
@@ -140,23 +145,20 @@ def _mark(module: str) -> object:
     return getattr(sys.modules.get(module), "__spec__", None)
 
 
-def _as_loaded(path: Path, mark: object) -> bytes:
-    """A file as it was when its module was loaded, or first looked at."""
+def _as_loaded(path: Path, mark: object, before: bool) -> tuple[bytes, str]:
+    """A file as it was when its module was loaded, or first looked at, and its digest.
+
+    `before`: the module was loaded before it was first looked at, at a time that nobody knows.
+    """
     if path not in _texts or _texts[path][0] is not mark:
-        _texts[path] = (mark, path.read_bytes())
-    return _texts[path][1]
+        edited, content = path.stat().st_mtime > _SINCE, path.read_bytes()
+        _texts[path] = (mark, content, _like_no_other() if before and edited else _digest(content))
+    return _texts[path][1:]
 
 
 def _file_of(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
     return Path(file).absolute() if file and Path(file).is_file() else None
-
-
-def _text_of(thing: Any) -> str:
-    try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):
-        return ""
 
 
 def _imported(content: bytes, path: Path, root: Path) -> Iterator[Path]:
@@ -190,6 +192,10 @@ def file_digest(path: Path) -> str:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _like_no_other() -> str:
+    return secrets.token_hex(8)
 
 
 # -- whose fault ----------------------------------------------------------------------------------

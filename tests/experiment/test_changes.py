@@ -104,6 +104,18 @@ class TestAnEditedPlugin:
         assert "kept" not in said
         assert again["per_node"] == first["per_node"]
 
+    def test_what_another_revision_made_is_kept_and_said(
+        self, verb: list[str], command: Call, place: Path
+    ) -> None:
+        words = [verb[0], "quick.toml", verb[1], "independent"]
+        command(*words)
+        (file,) = place.rglob("run.json")
+        run = read_json(file)
+        run["versions"]["revision"] = "0123456789ab"
+        file.write_text(json.dumps(run))
+        _, said = command(*words)
+        assert "kept 1 (made by revision 0123456789ab of lntrust); --fresh makes them anew" in said
+
 
 def scaled(dataset: Dataset, by: float) -> Dataset:
     """Other data under the same name."""

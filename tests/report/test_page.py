@@ -237,6 +237,16 @@ class TestCommands:
         assert identity(again, told["--method"][0], find_method("lntrust", again), 3, "cpu") == of
         assert told["--seed"] == ["3"]
 
+    def test_of_other_data_it_is_the_same(self, records: list[Record]) -> None:
+        """Which data bear the name is no setting: whoever gives the command has them."""
+        study = load_study("digits")
+        of = identity(study, "independent", find_method("independent", study), 0, "cpu")
+        other = {**of["study"], "data": {**of["study"]["data"], "content": "0123456789abcdef"}}
+        record = replace(records[0], identity={**of, "study": other, "versions": {}, "hardware": {}})
+        assert run_command(make_row("x", [record], [])) == (
+            "lntrust run digits --method independent --seed 0 --device cpu"
+        )
+
     def test_of_a_preset(self, records: list[Record]) -> None:
         study = load_study("digits", ["methods.lntrust.budget=50", "methods.lntrust+lean.sample=9"])
         of = identity(study, "lntrust+lean", find_method("lntrust+lean", study), 0, "cpu")

@@ -8,6 +8,7 @@ from typing import Any
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import read_json
 from lntrust.experiment.identity import fingerprint, slug
+from lntrust.experiment.revision import revision
 
 Finished = tuple[str, dict[str, Any]]  # the name of a run's folder, and its content
 _NOT_ASKED_FOR = ("content", "versions", "hardware")
@@ -36,12 +37,18 @@ def _finished(folder: Path, seed: int) -> dict[str, list[Finished]]:
     found: dict[str, list[Finished]] = defaultdict(list)
     summaries = folder.glob(f"seed-{seed}-*/summary.json")
     for summary in sorted(summaries, key=lambda path: path.stat().st_mtime, reverse=True):
-        try:
-            run = read_json(summary.parent / "run.json")
-        except LNTrustError:
-            continue
+        run = _read(summary.parent)
         found[_asked(run)].append((summary.parent.name, run.get("content", {})))
     return found
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """What a run's folder says it is; nothing, if that cannot be read."""
+    try:
+        run: dict[str, Any] = read_json(folder / "run.json")
+    except LNTrustError:
+        return {}
+    return run
 
 
 def _asked(identity: dict[str, Any]) -> str:
@@ -61,14 +68,23 @@ def _differences(was: dict[str, Any], is_: dict[str, Any], study: dict[str, Any]
     return out + [f"{file} has changed" for file in files]
 
 
-def told(kept: int, reasons: Sequence[Sequence[str]]) -> str | None:
+def revisions(base: Path, identities: Sequence[dict[str, Any]]) -> list[str | None]:
+    """The git revision of lntrust that made each of these finished runs, as far as it was known."""
+    return [_read(base / slug(of)).get("versions", {}).get("revision") for of in identities]
+
+
+def told(kept: Sequence[str | None], reasons: Sequence[Sequence[str]]) -> str | None:
     """One line: how many finished runs are kept, how many are made anew, and why. None: nothing to tell.
 
-    >>> told(3, [["distil.py has changed"], ["distil.py has changed"], []])
+    `kept` are the revisions that made those. A commit alone makes nothing anew, but it is said.
+
+    >>> told([None, None, None], [["distil.py has changed"], ["distil.py has changed"], []])
     'kept 3, making 2 anew: distil.py has changed'
     """
     anew = [each for each in reasons if each]
     why = dict.fromkeys(reason for each in anew for reason in each)
+    others = sorted({each for each in kept if each} - {revision().get("revision")})
+    by = f" (made by revision {', '.join(others)} of lntrust)" if others else ""
     if anew:
-        return f"{f'kept {kept}, ' if kept else ''}making {len(anew)} anew: {', '.join(why)}"
-    return f"kept {kept}; --fresh makes them anew" if kept else None
+        return f"{f'kept {len(kept)}{by}, ' if kept else ''}making {len(anew)} anew: {', '.join(why)}"
+    return f"kept {len(kept)}{by}; --fresh makes them anew" if kept else None

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from lntrust.errors import CannotStackError
-from lntrust.experiment.changes import changes, told
+from lntrust.experiment.changes import changes, revisions, told
 from lntrust.experiment.identity import checkpoint, content_of, data_digest, identity, slug
 from lntrust.experiment.runs import Progress, Runs
 from lntrust.experiment.stacks import goes_on
@@ -62,8 +62,9 @@ def finished_before(
 ) -> str | None:  # fmt: skip
     """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
     every = [of for method in methods for of in _identities(study, method, seeds, views, backend, certify)]
-    waiting = [of for of in every if not (folder / slug(of) / "summary.json").is_file()]
-    return told(len(every) - len(waiting), changes(folder, waiting))
+    kept = [of for of in every if (folder / slug(of) / "summary.json").is_file()]
+    waiting = [of for of in every if of not in kept]
+    return told(revisions(folder, kept), changes(folder, waiting))
 
 
 def _identities(
@@ -85,8 +86,8 @@ def _stacks(
     """
     alone = [[seed] for seed in seeds]
     backend = options.get("backend", "batched")
-    pays = ":" not in method and numbers_in_a_step(study, views, study.graph.nodes) < FEW
-    if options.get("certify") or backend == "loop" or not (pays or views.device.type == "cuda"):
+    pays = views.device.type == "cuda" or numbers_in_a_step(study, views, study.graph.nodes) < FEW
+    if ":" in method or options.get("certify") or backend == "loop" or not pays:
         return alone
     if resumed is None:
         return [seeds]

@@ -17,7 +17,7 @@ from lntrust.report.page_tables import anchor
 from lntrust.report.sections import Section
 from lntrust.study import list_studies, load_study
 
-_DECIDED_ELSEWHERE = ("name", "evaluation.checkpoint_every")
+_DECIDED_ELSEWHERE = ("name", "evaluation.checkpoint_every", "data.content")  # --data decides the last
 
 
 def section_study(section: Section, told: dict[str, str]) -> Html:

@@ -115,6 +115,11 @@ class TestTheSameSeedTwice:
         assert "3: is given twice; each seed can be given once" in got.err
         assert not (tmp_path / "out").exists()
 
+    def test_where_speed_is_measured(self, lntrust: Any, tmp_path: Path) -> None:
+        got = lntrust("bench", "speed", "--seed", "3", "--seed", "3", "--out", tmp_path / "out")
+        assert got.code == 2
+        assert "--seed 3: is given twice" in got.err
+
     def test_a_study_compares_each_method_once_too(self, tiny: Any) -> None:
         with pytest.raises(LNTrustError, match="compare uniform: is given twice; each method can be"):
             tiny('compare=["uniform","lntrust","uniform"]')

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lntrust.cli_options import DataDir, Debug, Device, Sets, StudyName, err, out
 from lntrust.errors import LNTrustError
+from lntrust.settings import once_each
 from lntrust.study import load_study
 
 bench = typer.Typer(
@@ -156,7 +157,7 @@ def speed(
     from lntrust.methods import find_method
 
     _check_out(folder)
-    names, numbers = method or ["lntrust", "independent"], seeds or [0, 1, 2]
+    names, numbers = method or ["lntrust", "independent"], once_each(seeds or [0, 1, 2], "--seed")
     chosen = [shortened(load_study(each, set_ or []), rounds) for each in studies or ["sparse-cifar10"]]
     for one in chosen:
         for name in names:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy import ndarray
 from small_nodes import CLASSES, SHAPE, blobs, settings
 
 from lntrust.errors import LNTrustError
-from lntrust.fleet.data import NodeData, as_inputs, load_data
+from lntrust.fleet.data import NodeData, Seen, as_inputs, load_data
 from lntrust.fleet.settings import DTYPES, InputSettings
 
 Write = Callable[[Path, ndarray, Any], str]
@@ -33,9 +34,9 @@ def parquet(folder: Path, x: ndarray, y: Any) -> str:
     return str(folder / "data.parquet")
 
 
-def load(source: str, **changes: Any) -> NodeData:
+def load(source: str, before: Seen | None = None, **changes: Any) -> NodeData:
     data = {"labelled": source, "shard": "none", **changes.pop("data", {})}
-    return load_data(settings(data=data, **changes))
+    return load_data(settings(data=data, **changes), before)
 
 
 # -- every kind of file ---------------------------------------------------------------------------
@@ -154,6 +155,45 @@ def test_nothing_to_train_on() -> None:
 
 
 # -- what each example is for ---------------------------------------------------------------------
+
+
+def rows(data: NodeData, ids: ndarray) -> set[bytes]:
+    return {row.tobytes() for row in data.inputs[ids]}
+
+
+@given(st.integers(0, 2**31), st.integers(10, 30), st.integers(0, 60), st.sampled_from([0.2, 0.5, 0.8]))
+def test_with_more_labels_nothing_is_validated_on_that_was_learned_from(
+    seed: int, size: int, more: int, fraction: float
+) -> None:
+    """And what was withheld stays so, wherever the new ones stand, life after life."""
+    x, y = blobs(0, size + more)
+    order = np.random.default_rng(seed).permutation(size + more)
+    with TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"seed": seed, "data": {"val_fraction": fraction}}
+        first = load(npz(Path(folder), x[:size], y[:size]), **options)
+        then = load(npz(Path(folder), x[order], y[order]), first.seen, **options)
+        again = load(npz(Path(folder), x[order], y[order]), then.seen, **options)
+    assert not rows(then, then.validation) & rows(first, first.train)
+    assert rows(first, first.validation) <= rows(then, then.validation)
+    assert len(then.validation) == min(round(fraction * (size + more)), len(first.validation) + more)
+    assert again.fingerprint == then.fingerprint
+
+
+@given(st.integers(0, 2**31))
+def test_inputs_that_stand_there_twice_change_no_sides(seed: int) -> None:
+    x, y = blobs(0, 12)
+    with TemporaryDirectory() as folder:
+        source = npz(Path(folder), np.concatenate([x, x]), np.concatenate([y, y]))
+        first = load(source, seed=seed)
+        assert load(source, first.seen, seed=seed).fingerprint == first.fingerprint
+
+
+def test_where_all_were_learned_from_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    all_learned = load("small_nodes:labelled", data={"probe_with": "none"})
+    with caplog.at_level("WARNING"):
+        data = load("small_nodes:labelled", all_learned.seen)
+    assert len(data.validation)
+    assert "validation flatters" in caplog.text
 
 
 @given(st.integers(0, 2**31), st.floats(0.05, 0.95))

@@ -8,6 +8,7 @@ import pytest
 from fleets import SOON, Fleet, all_probed, deployed, until
 
 from lntrust.fleet.node import Node
+from lntrust.fleet.state import read_state
 
 MODELS = {
     "linear": {"kind": "linear", "scale": 0.0625},
@@ -60,6 +61,25 @@ def test_trust_is_learned_on_the_new_labels_and_holds_until_then(tmp_path: Path)
             after = until(a, all_probed)
     assert before["trust"]["c"] > before["trust"]["b"]
     assert after["trust"]["b"] > after["trust"]["c"]
+
+
+def test_more_labels_are_not_judged_by_what_was_learned(tmp_path: Path) -> None:
+    """A model that has learned an example by heart would look better on it than it is."""
+    folder = Fleet.of(tmp_path, ["a"], everybody=SOON).members["a"].folder
+    data = dict(np.load(folder / "data.npz"))
+
+    def life(size: int) -> tuple[set[int], set[int]]:
+        np.savez(folder / "data.npz", allow_pickle=False, **{k: v[-size:] for k, v in data.items()})
+        with Node.from_file(folder) as node:
+            until(node, deployed)
+        found = read_state(folder / "state", "a")
+        assert found is not None
+        return set(found[1]["seen/learned"].tolist()), set(found[1]["seen/withheld"].tolist())
+
+    (learned, withheld), (learned_then, withheld_then) = life(30), life(60)
+    assert not withheld_then & learned
+    assert withheld < withheld_then
+    assert learned < learned_then
 
 
 def test_without_a_second_stage_the_first_is_had_again(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """A live node's own data: inputs as they travel, labels that stay, and what each example is for."""
 
 import hashlib
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -10,14 +11,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
 
 from lntrust.errors import LNTrustError
+from lntrust.fleet.logs import event
 from lntrust.fleet.settings import InputSettings, NodeSettings
 from lntrust.plugins import load_object
 from lntrust.randomness import generator
 from lntrust.world.datasets import check_finite
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What earlier lives used which inputs for, as digests: none is validated on that was learned from."""
+
+    learned: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    withheld: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,14 @@ class NodeData:
     train: Int[ndarray, "_"]
     validation: Int[ndarray, "_"]
     shard: Int[ndarray, "_"]
+    before: Seen = field(default_factory=Seen)
+
+    @property
+    def seen(self) -> Seen:
+        """With all that this life uses."""
+        digests = _digests(self.inputs)
+        learned = np.union1d(self.before.learned, digests[self.train])
+        return Seen(learned, np.unique(digests[self.validation]))
 
     @property
     def fingerprint(self) -> str:
@@ -39,13 +57,14 @@ class NodeData:
         return text.hexdigest()[:16]
 
 
-def load_data(settings: NodeSettings) -> NodeData:
+def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
     """What NODE.toml names under [data], checked against [input]."""
+    before = before or Seen()
     s, wanted = settings.data, settings.input
     x, y = _labelled(s.labelled, "data.labelled", wanted)
     empty = x[:0]
     if s.probe_with == "validation":
-        held = _withheld(len(x), s.val_fraction, settings)
+        held = _withheld(_digests(x), s.val_fraction, settings, before)
         (train_x, train_y), (probe_x, probe_y) = (x[~held], y[~held]), (x[held], y[held])
     elif s.probe_with == "none":
         train_x, train_y, probe_x, probe_y = x, y, empty, y[:0]
@@ -60,11 +79,23 @@ def load_data(settings: NodeSettings) -> NodeData:
         raise LNTrustError(f"data.labelled = {s.labelled!r}: has no example to train on")
     train, validation, shard = (np.arange(a, b) for a, b in pairwise(sizes))
     labels = np.concatenate([train_y, probe_y, np.full(len(shard_x), -1)])
-    return NodeData(np.concatenate([train_x, probe_x, shard_x]), labels, train, validation, shard)
+    return NodeData(np.concatenate([train_x, probe_x, shard_x]), labels, train, validation, shard, before)
 
 
-def _withheld(size: int, fraction: float, settings: NodeSettings) -> ndarray:
-    """Which labelled examples are for validation: the same ones at every start."""
+def _digests(inputs: Shaped[ndarray, "N *s"]) -> Int[ndarray, "N"]:
+    """A number for each input, the same wherever it stands."""
+    rows = (hashlib.sha256(np.ascontiguousarray(row).tobytes()).digest()[:8] for row in inputs)
+    return np.array([int.from_bytes(each, "little", signed=True) for each in rows], dtype=np.int64)
+
+
+def _withheld(
+    digests: Int[ndarray, "N"], fraction: float, settings: NodeSettings, before: Seen
+) -> Bool[ndarray, "N"]:
+    """Which labelled examples are for validation: the same ones at every start, and with more of them, too.
+
+    Those that the model has learned from would flatter it. Only if there are no others they have to do.
+    """
+    size = len(digests)
     count = round(fraction * size)
     if not 0 < count < size:
         raise LNTrustError(
@@ -72,7 +103,14 @@ def _withheld(size: int, fraction: float, settings: NodeSettings) -> ndarray:
             "leave some on both sides"
         )
     held = np.zeros(size, dtype=bool)
-    held[generator(settings.seed, "partition").permutation(size)[:count]] = True
+    order = generator(settings.seed, "partition").permutation(size)
+    again = np.isin(digests[order], before.withheld)
+    fair = order[again | ~np.isin(digests[order], before.learned)]
+    if len(fair):
+        order = fair[np.argsort(~np.isin(digests[fair], before.withheld), kind="stable")]  # they come first
+    else:
+        event("validation flatters", level=logging.WARNING, note="the model has learned from all labels")
+    held[order[:count]] = True
     return held
 
 

@@ -8,9 +8,11 @@ training is over the neighbours are probed now and then, since they change, go, 
 import math
 import threading
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lntrust.fleet import trusted
@@ -23,7 +25,7 @@ from lntrust.fleet.network import LiveNetwork
 from lntrust.fleet.occasions import OUT_OF_TURN, Occasions
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.shelf import Shelf
-from lntrust.fleet.state import MISFITS, Kept, fitting, take_state, write_state
+from lntrust.fleet.state import MISFITS, Kept, Taken, fitting, write_state
 from lntrust.fleet.trouble import Before, Trouble
 from lntrust.fleet.trusted import Trust
 from lntrust.fleet.world import node_world
@@ -41,7 +43,7 @@ class Life:
 
     def __init__(
         self, settings: NodeSettings, data: NodeData, learner: LiveLearner, circle: Circle, books: Books,
-        shelf: Shelf,
+        shelf: Shelf, taken: Taken,
     ) -> None:  # fmt: skip
         self.settings, self.data, self.learner = settings, data, learner
         self.circle, self.books, self.shelf = circle, books, shelf
@@ -50,7 +52,7 @@ class Life:
         self.trouble = Trouble()
         self._before: Before | None = None  # the round that is under way
         self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0, "torn": None}
-        self._fingerprint = data.fingerprint
+        self._fingerprint, self._seen = data.fingerprint, asdict(data.seen)
         self._state: State = {}
         self._settled: State = {}  # the trust model at the end of training
         self._names = [each.name for each in settings.neighbours]
@@ -67,7 +69,7 @@ class Life:
         self._occasions = Occasions(circle, settings.life.refresh_every)
         self._refreshed_at = self._saved_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="life", daemon=True)
-        self._restore()
+        self._restore(taken)
         self._begun = "open" in self._state  # whether Stage 2 has begun
         self._enter()
 
@@ -335,6 +337,7 @@ class Life:
         tensors |= {f"population/{name}": t for name, t in self.learner.population.state().items()}
         tensors |= {f"method/{name}": t for name, t in self._state.items()}
         tensors |= {f"settled/{name}": t for name, t in self._settled.items()}
+        tensors |= {f"seen/{name}": torch.from_numpy(ids) for name, ids in self._seen.items()}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         kept = Kept(
             self.settings.name, self.done, self.version, self._names, self.trust.probed, self._fingerprint,
@@ -347,8 +350,8 @@ class Life:
             self.saved = {**self.saved, "failures": self.saved["failures"] + 1}
             failed("state not saved", error, round=self.done)
 
-    def _restore(self) -> None:
-        found, self.saved["torn"] = take_state(self.settings.life.state, self.settings.name)
+    def _restore(self, taken: Taken) -> None:
+        found, self.saved["torn"] = taken
         if found is not None:
             with fitting(self.settings.life.state):
                 self._go_on(*found)

@@ -32,6 +32,7 @@ from lntrust.fleet.neighbour import Failure, Heard
 from lntrust.fleet.service import Prediction, Which
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.shelf import Shelf
+from lntrust.fleet.state import seen_in, take_state
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.transport import Door, Peer, Place
 from lntrust.world.datasets import check_finite
@@ -43,7 +44,8 @@ class Node:
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
         self._books = Books([each.name for each in settings.neighbours])
-        data = load_data(settings)
+        taken = take_state(settings.life.state, settings.name)
+        data = load_data(settings, seen_in(taken))
         lockstep = settings.network.clock == "lockstep"
         self._shelf = Shelf(lockstep, settings.limits.patience)
         if settings.peers:
@@ -55,7 +57,7 @@ class Node:
         self._door = self._opened(desk) if settings.peers else None
         try:
             self._circle = Circle(settings, self._books, self._door, self._facts)
-            self._life = Life(settings, data, learner, self._circle, self._books, self._shelf)
+            self._life = Life(settings, data, learner, self._circle, self._books, self._shelf, taken)
         except BaseException:
             self._close_doors()
             raise

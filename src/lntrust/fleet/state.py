@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import count
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -13,7 +13,9 @@ from torch import Tensor
 
 from lntrust.errors import LNTrustError
 from lntrust.experiment.files import read_tensors, write_tensors
+from lntrust.fleet.data import Seen
 from lntrust.fleet.logs import failed
+from lntrust.methods.base import below
 
 SCHEMA = 1
 FILE = "node.safetensors"
@@ -57,7 +59,10 @@ def _clear_leftovers(folder: Path) -> None:
             file.unlink()
 
 
-def take_state(folder: Path, name: str) -> tuple[tuple[Kept, dict[str, Tensor]] | None, str | None]:
+Taken = tuple[tuple[Kept, dict[str, Tensor]] | None, str | None]
+
+
+def take_state(folder: Path, name: str) -> Taken:
     """The last state, for a node that starts; none, if there is none that can be read.
 
     One that is torn is put aside, so that the node comes up without it and nothing is lost; the second is
@@ -106,6 +111,13 @@ def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None
     if kept.name != name:
         raise LNTrustError(f"{path}: is the state of {kept.name}, not of {name}; life.state names the folder")
     return kept, tensors
+
+
+def seen_in(taken: Taken) -> Seen:
+    """What earlier lives used which inputs for; nothing, where the state does not say."""
+    found, _ = taken
+    parts = {} if found is None else below("seen/", found[1])
+    return Seen(**{each.name: parts[each.name].numpy() for each in fields(Seen) if each.name in parts})
 
 
 @contextmanager

@@ -24,9 +24,15 @@ class Board:
     """
 
     def __init__(
-        self, tasks: Sequence["Task"], folder: Path, as_json: bool, name: Callable[["Task"], str] = str
+        self,
+        tasks: Sequence["Task"],
+        folder: Path,
+        as_json: bool,
+        fresh: bool = False,
+        name: Callable[["Task"], str] = str,
     ) -> None:
-        self.tasks, self.as_json, self._folder, self._name = tasks, as_json, folder, name
+        self.tasks, self.as_json, self._fresh = tasks, as_json, fresh
+        self._folder, self._name = folder, name
         self.lines: dict[str, list[Summary]] = {}
         self.failed: dict[str, str] = {}
         self.todo: list[Task] = []
@@ -52,7 +58,7 @@ class Board:
         waiting = [each for task in self.todo for each in task.identities]
         kept = [each for task in self._kept for each in task.identities]
         news = told(revisions(self._folder, kept), changes(self._folder, waiting))
-        if news:
+        if news and not self._fresh:
             err.print(escape(news), highlight=False, soft_wrap=True)
         self._bar.start()
         self._show()

@@ -50,7 +50,7 @@ def compare(
 
     Self: the same of each node's own model alone.
 
-    gain: Test − Self at the end of Stage 1.
+    gain: Test − Self at the end of Stage 1 (where the paper has it).
 
     Δ Indep.: Test − that of Independent, whose nodes never speak, in the same
     worlds. In brackets, where it lies with 95 % confidence (seeds and nodes

@@ -143,7 +143,7 @@ def _made(
     count, cores = local_pool.room(kind, workers)
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
     with interruptible(again(fresh)), ExitStack() as stack:
-        board = stack.enter_context(Board(tasks, work.folder, False, _called))
+        board = stack.enter_context(Board(tasks, work.folder, False, fresh, _called))
         answers = local_pool.carried_out_here(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))
         for task, answer in answers:

@@ -118,7 +118,7 @@ def sweep(
 
             stack.enter_context(ray_cluster.connected(address))
             tasks = planned(ray_cluster.device_of_cluster(device))
-            board = stack.enter_context(Board(tasks, work.folder, as_json))
+            board = stack.enter_context(Board(tasks, work.folder, as_json, fresh))
             answers = ray_cluster.carried_out_on_ray(board.todo, work, datasets)
         else:
             from lntrust.experiment import local_pool
@@ -126,7 +126,7 @@ def sweep(
 
             tasks = planned(pick_device(device).type)
             count, cores = local_pool.room(tasks[0].device, workers)
-            board = stack.enter_context(Board(tasks, work.folder, as_json))
+            board = stack.enter_context(Board(tasks, work.folder, as_json, fresh))
             work = work.model_copy(update={"threads": threads or cores})
             answers = local_pool.carried_out_here(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))

@@ -99,9 +99,14 @@ class TestAnEditedPlugin:
         words = [verb[0], "quick.toml", verb[1], "independent"]
         ((first,), _) = command(*words)
         (summary,) = place.rglob("summary.json")
+        old = (place / "models.py").read_text()
+        (place / "models.py").write_text(old.replace("nn.ReLU", "nn.Tanh"))
+        command(*words)
+        (place / "models.py").write_text(old)
         summary.write_text("{}")  # not what a run would give
         ((again,), said) = command(*words, "--fresh")
         assert "kept" not in said
+        assert "has changed" not in said, "what was asked for need not be told"
         assert again["per_node"] == first["per_node"]
 
     def test_what_another_revision_made_is_kept_and_said(

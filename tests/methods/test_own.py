@@ -108,6 +108,12 @@ def test_a_return_that_cannot_be_used(told: Any, verb: str, returned: str, wrong
         ("held=torch.ones(len(edges))", "returned a Deployment whose held is float32["),
         ("certainty='much'", "returned a Deployment whose certainty is a str; must be a tensor of shape [5]"),
         ("answer=3", "returned a Deployment whose answer is 3; must be a function"),
+        ("weights=-torch.ones(len(edges))", "returned a Deployment with the weight -1; none may be negative"),
+        ("weights=0 * torch.ones(len(edges))", "returned a Deployment whose weights for node 0 are all 0; "),
+        (
+            "weights=0 * torch.ones(len(edges), 10)",
+            "returned a Deployment whose weights for node 0 are all 0; without rows it answers alone",
+        ),
         ("variants=[1]", "returned a Deployment whose variants are a list; must be by name"),
         ("variants={'other': None}", "returned a NoneType; must be a Deployment"),
     ],

@@ -125,10 +125,9 @@ def _compared(nodes: list[NodeResult]) -> str:
     pairs = [(n.deployed, n.alone) for n in nodes if n.deployed is not None and n.alone is not None]
     better, worse = sum(d > a for d, a in pairs), sum(d < a for d, a in pairs)
     deployed, alone = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    verdict = "gained" if deployed > alone else "lost" if deployed < alone else "neither gained nor lost"
     return (
-        f"By answering with whom they trust the nodes {verdict} on average: {deployed:.3f} deployed, "
-        f"{alone:.3f} by themselves; {better} of {len(pairs)} are better for it, {worse} worse, "
+        f"Answering with whom they trust, the nodes are right on {deployed:.3f} of their test inputs, by "
+        f"themselves on {alone:.3f}; {better} of {len(pairs)} are better for it, {worse} worse, "
         f"{len(pairs) - better - worse} the same, on {TEST} test inputs each."
     )
 

@@ -187,7 +187,21 @@ def _way(way: Any, site: Site) -> Wrong:
         wrong = wrong or of("certainty", fields.certainty, (n,))
     if fields.answer is not None and not callable(fields.answer):
         wrong = wrong or f"returned a Deployment whose answer is {fields.answer!r}; must be a function"
-    return wrong
+    return wrong or _weighed(way, n)
+
+
+def _weighed(way: Deployment, n: int) -> Wrong:
+    """Weights that say something. Those that are not finite are no mistake of form: the run has diverged."""
+    each = way.weights.sum(1) if way.weights.ndim == 2 else way.weights
+    if (way.weights < 0).any():
+        return f"returned a Deployment with the weight {way.weights.min():.3g}; none may be negative"
+    askers = way.members[:, 0].clamp(0, n - 1)  # the driver refuses others
+    total = each.new_zeros(n).index_add_(0, askers, each)
+    empty = torch.isin(torch.arange(n, device=total.device), askers) & (total == 0)
+    if empty.any():
+        node = int(empty.nonzero()[0])
+        return f"returned a Deployment whose weights for node {node} are all 0; without rows it answers alone"
+    return None
 
 
 def _shaped(

@@ -70,7 +70,9 @@ class Sharing(Method):
             parts = [c.described for c in all_circles]
             out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
         if lonely:
-            out.append(f"{lonely} of {population.n} nodes have no neighbour of their kind and train alone")
+            seeds = len(population.seeds)
+            nodes = f"{population.n} nodes" + (f" of {seeds} seeds" if seeds > 1 else "")
+            out.append(f"{lonely} of {nodes} have no neighbour of their kind and train alone")
         return out + estimators_alone(site)
 
     def weighted_sum(

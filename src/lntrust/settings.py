@@ -88,8 +88,9 @@ class GraphSettings(Settings):
         "barabasi_albert",
         description="barabasi_albert: grown from a complete graph on attach+1 nodes, then filled with "
         "random edges up to `density`; gnm: uniformly random with exactly ⌊density·n(n−1)/2⌋ edges; "
-        "geographic: preferential attachment damped by distance (needs partition.by = region); knn: "
-        "each node and the `attach` nodes nearest to it in mean training input; file: see `file`",
+        "geographic: preferential attachment damped by distance (needs partition.by = region); ring: each "
+        "node and the next; complete: all; knn: each node and the `attach` nodes nearest to it in mean "
+        "training input; file: see `file`",
     )
     attach: int = Field(2, ge=1, description="edges that each new node brings (the paper's m)")
     density: float | None = Field(

@@ -116,7 +116,7 @@ def what_diverged(summaries: Sequence[dict[str, Any]]) -> str:
         return f"diverged at round {min(seeds)}"
     good = len(summaries) - sum(map(len, seeds.values()))
     words = [f"{good} of {len(summaries)} seeds"] if seeds and good else []
-    for number, some in sorted(seeds.items()):
+    for number, some in seeds.items():
         named = f"seed{'s' if len(some) > 1 else ''} {', '.join(map(str, some))}"
         words.append(f"{named} diverged at round {number}")
     return "; ".join(words)

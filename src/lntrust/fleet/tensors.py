@@ -280,9 +280,11 @@ def _from_json(data: Any, kind: str, shape: tuple[int, ...], where: str) -> Shap
     values = _flat(data, shape, where)
     kinds = _kinds(kind)
     if not set(map(type, values)) <= kinds:
-        wrong = next(value for value in values if type(value) not in kinds)
+        place, wrong = next((k, value) for k, value in enumerate(values) if type(value) not in kinds)
         needed = " or ".join(sorted(each.__name__ for each in kinds))
-        raise LNTrustError(f"{where}.data: {_brief(wrong)} cannot be {kind}; each has to be {needed}")
+        raise LNTrustError(
+            f"{where}.data: number {place}, {_brief(wrong)}, cannot be {kind}; each has to be {needed}"
+        )
     if kind == "BYTES":
         return _objects(values)
     if kind.startswith("FP"):

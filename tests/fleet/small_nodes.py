@@ -73,6 +73,8 @@ def normalised(input_shape: tuple[int, ...], classes: int, width: int = 5) -> nn
 class Failing(nn.Module):
     """Trains for a while, and then no more; or, after some failures, again."""
 
+    error: BaseException = ArithmeticError("no more passes")
+
     def __init__(self, inputs: int, classes: int, passes: int, failures: int) -> None:
         super().__init__()
         self.linear, self.left, self.failures = nn.Linear(inputs, classes), passes, failures
@@ -82,7 +84,7 @@ class Failing(nn.Module):
             self.left -= 1
             if self.left < 0 and self.failures:
                 self.failures -= 1
-                raise ArithmeticError("no more passes")
+                raise self.error
         out: Tensor = self.linear(x.flatten(1))
         return out
 
@@ -95,6 +97,14 @@ def failing(
 
 def stumbling(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return failing(input_shape, classes, failures=2)
+
+
+class Exiting(Failing):
+    error = SystemExit("enough")
+
+
+def exiting(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Exiting(prod(input_shape), classes, 5, 2)
 
 
 def text(_input_shape: tuple[int, ...], _classes: int) -> str:

@@ -70,11 +70,13 @@ def test_nobody_is_left_alone_for_it(fleet: Fleet, number: float) -> None:
     assert set(fleet.ask("a").weights) == {"a", "b", "c"}
 
 
-def test_a_model_that_fails_on_an_input_has_a_line_in_the_log(fleet: Fleet) -> None:
+def test_a_model_that_fails_on_inputs_has_one_line_in_the_log(fleet: Fleet) -> None:
+    """However many clients send them."""
     log = fleet.members["c"].log
     seen = len(log.read_bytes())
-    code, answer = sent(fleet, "c", HUGE, "self")
-    assert (code, answer) == (500, {"error": "internal error; the node's log says more"})
+    for _ in range(20):
+        code, answer = sent(fleet, "c", HUGE, "self")
+        assert (code, answer) == (500, {"error": "internal error; the node's log says more"})
 
     def written() -> list[str]:
         lines = log.read_bytes()[seen:].decode().splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,20 @@ def test_the_documented_settings_can_be_lived(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").partition("[trust]")[0] + table[1], "utf-8")
     chosen = load_node(tmp_path).trust.model_dump(exclude_defaults=True)
     assert chosen == BEST
+
+
+def test_what_the_documents_copy_is_all_that_a_node_needs(tmp_path: Path) -> None:
+    """Installed by the documented line, into a folder of its own, it can be loaded."""
+    docs = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text("utf-8")
+    line = re.search(r"&& cp (.*) /etc/lntrust/", docs)
+    assert line is not None
+    Authority.open(tmp_path / "fleet").issue("camera-1", ["127.0.0.1"])
+    init(tmp_path / "made", certificates=tmp_path / "fleet" / "camera-1", http="off", example=0)
+    (tmp_path / "installed").mkdir()
+    for name in line[1].split():
+        shutil.copy(tmp_path / "made" / name, tmp_path / "installed")
+    with Node.from_file(tmp_path / "installed") as node:
+        assert node.ready
 
 
 def test_parts_of_the_example_do_not_overlap() -> None:

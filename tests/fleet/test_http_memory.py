@@ -6,6 +6,7 @@ The door is in a process of its own. The system tells the most memory that it ev
 import json
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -216,22 +217,23 @@ def test_as_much_json_as_is_taken(served: Served, grown: Callable[[], int], coun
     served.is_well()
 
 
-def test_answers_that_nobody_reads(served: Served, grown: Callable[[], int]) -> None:
-    """100,000 examples each, in bytes: a million probabilities in JSON."""
+def million() -> bytes:
+    """A request about 100,000 examples, in bytes: a million probabilities in JSON."""
     m = 100_000
     head = {"inputs": [{"name": "pixels", "datatype": "UINT8", "shape": [m, 1], "parameters": {}}]}
     head["inputs"][0]["parameters"] = {"binary_data_size": m}
     text = json.dumps(head).encode()
     body = text + bytes(range(250)) * (m // 250)
-    start = POST + b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (
-        len(text),
-        len(body),
-    )
+    lengths = (len(text), len(body))
+    return POST + b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % lengths + body
+
+
+def test_answers_that_nobody_reads(served: Served, grown: Callable[[], int]) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(served.connect()) for _ in range(40)]
         for client in clients:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.sendall(start + body)
+            client.sendall(million())
         heard = 0
         for client in clients:  # every one is answered, if only by a word, or cut
             heard += status(client) == 200
@@ -293,5 +295,11 @@ def test_strangers_write_nothing_into_the_log(served: Served) -> None:
                 client.sendall(request)
                 client.settimeout(10)
                 client.recv(1 << 16)
+    for _ in range(10):  # one that begins to read its answer, and is gone
+        with served.connect() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(million())
+            client.settimeout(20)
+            client.recv(1)
     served.is_well()
     assert served.log.read_text() == ""

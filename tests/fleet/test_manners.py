@@ -192,6 +192,14 @@ def test_one_that_ignores_hellos_is_greeted_seldom(street: Street) -> None:
 
 # -- a quota for everything -----------------------------------------------------------------------
 
+CROWDED = encode(Message("query", {f"t{k}": np.zeros(0, dtype=np.uint8) for k in range(13_000)}))
+
+
+def test_a_header_that_takes_long_to_read_is_not_read() -> None:
+    """Neither a neighbour's question nor its answer: it would cost more to read than to send."""
+    with pytest.raises(LNTrustError, match=r"its header has \d+ bytes; at most 4096 are read"):
+        wire.read(CROWDED)
+
 
 @pytest.mark.parametrize(
     "message",
@@ -203,8 +211,9 @@ def test_one_that_ignores_hellos_is_greeted_seldom(street: Street) -> None:
         lambda office: encode(wire.question(X.astype(np.float64), 0)),
         lambda office: encode(Message("query", {})),
         lambda office: b"\xff" * 100,
+        lambda office: CROWDED,
     ],
-    ids=["hello", "another's hello", "empty", "other shape", "other dtype", "nothing", "garbage"],
+    ids=["hello", "another's hello", "empty", "other shape", "other dtype", "nothing", "garbage", "crowded"],
 )
 def test_every_message_counts(message: Callable[[Office], bytes], caplog: pytest.LogCaptureFixture) -> None:
     office = Office()

@@ -96,6 +96,24 @@ def test_who_dawdles_makes_way_for_who_waits() -> None:
     asyncio.run(run())
 
 
+def test_time_in_which_the_node_computed_is_not_the_clients() -> None:
+    async def run() -> None:
+        _, (first, other, early, honest) = guests(4)
+        told: list[str] = []
+        await first.take(FREE + ROOM)
+        await other.take(FREE + ROOM)
+        waiting = asyncio.create_task(early.take(FREE + ROOM))
+        await asyncio.sleep(0.35)  # more than the grace
+        first.wait_for_client(lambda: (told.append("first"), first.leave()))  # type: ignore[arg-type,return-value]
+        await asyncio.sleep(0.1)
+        assert told == [], "it has only begun to read"
+        waiting.cancel()
+        await honest.take(FREE + ROOM)
+        assert told == ["first"], "but does not go on"
+
+    asyncio.run(run())
+
+
 def test_who_cannot_make_way_is_waited_for_but_not_for_ever() -> None:
     async def run() -> None:
         _, (computing, other, late) = guests(3)

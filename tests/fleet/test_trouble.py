@@ -44,10 +44,14 @@ def test_one_that_loses_everybody_goes_on_learning_and_takes_them_back(tmp_path:
         assert fleet.status("a")["training_failures"] == 0
 
 
-def test_training_that_fails_is_tried_again(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=model("stumbling"))
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("stumbling", "ArithmeticError: no more passes"), ("exiting", "SystemExit: enough")],
+)
+def test_training_that_fails_is_tried_again(tmp_path: Path, name: str, error: str) -> None:
+    fleet = Fleet.of(tmp_path, ["a"], everybody=model(name))
     with Node.from_file(fleet.members["a"].folder) as node:
-        until(node, lambda status: status["error"] == "ArithmeticError: no more passes")
+        until(node, lambda status: status["error"] == error)
         status = until(node, deployed)
         assert (status["error"], status["training_failures"], status["round"]) == (None, 2, 6)
         assert not node.failing

@@ -28,6 +28,7 @@ from lntrust.fleet.transport import LATE, NoAnswerError, RefusedError, printable
 _CONNECTIONS = 4  # that are kept open
 _SLACK = 64 << 10  # bytes of a reply beside its probabilities
 _PER_PROBABILITY = 64  # bytes, in JSON at most
+_READ = 128  # bytes of memory for one, while JSON is read
 _REASON = 300  # characters of a reason that are passed on
 
 
@@ -114,7 +115,8 @@ class Foreign:
 
     def _probabilities(self, reply: _Reply, m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""
-        head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"), 2 * JSON_MEMORY)
+        memory = max(2 * JSON_MEMORY, _READ * m * len(self._columns))
+        head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"), memory)
         outputs = {each.name: each.array for each in read_tensors(head, tail, "outputs")}
         if self._output not in outputs:
             raise LNTrustError(f"output {self._output!r} is not among {list(outputs)}")

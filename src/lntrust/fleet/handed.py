@@ -1,5 +1,7 @@
 """An answer that is handed over as fast as its client reads."""
 
+import asyncio
+
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -26,6 +28,7 @@ class Handed(Response):
                 for at in range(0, len(part), PIECE):
                     body = part[at : at + PIECE]
                     await send({"type": "http.response.body", "body": body, "more_body": True})
+                    await asyncio.sleep(0)  # in which a lost connection is noticed
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._guest.leave()

@@ -27,7 +27,7 @@ from numpy import ndarray
 
 from lntrust import __version__
 from lntrust.errors import LNTrustError
-from lntrust.fleet.logs import Seldom, failed, why
+from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.metrics import CONTENT_TYPE, exposition
 from lntrust.fleet.room import FullError, Guest, Room
 from lntrust.fleet.service import Prediction, Service, Which
@@ -268,7 +268,7 @@ class _Door:
         except BaseException:
             guest.leave()
             raise
-        guest.make_way = request.state.cut
+        guest.wait_for_client(request.state.cut)
         headers = {} if length is None else {_LENGTH: str(length)}
         return Handed(guest, parts, headers, "application/json" if length is None else _BYTES)
 
@@ -317,7 +317,7 @@ class _Door:
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
         except Exception as error:  # the model is the user's, and may fail in any way
-            failed("no answer to a client", error, model=which)
+            self._seldom.event("no answer to a client", level=logging.ERROR, model=which, error=why(error))
             raise HTTPException(500, _INTERNAL) from None
 
     def _input(self, request: InferRequest) -> Shaped[ndarray, "m *s"]:
@@ -371,7 +371,7 @@ async def _body(request: Request, largest: int, guest: Guest) -> bytearray:
     body = bytearray()
     try:
         async with asyncio.timeout(SLOWEST) as limit:
-            guest.make_way = lambda: limit.reschedule(0.0)
+            guest.wait_for_client(lambda: limit.reschedule(0.0))
             async for chunk in request.stream():
                 if len(body) + len(chunk) > largest:
                     raise too_large

@@ -138,7 +138,7 @@ class Life:
                 self._before = None
                 self._save_if_due()
                 self.trouble.over()  # also if nothing was due: what has failed is due until it goes well
-            except Exception as error:  # the node goes on answering, keeps its counters, and tries again
+            except (Exception, SystemExit) as error:  # it goes on answering, and tries again
                 self._failed(error)
             if self.settings.life.rest and self.phase != "deployed":
                 self._stopping.wait(self.settings.life.rest)
@@ -157,7 +157,7 @@ class Life:
         else:
             self._round()
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Go back to before the round, and wait a while: longer each time, until something goes well."""
         pause = self.trouble.note(error)
         failed("training fails", error, round=self.done, failures=self.trouble.failures, again_in=pause)

@@ -24,6 +24,15 @@ class Guest:
     room: "Room"
     make_way: Callable[[], None] | None = None
     size: int = 0
+    _slow_since: float = 0.0  # the client has been waited for since then
+
+    def wait_for_client(self, make_way: Callable[[], None]) -> None:
+        """From now on it is the client who may be slow, whatever time has passed before."""
+        self.make_way, self._slow_since = make_way, time.monotonic()
+
+    def dawdles(self, since: float) -> bool:
+        """Whether it has had its time, as the first in line since then."""
+        return self.make_way is not None and time.monotonic() - max(since, self._slow_since) > GRACE
 
     async def take(self, size: int) -> None:
         """So many bytes in all, once they are there. Raises `FullError`."""
@@ -52,12 +61,12 @@ class Room:
 
     def has(self, guest: Guest, size: int) -> bool:
         """Whether there is room. If not, and the first has dawdled, it has to make way."""
-        first, now = next(iter(self.line)), time.monotonic()
+        first = next(iter(self.line))
         if first is not self._first:
-            self._first, self._since = first, now
+            self._first, self._since = first, time.monotonic()
         if first is guest or sum(g.size for g in self.line if g not in (first, guest)) + size <= self.most:
             return True
-        if first.make_way is not None and now - self._since > GRACE:
+        if first.make_way is not None and first.dawdles(self._since):
             first.make_way()
             first.make_way = None
         return False

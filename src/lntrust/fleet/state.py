@@ -21,7 +21,7 @@ SCHEMA = 1
 FILE = "node.safetensors"
 MISFITS = (KeyError, TypeError, RuntimeError, ValueError, IndexError)  # of tensors that are not as expected
 _REMOVE = "; remove it to start over"
-_Count = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0, lt=1 << 62)]  # a tensor holds it
 
 
 class TornStateError(LNTrustError):

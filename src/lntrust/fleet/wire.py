@@ -30,6 +30,7 @@ ANY = 1 << 40  # inputs: more than anybody asks about
 NO_ROUND = 0  # in the envelope of every question
 NOW = -1  # the round of a question that belongs to none
 _LONGEST = 64 << 10  # bytes of a hello
+_LONGEST_HEADER = 4 << 10  # bytes: a message between nodes has a handful of tensors
 _FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of forms; K stands for topK
 
 
@@ -56,7 +57,13 @@ def hello(about: dict[str, Any], kind: Any = "query") -> Message:
 
 
 def read(data: bytes) -> Message:
-    """The message in these bytes, or an error of bearable length: what is wrong may quote the sender."""
+    """The message in these bytes, or an error of bearable length: what is wrong may quote the sender.
+
+    A header of ten thousand tensors is not even looked at: it would cost the reader more than the sender.
+    """
+    header = int.from_bytes(data[:8], "little")
+    if _LONGEST_HEADER < header <= len(data):
+        raise LNTrustError(f"its header has {header} bytes; at most {_LONGEST_HEADER} are read")
     try:
         return decode(data)
     except LNTrustError as error:

@@ -324,7 +324,7 @@ class TestDiverged:
     def test_where_all_did_there_are_no_numbers(self) -> None:
         alone = [made("independent", seed, 0.6) for seed in (0, 1)]
         _, row = rows(*alone, self.broken(seed=0, number=9), self.broken(seed=1))
-        assert row.what_diverged == "seed 1 diverged at round 7; seed 0 diverged at round 9"
+        assert row.what_diverged == "seed 0 diverged at round 9; seed 1 diverged at round 7"
         assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
         assert row.asked is row.spread("p10") is row.spread("harmed") is None
         assert row.first.seed == 0

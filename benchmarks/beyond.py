@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from lntrust import load_study
-from lntrust.cli_options import seeds_of
-from lntrust.errors import CannotStackError
-from lntrust.experiment.runs import Runs
+from lntrust.cli.options import seeds_of
+from lntrust.core.errors import CannotStackError
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
-from lntrust.settings import Study
+from lntrust.study.settings import Study
 
 STUDIES = {
     "sparse-cifar10": ("sparse-cifar10", []),

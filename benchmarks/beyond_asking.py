@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from lntrust import load_study
-from lntrust.cli_options import seeds_of
+from lntrust.cli.options import seeds_of
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.evaluation import one_by_one
-from lntrust.experiment.runs import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
-from lntrust.methods.presets import LEAN
+from lntrust.methods.lntrust.presets import LEAN
 from lntrust.world import World, build_world
 
 sys.path.insert(0, str(Path(__file__).parent))

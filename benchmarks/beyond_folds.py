@@ -26,22 +26,22 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from lntrust import load_study
-from lntrust.cli_options import seeds_of
-from lntrust.errors import CannotStackError
-from lntrust.experiment.runs import Runs
+from lntrust.cli.options import seeds_of
+from lntrust.core.errors import CannotStackError
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
 from lntrust.methods import Site, State
-from lntrust.methods.inquiry import inquire
-from lntrust.methods.lntrust import LNTrust
-from lntrust.methods.presets import PRESETS
-from lntrust.settings import Study
+from lntrust.methods.lntrust.inquiry import inquire
+from lntrust.methods.lntrust.method import LNTrust
+from lntrust.methods.lntrust.presets import PRESETS
+from lntrust.study.settings import Study
 from lntrust.trust.asking import usual_lead
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import probe_response
-from lntrust.weighting import make_weighting
+from lntrust.trust.rivals import make_weighting
 from lntrust.world import Dataset, Ragged, World
-from lntrust.world.partition import groups
+from lntrust.world.partition.partition import groups
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond import STUDIES

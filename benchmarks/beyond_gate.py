@@ -22,15 +22,15 @@ import torch
 from torch import Tensor
 
 from lntrust import load_study
-from lntrust.cli_options import seeds_of
-from lntrust.errors import CannotStackError
+from lntrust.cli.options import seeds_of
+from lntrust.core.errors import CannotStackError
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.evaluation import padded
-from lntrust.experiment.runs import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
-from lntrust.methods.presets import PRESETS
-from lntrust.network.forms import Form
-from lntrust.trust.gate import effective, sign_test
+from lntrust.methods.lntrust.presets import PRESETS
+from lntrust.network.encodings import Form
+from lntrust.trust.gates import effective, sign_test
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond import STUDIES

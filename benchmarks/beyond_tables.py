@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from lntrust.experiment.collection import Record, read_runs, write_collection
-from lntrust.report.comparison import difference, rows_of
+from lntrust.experiment.store.collection import Record, read_runs, write_collection
+from lntrust.report.rows import difference, rows_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond_ablations import (
@@ -232,7 +232,7 @@ def keep(files: Sequence[Path]) -> None:
 
 def draw() -> None:
     """Accuracy against bytes: LNTrust and its presets among the baselines of the paper's tables."""
-    from lntrust.report.figure_bytes import draw_bytes
+    from lntrust.report.figures.bytes import draw_bytes
 
     paper = read_runs([ROOT / "benchmarks" / "results" / "reproduction" / "runs-tables.parquet"])
     first, last = GROUPS[0]

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LogisticRegression
 
 import lntrust.fleet
-from lntrust.fleet.demo_data import ONNX_FILE, digits, rows
+from lntrust.fleet.operations.demo_data import ONNX_FILE, digits, rows
 
 
 def make() -> bytes:
@@ -39,7 +39,7 @@ def make() -> bytes:
 
 
 if __name__ == "__main__":
-    path = Path(lntrust.fleet.__file__).parent / "assets" / ONNX_FILE
+    path = Path(lntrust.fleet.__file__).parent / "operations" / "assets" / ONNX_FILE
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(make())
     print(f"wrote {path}: {path.stat().st_size} bytes")

@@ -28,9 +28,9 @@ from lntrust import load_study
 from lntrust.experiment import Run
 from lntrust.learners.views import load_views
 from lntrust.methods.base import Site, State
-from lntrust.methods.lntrust import Lesson, LNTrust
-from lntrust.study import Study
-from lntrust.world.regions import make_regions
+from lntrust.methods.lntrust.method import Lesson, LNTrust
+from lntrust.study.loading import Study
+from lntrust.world.partition.regions import make_regions
 
 SHOWN = (60, 100, 150, 200, 250)
 

@@ -13,11 +13,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lntrust.experiment.collection import read_runs
+from lntrust.experiment.store.collection import read_runs
 from lntrust.report.claims import signed
-from lntrust.report.comparison import Row
-from lntrust.report.render import markdown
+from lntrust.report.rows import Row
 from lntrust.report.sections import Section, sections_of
+from lntrust.report.text import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"

@@ -19,11 +19,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from lntrust.errors import LNTrustError
-from lntrust.experiment.records import versions
-from lntrust.fleet.demo_data import Made, make
-from lntrust.fleet.state import read_state
-from lntrust.fleet.supervisor import Fleet
+from lntrust.core.errors import LNTrustError
+from lntrust.experiment.store.records import versions
+from lntrust.fleet.operations.demo_data import Made, make
+from lntrust.fleet.operations.supervisor import Fleet
+from lntrust.fleet.training.state import read_state
 
 NODES = 8
 AWAY = 3  # at most so many are away at a time

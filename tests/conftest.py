@@ -13,7 +13,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from lntrust import Study, cli, cli_options, load_study, plugins
+from lntrust import Study, load_study
+from lntrust.cli import app as cli
+from lntrust.cli import options as cli_options
+from lntrust.core import plugins
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
 

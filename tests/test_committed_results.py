@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lntrust.experiment.collection import Record, read_runs
 from lntrust.experiment.reproduction import list_reproductions, load_reproduction
-from lntrust.report.render import arrow
+from lntrust.experiment.store.collection import Record, read_runs
 from lntrust.report.sections import panel_rows, sections_of_one
+from lntrust.report.text import arrow
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from lntrust import load_study
-from lntrust.cli import app
+from lntrust.cli.app import app
 from lntrust.experiment.reproduction import load_reproduction
-from lntrust.study import list_studies
+from lntrust.study.loading import list_studies
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.is_file()]

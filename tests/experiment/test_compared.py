@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from lntrust.core.threads import FEW
 from lntrust.experiment import run
 from lntrust.experiment.compared import compared
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
-from lntrust.threads import FEW
 
 SEEDS = (2, 0, 1)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lntrust.core.randomness import Seeds
 from lntrust.experiment import evaluation
 from lntrust.methods import Deployment
-from lntrust.randomness import Seeds
 from lntrust.world import Ragged
 
 # Three nodes' probabilities for two examples and three classes.

@@ -10,8 +10,8 @@ from lntrust import load_study
 from lntrust.experiment.metrics import Examiner, as_list, mean, summarise
 from lntrust.world import Ragged, World
 from lntrust.world.graphs import directed_edges
-from lntrust.world.partition import Partition
-from lntrust.world.scenario import SealedLabels
+from lntrust.world.partition.partition import Partition
+from lntrust.world.world import SealedLabels
 
 # Ten examples of classes 0, 1, 2. Three nodes on a path 0 – 1 – 2; ids 0–5 are tested.
 LABELS = np.array([0, 0, 1, 1, 2, 1, 0, 1, 2, 0])

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lntrust.errors import LNTrustError
-from lntrust.experiment.identity import stage1_file
+from lntrust.core.errors import LNTrustError
 from lntrust.experiment.reproduction import Reproduction, _toml, list_reproductions, load_reproduction
-from lntrust.study import value_of
+from lntrust.experiment.store.identity import stage1_file
+from lntrust.study.loading import value_of
 
 NAMES = list(list_reproductions())
 MINE = """

@@ -15,8 +15,8 @@ import torch
 from safetensors import safe_open
 
 from lntrust import LNTrustError, Study, load_study
+from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment import Run
-from lntrust.experiment.files import read_tensors, write_tensors
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
 from lntrust.network import Questions

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from lntrust import LNTrustError, Study, load_study
+from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment import Run
-from lntrust.experiment.files import read_tensors, write_tensors
-from lntrust.experiment.runs import Runs
+from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 
 Alone = Callable[..., dict[str, Any]]  # study, method → what such a run gives by itself

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from lntrust import LNTrustError, Study, load_study
-from lntrust.errors import CannotStackError
-from lntrust.experiment.files import read_tensors
+from lntrust.core.errors import CannotStackError
+from lntrust.core.files import read_tensors
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.run import Run
-from lntrust.experiment.runs import Runs
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side

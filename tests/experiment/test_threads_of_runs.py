@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from lntrust.core.threads import FEW
 from lntrust.experiment import Run
-from lntrust.experiment.runs import Runs
+from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views, load_views
-from lntrust.threads import FEW
 
 LARGE = FEW // (5 * 64) + 1  # a batch of the tiny study that is work for two threads
 
@@ -80,7 +80,7 @@ COUNTING = """
 import os
 import threading
 import torch
-from lntrust.threads import sleeping_threads
+from lntrust.core.threads import sleeping_threads
 
 def tasks():
     "Threads of this process, OpenMP's included."
@@ -121,7 +121,7 @@ import time
 import torch  # first, as in a notebook
 
 torch.set_num_threads(2)
-from lntrust.threads import sleeping_threads
+from lntrust.core.threads import sleeping_threads
 
 def spent():
     "Seconds that the other threads kept a core busy while this one slept."

@@ -15,14 +15,14 @@ from pydantic import Field
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
-from lntrust.experiment.runs import Progress
+from lntrust.experiment.driver import Progress
 from lntrust.experiment.tune import Search, first_part, identity, read_log, search_space, tuning_world
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.methods import Method, list_methods
-from lntrust.settings import MethodSettings, PartitionSettings, Range, Settings
+from lntrust.study.settings import MethodSettings, PartitionSettings, Range, Settings
 from lntrust.world import World, build_world, load_dataset
-from lntrust.world.partition import groups
+from lntrust.world.partition.partition import groups
 
 SMALL = [
     "graph.nodes=4", "partition.labelled=200", "partition.pool=60", "partition.shard=30",

@@ -12,7 +12,7 @@ import torch
 
 from lntrust import Study, load_study
 from lntrust.experiment import Run
-from lntrust.experiment.runs import Progress
+from lntrust.experiment.driver import Progress
 from lntrust.experiment.tune import Line, Search, best, identity, read_log, write_study
 from lntrust.learners import batch
 from lntrust.learners.views import Views

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # helpers beside the tests
+here = Path(__file__).parent
+sys.path[:0] = [str(here), *(str(here / room) for room in ("peers", "training", "http", "operations"))]

@@ -25,13 +25,13 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from lntrust.errors import LNTrustError
-from lntrust.fleet.begin import EXAMPLE_CLASSES, example_part
-from lntrust.fleet.certificates import Authority
-from lntrust.fleet.client import Client
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import Node
+from lntrust.fleet.operations.certificates import Authority
+from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part
+from lntrust.fleet.peers.transport import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.transport import Peer, Place
 
 Table = Mapping[str, Any]
 DEADLINE = 1.0  # seconds that a node has for a client

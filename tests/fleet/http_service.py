@@ -9,7 +9,7 @@ import urllib3
 from numpy import ndarray
 from test_metrics import STATUS
 
-from lntrust.fleet.service import Prediction, Which
+from lntrust.fleet.http.service import Prediction, Which
 from lntrust.fleet.settings import NodeSettings
 
 CLASSES = ("cat", "dog", "Vögel")

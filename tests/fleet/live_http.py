@@ -9,8 +9,8 @@ import numpy as np
 from http_service import Node, settings
 from numpy import ndarray
 
-from lntrust.fleet.http import HttpDoor
-from lntrust.fleet.service import Prediction, Which
+from lntrust.fleet.http.app import HttpDoor
+from lntrust.fleet.http.service import Prediction, Which
 
 
 class Ten(Node):

@@ -13,9 +13,9 @@ import numpy as np
 from numpy import ndarray
 from sklearn.datasets import load_digits
 
-from lntrust.fleet import wire
+from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.transport import LIMIT, Door, Pending, Place, RefusedError
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.transport import LIMIT, Door, Pending, Place, RefusedError
 from lntrust.network.codec import Message, decode, encode
 
 

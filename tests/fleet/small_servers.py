@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lntrust.fleet.foreign import Foreign
+from lntrust.fleet.http.tensors import Tensor, read_request, write_message
+from lntrust.fleet.peers.inference_server import Foreign
 from lntrust.fleet.settings import InputSettings, NeighbourSettings
-from lntrust.fleet.tensors import Tensor, read_request, write_message
 
 OURS = InputSettings(shape=(2, 3), classes=("a", "b", "c"))
 JSON = {"name": "plain", "version": "1", "extensions": []}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy import ndarray
 
 from lntrust.fleet.answers import all_at_once, one_by_one
-from lntrust.fleet.neighbour import Failure, Heard
-from lntrust.fleet.service import Prediction
-from lntrust.fleet.trusted import Trust
+from lntrust.fleet.http.service import Prediction
+from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.training.trust_state import Trust
 from lntrust.trust.asking import Turn, in_turn
 
 ME = "me"

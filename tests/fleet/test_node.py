@@ -14,7 +14,7 @@ from fleets import SOON, Fleet, all_probed, deployed, until
 from sklearn.ensemble import ExtraTreesClassifier
 from torch import nn
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from small_nodes import settings
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.fleet.settings import (
     DataSettings,
     HttpSettings,
@@ -22,7 +22,7 @@ from lntrust.fleet.settings import (
     fields_of,
     load_node,
 )
-from lntrust.settings import Settings
+from lntrust.study.settings import Settings
 
 GOOD = """
 name = "camera-1"

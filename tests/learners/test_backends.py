@@ -9,7 +9,7 @@ from torch import Tensor
 from toy import CLASSES, everything, labelled, learner, population, train
 
 from lntrust.learners import Population
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 
 TORCH_KINDS = ["linear", "mlp", "cnn1d", "cnn2d", "own_models:residual"]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}

@@ -13,11 +13,11 @@ from hypothesis.extra import numpy as hnp
 from safetensors.torch import load_file, save_file
 from toy import CLASSES, DATASET, LABELS, everything, learner, lists, population
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import small_seed
 from lntrust.learners import Population
 from lntrust.learners.estimators import Estimators, weighted_rows
 from lntrust.learners.population import PseudoLabels
-from lntrust.randomness import small_seed
 from lntrust.world import Ragged
 
 

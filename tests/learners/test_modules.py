@@ -9,9 +9,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.pipeline import Pipeline
 from toy import CLASSES, DATASET, everything, learner, lists, population
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import small_seed
 from lntrust.learners.modules import build
-from lntrust.randomness import small_seed
 
 
 class Named(sklearn.base.BaseEstimator):  # type: ignore[misc]

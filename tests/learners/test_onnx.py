@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from toy import CLASSES, DATASET, everything, learner, lists, population
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.learners.modules import build
 from lntrust.learners.onnx import OnnxClassifier
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from toy import CLASSES, EXAMPLES, LABELS, everything, labelled, learner, population, train
 
-from lntrust.learners import Population, models
+from lntrust.learners import Population
+from lntrust.learners import inference as models
 
 MIXED = ["mlp", "forest", "linear", "own_models:normalised", "cnn2d"]
 

@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 from toy import CLASSES, CPU, DATASET, LABELS, everything, learner, lists, population, training
 
-from lntrust.learners import Batch, Population, models
-from lntrust.learners.models import Backend
+from lntrust.learners import Batch, Population
+from lntrust.learners import inference as models
+from lntrust.learners.inference import Backend
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
 
 KINDS = ["linear", "mlp", "cnn1d", "cnn2d"]

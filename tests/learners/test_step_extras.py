@@ -7,9 +7,9 @@ from torch.nn.functional import cross_entropy
 from toy import CLASSES, LABELS, learner, population
 
 from lntrust.learners import Batch, Population
-from lntrust.learners.models import Backend
+from lntrust.learners.inference import Backend
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 
 BACKENDS = pytest.mark.parametrize("backend", ["batched", "loop"])
 KINDS = ["linear", "mlp", "cnn1d", "cnn2d"]

@@ -7,10 +7,10 @@ import pytest
 import torch
 from toy import CPU, DATASET
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.learners import views as views_module
 from lntrust.learners.views import Views, pick_device
-from lntrust.world.datasets import Coded
+from lntrust.world.data.datasets import Coded
 
 RNG = np.random.default_rng(0)
 CODED = Coded(

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from lntrust.learners import Labelled, Population
-from lntrust.learners.models import Backend
+from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
-from lntrust.settings import LearnerSettings, TrainingSettings
+from lntrust.study.settings import LearnerSettings, TrainingSettings
 from lntrust.world import Dataset, Ragged
 
 EXAMPLES, CLASSES = 120, 4

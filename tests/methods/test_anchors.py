@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from small_runs import FLOAT64, TORCH, shared, study
 from torch import Tensor
 
+from lntrust.core.randomness import fold, stream_key
 from lntrust.experiment import Run
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
 from lntrust.methods.anchors import Recipe, condense, normal
-from lntrust.randomness import fold, stream_key
 
 RECIPE = Recipe(per_class=4, steps=0, lr=1.0, momentum=0.5, width=16, examples=256)
 SEED = 5

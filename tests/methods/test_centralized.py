@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from lntrust.core.files import read_tensors
 from lntrust.experiment import Run, run
-from lntrust.experiment.files import read_tensors
 from lntrust.learners import Population
 from lntrust.learners.views import Views
 from lntrust.methods.centralized import Centralized

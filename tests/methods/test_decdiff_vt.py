@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from small_runs import FLOAT64, LINEAR, TORCH, made, parameters, shared, study
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
-from lntrust.learners.losses import cross_entropy
 from lntrust.learners.views import Views
 from lntrust.methods.decdiff_vt import DecDiffVT, virtual_teacher
 from lntrust.methods.sharing import Circle, circles

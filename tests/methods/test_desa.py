@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from small_runs import FLOAT64, FOREST, LINEAR, MLP, TORCH, made, parameters, shared, study, told
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners import Batch, Population
-from lntrust.learners.losses import cross_entropy
 from lntrust.learners.views import Views
 from lntrust.methods.anchors import Recipe, condense
 from lntrust.methods.desa import DeSA, DeSASettings, masked_mean, supervised_contrast

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from small_runs import FLOAT64, FOREST, LINEAR, MIXED, TORCH, made, parameters, shared, study
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners import Batch, Population
-from lntrust.learners.losses import cross_entropy
 from lntrust.learners.views import Views
 from lntrust.methods.dml import DML, mutual, neighbours_mean
 from lntrust.network import Network, Questions, Replies

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from small_runs import FLOAT64, MIXED, TORCH, made, shared, study, told
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners import Batch, Population
-from lntrust.learners.losses import cross_entropy
 from lntrust.learners.views import Views
 from lntrust.methods import Site, State, mean_teacher
 from lntrust.methods.mean_teacher import MeanTeacher, consistency

@@ -15,7 +15,7 @@ from lntrust.methods import Method, find_method, list_methods
 OWN = """
 from pydantic import Field
 from lntrust.methods import Method
-from lntrust.settings import Settings
+from lntrust.study.settings import Settings
 
 
 class QuietSettings(Settings):

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
 from lntrust.network import Message, Network, Questions, encode
 from lntrust.network import network as door
 from lntrust.network.codec import Kind
-from lntrust.study import load_study
+from lntrust.study.loading import load_study
 from lntrust.world import load_dataset
 
 VIEWS = Views(load_dataset("digits"), torch.device("cpu"), torch.float64)

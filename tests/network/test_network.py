@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
-from lntrust.network import Message, Network, Questions, encode, table
+from lntrust.network import Message, Network, Questions, encode
+from lntrust.network import answer_cache as table
 from lntrust.network.codec import Kind
 from lntrust.network.questions import Source
-from lntrust.study import load_study
+from lntrust.study.loading import load_study
 from lntrust.world import Ragged, World, load_dataset
 
 VIEWS = Views(load_dataset("digits"), torch.device("cpu"), torch.float32)

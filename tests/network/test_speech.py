@@ -8,8 +8,8 @@ import torch
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
 from lntrust.network import Network, Questions, Speech, size
-from lntrust.network.forms import Form
-from lntrust.study import load_study
+from lntrust.network.encodings import Form
+from lntrust.study.loading import load_study
 
 SMALL = [
     "graph.nodes=5", "partition.labelled=250", "partition.pool=100", "partition.shard=40",

@@ -13,9 +13,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from lntrust import load_study
 from lntrust.experiment import Run
-from lntrust.experiment.collection import Record, read_runs, write_collection
+from lntrust.experiment.store.collection import Record, read_runs, write_collection
 from lntrust.learners.views import Views
-from lntrust.report.page import write_page
+from lntrust.report.page.write import write_page
 
 sys.path.insert(0, str(Path(__file__).parent))  # for browsing.py and made_up.py
 

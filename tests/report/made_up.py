@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from lntrust import load_study
-from lntrust.experiment.collection import Record
-from lntrust.experiment.identity import identity
+from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store.identity import identity
 from lntrust.methods import find_method
-from lntrust.report.comparison import KINDS
+from lntrust.report.rows import KINDS
 
 NODES = 4
 Scores = float | Sequence[float | None] | None  # of all nodes, or of each

@@ -6,7 +6,7 @@ from made_up import Scores, made
 from lntrust.experiment.reproduction import Claim
 from lntrust.experiment.statistics import Interval
 from lntrust.report.claims import against_paper, judge, short, signed
-from lntrust.report.comparison import Row
+from lntrust.report.rows import Row
 
 ABOVE = Claim(says="A is best", above="A", below=["B"])
 

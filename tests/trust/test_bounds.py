@@ -12,9 +12,11 @@ from torch import Tensor
 
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
-from lntrust.study import load_study
-from lntrust.trust import bounds, distillation, gate
-from lntrust.trust.model import Fit, fresh_model, scores
+from lntrust.study.loading import load_study
+from lntrust.trust import bounds
+from lntrust.trust import distil as distillation
+from lntrust.trust import gates as gate
+from lntrust.trust.fit import Fit, fresh_model, scores
 from lntrust.trust.weights import trust_weights
 from lntrust.world import load_dataset
 

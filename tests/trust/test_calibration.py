@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_evidence import generator, simplex
 from torch import Tensor
 
-from lntrust.learners.losses import tempered
+from lntrust.core.losses import tempered
 from lntrust.trust.calibration import _HIGHEST, _LOWEST, _STEPS, temperatures
 
 STEP = (_HIGHEST / _LOWEST) ** (1 / (_STEPS - 1))  # from one temperature of the grid to the next

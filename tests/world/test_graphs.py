@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lntrust.errors import LNTrustError
-from lntrust.settings import GraphSettings
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import GraphSettings
 from lntrust.world.graphs import directed_edges, haversine_km, make_graph
 
 

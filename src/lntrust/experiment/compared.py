@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lntrust.errors import CannotStackError
-from lntrust.experiment.changes import changes, revisions, told
-from lntrust.experiment.identity import checkpoint, content_of, data_digest, identity, slug
-from lntrust.experiment.runs import Progress, Runs
+from lntrust.core.errors import CannotStackError
+from lntrust.core.threads import FEW
+from lntrust.experiment.driver import Progress, Runs
 from lntrust.experiment.stacks import goes_on
+from lntrust.experiment.store.changes import changes, revisions, told
+from lntrust.experiment.store.identity import checkpoint, content_of, data_digest, identity, slug
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.methods import find_method
-from lntrust.settings import Study
-from lntrust.threads import FEW
+from lntrust.study.settings import Study
 
 Summary = dict[str, Any]
 Begin = Callable[[str, Sequence[int], int], Progress]  # of a method, seeds, and how many rounds they have

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.methods import Deployment
 from lntrust.network import Network

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from lntrust.errors import LNTrustError
-from lntrust.experiment.collection import row_key
-from lntrust.experiment.sweep import Task
-from lntrust.settings import Settings, Study
-from lntrust.study import load_study
+from lntrust.core.errors import LNTrustError
+from lntrust.experiment.store.collection import row_key
+from lntrust.experiment.sweep.plan import Task
+from lntrust.study.loading import load_study
+from lntrust.study.settings import Settings, Study
 
 FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
 

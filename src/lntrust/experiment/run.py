@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from lntrust.experiment.identity import fingerprint, slug
-from lntrust.experiment.runs import Progress, Runs
+from lntrust.experiment.driver import Progress, Runs
+from lntrust.experiment.store.identity import fingerprint, slug
 from lntrust.learners.views import Views
-from lntrust.settings import Study
+from lntrust.study.settings import Study
 
 
 class Run(Runs):

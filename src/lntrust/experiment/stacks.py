@@ -7,9 +7,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from lntrust.experiment.identity import checkpoint, slug
-from lntrust.experiment.records import evaluation_file
-from lntrust.settings import Study
+from lntrust.experiment.store.identity import checkpoint, slug
+from lntrust.experiment.store.records import evaluation_file
+from lntrust.study.settings import Study
 
 
 def evaluation_due(study: Study, number: int) -> bool:

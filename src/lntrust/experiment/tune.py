@@ -21,22 +21,22 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
-from lntrust.errors import LNTrustError
-from lntrust.experiment.files import write_whole
-from lntrust.experiment.identity import content_of, data_digest
-from lntrust.experiment.records import versions
+from lntrust.core.errors import LNTrustError
+from lntrust.core.files import write_whole
+from lntrust.core.randomness import small_seed
+from lntrust.experiment.driver import Progress
 from lntrust.experiment.run import Run
-from lntrust.experiment.runs import Progress
-from lntrust.experiment.schemas import SCHEMA
-from lntrust.learners.models import Backend
+from lntrust.experiment.store.identity import content_of, data_digest
+from lntrust.experiment.store.records import versions
+from lntrust.experiment.store.schemas import SCHEMA
+from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
-from lntrust.methods.presets import method_of
-from lntrust.randomness import small_seed
-from lntrust.settings import Range, Settings, Study, told
+from lntrust.methods.lntrust.presets import method_of
+from lntrust.study.settings import Range, Settings, Study, told
 from lntrust.world import Dataset, Ragged, World, build_world
-from lntrust.world.partition import groups
-from lntrust.world.scenario import SealedLabels, class_distribution
+from lntrust.world.partition.partition import groups
+from lntrust.world.world import SealedLabels, class_distribution
 
 Line = dict[str, Any]  # one trial, as the log has it
 

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from numpy import ndarray
 
-from lntrust.fleet import wire
-from lntrust.fleet.neighbour import Failure, Heard
-from lntrust.fleet.service import Prediction
-from lntrust.fleet.trusted import Trust
+from lntrust.fleet.http.service import Prediction
+from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.training.trust_state import Trust
 
 _NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
 # Asks these about inputs, within so many seconds.

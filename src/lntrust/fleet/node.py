@@ -16,26 +16,26 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 import lntrust
-from lntrust.errors import LNTrustError
-from lntrust.fleet import wire
+from lntrust.core.errors import LNTrustError
 from lntrust.fleet.answers import all_at_once, one_by_one
-from lntrust.fleet.books import DEPLOY, Books
-from lntrust.fleet.certificates import expiry, name_in
-from lntrust.fleet.circle import Circle
-from lntrust.fleet.data import as_inputs, load_data
-from lntrust.fleet.desk import Desk
-from lntrust.fleet.doubles import Doubles
-from lntrust.fleet.learner import LiveLearner
-from lntrust.fleet.life import Life
+from lntrust.fleet.http.service import Prediction, Which
 from lntrust.fleet.logs import event
-from lntrust.fleet.neighbour import Failure, Heard
-from lntrust.fleet.service import Prediction, Which
+from lntrust.fleet.operations.certificates import expiry, name_in
+from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.doubles import Doubles
+from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.peers.neighbours import Circle
+from lntrust.fleet.peers.query_handler import Desk
+from lntrust.fleet.peers.snapshots import Shelf
+from lntrust.fleet.peers.traffic import DEPLOY, Books
+from lntrust.fleet.peers.transport import Door, Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.shelf import Shelf
-from lntrust.fleet.state import seen_in, take_state
 from lntrust.fleet.status import NeighbourStatus, Status
-from lntrust.fleet.transport import Door, Peer, Place
-from lntrust.world.datasets import check_finite
+from lntrust.fleet.training.data import as_inputs, load_data
+from lntrust.fleet.training.learner import LiveLearner
+from lntrust.fleet.training.loop import Life
+from lntrust.fleet.training.state import seen_in, take_state
+from lntrust.world.data.datasets import check_finite
 
 
 class Node:

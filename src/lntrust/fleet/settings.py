@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from lntrust.errors import LNTrustError
-from lntrust.fleet.certificates import NAME
-from lntrust.methods.lntrust_settings import LNTrustSettings
-from lntrust.plugins import look_in
-from lntrust.settings import LearnerSettings, Settings, TrainingSettings
-from lntrust.study import explain
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import look_in
+from lntrust.fleet.operations.certificates import NAME
+from lntrust.methods.lntrust.settings import LNTrustSettings
+from lntrust.study.loading import explain
+from lntrust.study.settings import LearnerSettings, Settings, TrainingSettings
 
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
 REFUSED = ("query", "final_rounds")  # of [trust]; `_can_be_lived` says why

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lntrust.randomness import Seeds, active_steps, batches, fold
-from lntrust.settings import TrainingSettings
+from lntrust.core.randomness import Seeds, active_steps, batches, fold
+from lntrust.study.settings import TrainingSettings
 from lntrust.world.ragged import Ragged
 
 # Batches are drawn for many steps at once, up to about this many examples, to share one sort.

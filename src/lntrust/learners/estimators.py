@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
-from lntrust.learners.models import Layout
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import users_fault
+from lntrust.core.randomness import Seeds
+from lntrust.learners.inference import Layout
 from lntrust.learners.modules import build
-from lntrust.plugins import users_fault
-from lntrust.randomness import Seeds
-from lntrust.settings import LearnerSettings
+from lntrust.study.settings import LearnerSettings
 
 _KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
 _SMALL = 2_000  # examples that are answered in one call sooner than some of them in several

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lntrust.errors import LNTrustError
-from lntrust.plugins import load_object, users_fault
-from lntrust.settings import LearnerSettings
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import load_object, users_fault
+from lntrust.study.settings import LearnerSettings
 
 
 class Dropout(nn.Module):

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 
-from lntrust.errors import LNTrustError
-from lntrust.onnx_files import check_files
+from lntrust.core.errors import LNTrustError
+from lntrust.core.onnx_files import check_files
 
 DTYPES = {
     "tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16",

@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lntrust.core.cuda_graphs import Replay
+from lntrust.core.losses import Loss, cross_entropy, softmax, tempered
+from lntrust.core.randomness import Seeds, fold
+from lntrust.core.threads import together
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
-from lntrust.learners.losses import Loss, cross_entropy, softmax, tempered
-from lntrust.learners.models import Backend, Layout
+from lntrust.learners.inference import Backend, Layout
 from lntrust.learners.modules import build
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
-from lntrust.randomness import Seeds, fold
-from lntrust.replay import Replay
-from lntrust.settings import LearnerSettings, TrainingSettings
-from lntrust.threads import together
+from lntrust.study.settings import LearnerSettings, TrainingSettings
 from lntrust.world.ragged import Ragged
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
-from lntrust.settings import Study
-from lntrust.world.datasets import Coded, Dataset, check_finite, load_dataset
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import Study
+from lntrust.world.data.datasets import Coded, Dataset, check_finite, load_dataset
 
 _DECODED_AT_ONCE = 4096
 

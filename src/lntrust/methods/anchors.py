@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.learners.stack import Stack
-from lntrust.randomness import Seeds, fold, generator, stream_key, uniform
-from lntrust.segments import segment_mean
+from lntrust.core.randomness import Seeds, fold, generator, stream_key, uniform
+from lntrust.core.segments import segment_mean
+from lntrust.learners.training import Stack
 from lntrust.world import Ragged
 
 # The anchors made last: trials of a search differ in what they do with them, not in how they are made.

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.errors import CannotStackError
+from lntrust.core.cuda_graphs import Replay
+from lntrust.core.errors import CannotStackError
+from lntrust.core.randomness import choose, fold
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
 from lntrust.network import Network, Questions, Speech
-from lntrust.randomness import choose, fold
-from lntrust.replay import Replay
-from lntrust.settings import MethodSettings, Settings
-from lntrust.trust.neighbourhood import Neighbourhood
+from lntrust.network.neighbourhood import Neighbourhood
+from lntrust.study.settings import MethodSettings, Settings
 from lntrust.world import World
 
 # What examples are drawn for. A new purpose goes to the end, so that it moves no other's draws.

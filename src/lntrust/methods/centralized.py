@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lntrust.learners import Labelled, Population
 from lntrust.methods.base import Deployment, Method, Site, State, below
-from lntrust.settings import MethodSettings
+from lntrust.study.settings import MethodSettings
 from lntrust.world import Ragged
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from lntrust.methods.base import Deployment, Site, State, answering
 from lntrust.methods.sharing import Circle, Sharing, circles
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class DPSGDSettings(MethodSettings):

@@ -25,10 +25,10 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from lntrust.core.segments import sum_by
 from lntrust.methods.base import Site, State
 from lntrust.methods.sharing import Circle, Sharing, circles
-from lntrust.segments import sum_by
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class DecDiffSettings(MethodSettings):

@@ -31,14 +31,14 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from lntrust.learners.losses import cross_entropy
-from lntrust.learners.stack import Stack
+from lntrust.core.losses import cross_entropy
+from lntrust.core.randomness import fold
+from lntrust.core.segments import sum_by
+from lntrust.learners.training import Stack
 from lntrust.methods.anchors import Recipe, condense
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.sharing import Circle, circles, estimators_alone
-from lntrust.randomness import fold
-from lntrust.segments import sum_by
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class DeSASettings(MethodSettings):

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from lntrust.methods.base import Site, State
 from lntrust.methods.sharing import Sharing
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class DFedAvgSettings(MethodSettings):

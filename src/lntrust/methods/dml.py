@@ -22,14 +22,14 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
+from lntrust.core.segments import sum_by
 from lntrust.learners import Batch
-from lntrust.learners.losses import cross_entropy
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
 from lntrust.network.questions import Source
-from lntrust.segments import sum_by
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class DMLSettings(MethodSettings):

@@ -21,13 +21,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from lntrust.errors import CannotStackError
+from lntrust.core.errors import CannotStackError
+from lntrust.core.randomness import choose, fold
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.dml import neighbours_mean
 from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
-from lntrust.randomness import choose, fold
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 _FLOOR = 1e-7
 _ROUNDING = 1e-5

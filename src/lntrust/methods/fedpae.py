@@ -32,10 +32,10 @@ from numpy import ndarray
 from pydantic import Field
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.methods.base import ALL, Deployment, Method, Site, State
 from lntrust.methods.probing import probe
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 _AT_ONCE = 4_000_000  # numbers in the determinants computed together
 

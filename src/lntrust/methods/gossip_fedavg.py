@@ -23,10 +23,10 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
+from lntrust.core.randomness import fold, uniform
 from lntrust.methods.base import Site, State
 from lntrust.methods.sharing import Circle, Sharing, circles
-from lntrust.randomness import fold, uniform
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class GossipSettings(MethodSettings):

@@ -23,11 +23,11 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from lntrust.core.losses import cross_entropy
 from lntrust.learners import Batch
-from lntrust.learners.losses import cross_entropy
 from lntrust.methods.base import Deployment, Method, Site, State, answering, below
 from lntrust.methods.sharing import estimators_alone
-from lntrust.settings import MethodSettings, Range
+from lntrust.study.settings import MethodSettings, Range
 
 
 class MeanTeacherSettings(MethodSettings):

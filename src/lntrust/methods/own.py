@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import users_fault
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import Deployment, Method, Site
 from lntrust.network import Speech
-from lntrust.plugins import users_fault
-from lntrust.settings import Settings
+from lntrust.study.settings import Settings
 from lntrust.world.ragged import Ragged
 
 Wrong = str | None  # what is wrong with something, after the verb's name; none: nothing

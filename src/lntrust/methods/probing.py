@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lntrust.methods.base import Site
 from lntrust.network import Replies
-from lntrust.trust.neighbourhood import Neighbourhood
+from lntrust.network.neighbourhood import Neighbourhood
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import load_object
 from lntrust.methods.base import Method
-from lntrust.methods.crossed import Crossed
+from lntrust.methods.deploy_with import Crossed
+from lntrust.methods.lntrust.presets import method_of
+from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.methods.own import made, owned
-from lntrust.methods.presets import method_of
-from lntrust.methods.presets import names as preset_names
-from lntrust.plugins import load_object
-from lntrust.settings import Settings, Study
+from lntrust.study.settings import Settings, Study
 
 # Who decides under each `deploy` of a study; none: nobody but the node itself.
 _ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
@@ -31,7 +31,7 @@ def list_methods() -> dict[str, type[Method]]:
 
 def _class_in(name: str) -> type[Method] | None:
     module = importlib.import_module(f"lntrust.methods.{name}")
-    classes = [c for c in vars(module).values() if isclass(c) and c.__module__ == module.__name__]
+    classes = [c for c in vars(module).values() if isclass(c) and c.__module__.startswith(module.__name__)]
     return next((c for c in classes if issubclass(c, Method) and c.about), None)
 
 
@@ -65,7 +65,7 @@ def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
         if not (isclass(method.settings_class) and issubclass(method.settings_class, Settings)):
             raise LNTrustError(
                 f"method {name}: settings_class = {method.settings_class!r}; must be a subclass of "
-                "lntrust.settings.MethodSettings"
+                "lntrust.study.MethodSettings"
             )
         return method
     if name not in known:

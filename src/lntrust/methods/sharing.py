@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from lntrust.core.segments import sum_by
 from lntrust.learners.estimators import Estimators
-from lntrust.learners.stack import Stack
+from lntrust.learners.training import Stack
 from lntrust.methods.base import Method, Site
-from lntrust.segments import sum_by
 
 
 @dataclass(frozen=True)

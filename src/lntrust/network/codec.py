@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy import ndarray
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
 
 PROTOCOL = 1
 Kind = Literal["query", "reply", "parameters", "anchors"]

@@ -16,14 +16,14 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
-from lntrust.errors import LNTrustError
+from lntrust.core.errors import LNTrustError
+from lntrust.core.segments import sum_by
 from lntrust.learners import Population
+from lntrust.network.answer_cache import Table
 from lntrust.network.codec import Size, Spec, size
-from lntrust.network.forms import Form
+from lntrust.network.encodings import Form
 from lntrust.network.ledger import Ledger
 from lntrust.network.questions import Questions, Replies, Route, Source
-from lntrust.network.table import Table
-from lntrust.segments import sum_by
 from lntrust.world import World
 
 Sent = Literal["parameters", "anchors", "reply"]

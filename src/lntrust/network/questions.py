@@ -14,7 +14,7 @@ from lntrust.learners.population import Plan
 from lntrust.world import Ragged
 
 if TYPE_CHECKING:
-    from lntrust.network.table import Table
+    from lntrust.network.answer_cache import Table
 
 # Where the examples of a question come from decides how a query may name them. What everybody is known to
 # have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the

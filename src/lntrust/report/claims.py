@@ -9,7 +9,7 @@ import numpy as np
 
 from lntrust.experiment.reproduction import Claim
 from lntrust.experiment.statistics import Interval, paired_interval
-from lntrust.report.comparison import Row, difference
+from lntrust.report.rows import Row, difference
 
 Outcome = Literal["holds", "does not hold", "undecided", "not run"]
 SMALL = 0.01  # smaller margins on the nodes' own, small test sets are judged on the union of all of them

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lntrust.experiment.collection import Record
 from lntrust.experiment.reproduction import (
     FigureSettings,
     Panel,
@@ -12,9 +11,10 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
-from lntrust.methods.presets import names as preset_names
+from lntrust.experiment.store.collection import Record
+from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.claims import Verdict, judge
-from lntrust.report.comparison import Row, make_row, rows_of, world_of
+from lntrust.report.rows import Row, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)

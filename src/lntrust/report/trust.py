@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lntrust.settings import Study
+from lntrust.study.settings import Study
 
 _SHOWN = 4  # members per node
 

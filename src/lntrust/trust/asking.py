@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lntrust.segments import segment_sum
+from lntrust.core.segments import segment_sum
 from lntrust.trust.evidence import Evidence
 
 Turn = tuple[Float[Tensor, "*s"], Float[Tensor, "*s C"]]  # whose weight, and what it says

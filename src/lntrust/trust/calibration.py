@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lntrust.learners.losses import TINY
-from lntrust.segments import segment_sum
+from lntrust.core.losses import TINY
+from lntrust.core.segments import segment_sum
 
 _LOWEST, _HIGHEST, _STEPS = 0.25, 4.0, 33
 

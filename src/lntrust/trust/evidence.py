@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.trust.ensemble import true_class
+from lntrust.trust.blend import true_class
 from lntrust.trust.features import weighted_accuracy
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.segments import segment_sum
+from lntrust.core.segments import segment_sum
 
 FEATURES = ("overlap", "probe accuracy", "weighted probe accuracy", "KL", "entropy", "degree")
 _SMOOTH = 1e-8

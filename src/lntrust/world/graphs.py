@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from lntrust.errors import LNTrustError
-from lntrust.randomness import generator
-from lntrust.settings import GraphSettings
+from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import generator
+from lntrust.study.settings import GraphSettings
 
 EARTH_KM = 6371.0088  # mean radius
 REDRAWS = 100

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lntrust import load_study
-from lntrust.experiment.collection import Record, read_runs
 from lntrust.experiment.run import Run
+from lntrust.experiment.store.collection import Record, read_runs
 from lntrust.learners.views import Views
-from lntrust.report.comparison import Row, rows_of
+from lntrust.report.rows import Row, rows_of
 
 sys.path.insert(0, str(Path(__file__).parent))  # for drawn.py
 

@@ -9,8 +9,8 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from lntrust.experiment.collection import Record
-from lntrust.report.comparison import Row
+from lntrust.experiment.store.collection import Record
+from lntrust.report.rows import Row
 
 
 def by_method(rows: Sequence[Row]) -> dict[str, Row]:

@@ -1,0 +1,386 @@
+"""`lntrust bench`: how fast it is here, in figures that name their hardware."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName, err, out
+from lntrust.core.errors import LNTrustError
+from lntrust.study.loading import load_study
+from lntrust.study.settings import once_each
+
+bench = typer.Typer(
+    help="Measure speed, memory and bytes on this machine. Every theme prints a table, and writes a JSON "
+    "file with hardware, versions, study and revision (`ci` where --out is given).",
+    no_args_is_help=True,
+)
+
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads on the CPU, at most: small studies use one. Default: as torch has it."),
+]
+RandomData = Annotated[
+    bool,
+    typer.Option("--random-data", help="Random codes of the data's shape, even where the data is here."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="The seed of the run.")]
+RESULTS = Path("benchmarks/results")
+
+
+def _threads(count: int | None) -> int:
+    """Set the most threads there may be, before the views have their say; returns what now holds."""
+    import torch
+
+    if count is not None:
+        torch.set_num_threads(count)
+    return torch.get_num_threads()
+
+
+def _check_out(folder: Path) -> None:
+    if folder.is_file():  # said before the work, not after it
+        raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
+
+
+def _written(path: Path) -> None:
+    out.print(f"Result: {path}", highlight=False, soft_wrap=True)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+@bench.command()
+def roofline(
+    study: StudyName = "sparse-cifar10",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="lntrust, independent or uniform; may be given several times. Default: lntrust."),
+    ] = None,
+    seed: Seed = 0,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help="Fewer rounds, both stages in proportion. Default: the study's.")
+    ] = None,
+    set_: Sets = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    data: DataDir = None,
+    random_data: RandomData = False,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """A run against its roofline: the matrix products it cannot do without, and nothing else.
+
+    Per supervised step, two products of every head's weights with a batch.
+    Per distilling round, one product for the predictions asked for, and two
+    with the examples distilled on. Data resident, no gather, no dropout, the
+    same threads, and each product in the fastest form found. The ratio says
+    how many times the roofline a run takes; 1 cannot be beaten.
+    """
+    from benchmarks.speed import roofline as theme
+    from benchmarks.speed.data import bench_views
+    from benchmarks.speed.results import write_result
+    from lntrust.methods import find_method
+
+    _check_out(folder)
+    chosen = theme.shortened(load_study(study, set_ or []), rounds)
+    methods = method or ["lntrust"]
+    for name in methods:
+        find_method(name, chosen)
+        theme.check_method(name)
+    _threads(threads)
+    views, random = bench_views(chosen, device, data, random_data)
+    results = theme.compare(chosen, methods, seed, views)
+    for got in results:
+        title = escape(f"{chosen.name}, {got['method']}, seed {seed}")
+        table = Table("", "roofline", "run", "ratio", title=title)
+        for row in got["ratio"]:
+            times = (_time(got["roofline_seconds"][row]), _time(got["run_seconds"][row]))
+            table.add_row(row.replace("_", " "), *times, f"{got['ratio'][row]:.2f}")
+        out.print(table)
+    body = {"random_data": random, "results": results}
+    _written(write_result("roofline", views.device, chosen.model_dump(mode="json"), body, folder))
+
+
+@bench.command()
+def speed(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STUDY…", help="Studies by name or file. Default: sparse-cifar10."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method; may be given several times. Default: lntrust and independent."),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seed", min=0, help="A seed; may be given several times. Default: 0, 1, 2."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help="Fewer rounds, both stages in proportion. Default: the study's.")
+    ] = None,
+    loop_rounds: Annotated[
+        int, typer.Option(min=0, help="Rounds for the comparison with the loop backend; 0: none.")
+    ] = 10,
+    set_: Sets = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    data: DataDir = None,
+    random_data: RandomData = False,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Whole runs, after the data is on the device: seconds, steps, memory.
+
+    A short run warms up first. On a GPU all seeds run at once, stacked on the
+    node axis, and seconds per run are the total divided by the seeds. The
+    last column is how many times faster all nodes at once are than one node
+    at a time, on the same study with few rounds, in the same process.
+    """
+    from benchmarks.speed import speed as theme
+    from benchmarks.speed.data import bench_views
+    from benchmarks.speed.results import write_result
+    from benchmarks.speed.roofline import shortened
+    from lntrust.methods import find_method
+
+    _check_out(folder)
+    names, numbers = method or ["lntrust", "independent"], once_each(seeds or [0, 1, 2], "--seed")
+    chosen = [shortened(load_study(each, set_ or []), rounds) for each in studies or ["sparse-cifar10"]]
+    for one in chosen:
+        for name in names:
+            find_method(name, one)
+    table = Table("study", "method", "s/run", "node steps/s", "peak memory", "loop / batched")
+    rows = []
+    for one in chosen:
+        _threads(threads)
+        views, random = bench_views(one, device, data, random_data)
+        for name in names:
+            row = theme.measure(one, name, numbers, views, loop_rounds)
+            rows.append(row | {"random_data": random})
+            table.add_row(
+                escape(one.name), escape(name), f"{row['seconds_per_run']:.3g}",
+                f"{row['node_steps_per_second']:,.0f}", f"{row['peak_memory_gb']:.2f} GB",
+                f"{row['loop']['ratio']:.1f}" if "loop" in row else "",
+            )  # fmt: skip
+    out.print(table)
+    held = {one.name: one.model_dump(mode="json") for one in chosen}
+    _written(write_result("speed", views.device, held, {"results": rows}, folder))
+
+
+@bench.command()
+def scale(
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=2, help="Nodes; may be given several times. Default: 50, 500, 5000, and 10000 on a GPU."
+        ),
+    ] = None,
+    set_: Sets = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    rows: Annotated[int, typer.Option(min=100, help="Examples.")] = 60_000,
+    features: Annotated[int, typer.Option(min=1, help="Numbers per example, D.")] = 1280,
+    seed: Seed = 0,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Rounds of LNTrust as the nodes grow in number: seconds, memory, bytes.
+
+    Random graphs of mean degree 4.88, 100 labels per node by overlapping
+    draws, the learners of sparse-cifar10 on random codes; no accuracy. A plot
+    lies beside the result file, everything against nodes and against edges.
+    """
+    from benchmarks.speed import scale as theme
+    from benchmarks.speed.data import random_views
+    from benchmarks.speed.results import write_result
+    from lntrust.learners.views import pick_device
+
+    _check_out(folder)
+    where = pick_device(device)
+    wanted = sorted(set(nodes or theme.NODES + (theme.MORE_NODES if where.type == "cuda" else ())))
+    studies = [theme.scale_study(n, set_ or []) for n in wanted]
+    _threads(threads)
+    views = random_views(studies[-1], device, rows, features)
+    columns = ("nodes", "edges", "supervised", "distilling", "refresh", "bytes/round", "memory", "world")
+    table = Table(*columns, title="LNTrust, seconds per round")
+    results = []
+    for n in wanted:
+        if err.is_terminal:
+            err.print(f"{n} nodes …", highlight=False)
+        row = theme.measure(n, views, set_ or [], seed)
+        results.append(row)
+        seconds = [_time(row["seconds"][kind]) for kind in ("supervised", "distilling", "refresh")]
+        table.add_row(
+            f"{n:,}", f"{row['edges']:,}", *seconds, _bytes(row["bytes"]["distilling"]),
+            f"{row['peak_memory_gb']:.2f} GB", _time(row["build_seconds"]["world"]),
+        )  # fmt: skip
+    out.print(table)
+    body = {"random_data": True, "rows": rows, "features": features, "seed": seed, "results": results}
+    path = write_result("scale", where, studies[-1].model_dump(mode="json"), body, folder)
+    theme.plot(results, path.with_suffix(".png"), f"LNTrust, mean degree {theme.DEGREE}, {_machine(where)}")
+    out.print(f"Plot: {path.with_suffix('.png')}", highlight=False, soft_wrap=True)
+    _written(path)
+
+
+def _machine(device: Any) -> str:
+    from lntrust.experiment.store.records import hardware
+
+    held = hardware(device)
+    return str(held["gpu"] or f"{held['cpu']}, threads: {held['threads']}")
+
+
+@bench.command()
+def peer(
+    python: Annotated[
+        Path | None,
+        typer.Option(help="An interpreter that has gossipy (gossipy-dfl). Without it, our side alone."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds: 100 updates each.")] = 20,
+    repeats: Annotated[int, typer.Option(min=1, help="Times each side is measured; the best counts.")] = 3,
+    device: Device = "auto",
+    threads: Threads = None,
+    script: Annotated[
+        Path | None, typer.Option(help="peer_gossipy.py, where it is not in the sources' benchmarks folder.")
+    ] = None,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Gossip averaging of 100 linear heads, here and in gossipy, side by side.
+
+    Same data, graph, model and sample gradients. One update is one merge and
+    two SGD steps of 50 examples. gossipy is run by an interpreter of its own:
+
+      python -m venv ENV && ENV/bin/pip install gossipy-dfl
+      lntrust bench peer --python ENV/bin/python
+    """
+    from benchmarks.speed import peer as theme
+    from benchmarks.speed.results import write_result
+    from lntrust.learners.views import pick_device
+
+    _check_out(folder)
+    where = pick_device(device)
+    count = _threads(threads)
+    got = theme.compare(where, python, rounds, count, repeats, script or theme.SCRIPT)
+    table = Table("", "updates/s", "merges", "updates", "SGD steps", "sample gradients", "seconds")
+    for name, one in got["best"].items():
+        counts = [f"{one[key]:,}" for key in ("merges", "updates", "steps", "samples")]
+        table.add_row(name, f"{got['updates_per_second'][name]:,.0f}", *counts, f"{one['seconds']:.3f}")
+    out.print(table)
+    if got["ratio"] is None:
+        out.print("gossipy was not measured: --python names an interpreter that has it.", highlight=False)
+    else:
+        out.print(f"lntrust does {got['ratio']:.1f} times as many updates per second.", highlight=False)
+    for note in got["notes"]:
+        out.print(f"- {note}", highlight=False)
+    _written(write_result("peer", where, theme.peer_study().model_dump(mode="json"), got, folder))
+
+
+@bench.command()
+def ci(
+    baseline: Annotated[Path, typer.Option(help="The committed ratios.")] = Path(
+        "benchmarks/ci_baseline.json"
+    ),
+    update: Annotated[
+        bool, typer.Option("--update", help="Write what is measured as the new committed ratios.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Also write a result file there.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """A minute's check that nothing became slow: ratios, the best of three.
+
+    A run to its roofline, and all nodes at once to one at a time, on random
+    codes in small. Smaller is better. Ends with exit code 1 where a ratio is
+    worse than the committed one by a factor of 2 or more.
+    """
+    import torch
+
+    from benchmarks.speed import ci as theme
+    from benchmarks.speed.results import write_result
+    from lntrust.experiment.store.records import hardware
+
+    committed = {} if update else theme.read_baseline(baseline)
+    if folder is not None:
+        _check_out(folder)
+    ratios = theme.measure()
+    table = Table("ratio", "here", "committed", "fails from", title="smaller is better")
+    for name, ratio in ratios.items():
+        was = committed.get(name)
+        limits = ("", "") if was is None else (f"{was:.3f}", f"{theme.FACTOR * was:.3f}")
+        table.add_row(name, f"{ratio:.3f}", *limits)
+    out.print(table)
+    if folder is not None:
+        study = theme.small_study().model_dump(mode="json")
+        body = {"ratios": ratios, "committed": committed}
+        _written(write_result("ci", torch.device("cpu"), study, body, folder))
+    if update:
+        theme.write_baseline(baseline, ratios, hardware(torch.device("cpu")))
+        out.print(f"{baseline}: written", highlight=False, soft_wrap=True)
+        return
+    problems = theme.worse(ratios, committed)
+    for problem in problems:
+        err.print(f"slower: {problem}", style="red", highlight=False, soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+@bench.command()
+def fleet(
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each turn of throughput takes.")] = 2.0,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of echo and node, after one to warm up.")] = 5,
+    questions: Annotated[int, typer.Option(min=10, help="Single examples through the HTTP door.")] = 2000,
+    folder: Out = RESULTS,
+    debug: Debug = False,
+) -> None:
+    """Live nodes on loopback: predictions a second, and one answer's latency.
+
+    Throughput of one node with a linear head on 1280 features, in batches of
+    256, against a bare Zenoh echo of the same sizes; latency of one example
+    over five neighbours through the HTTP door, while nobody trains and while
+    all do. Mutual TLS, access control, no shared memory. Takes a minute or two.
+    """
+    import tempfile
+
+    import torch
+
+    from benchmarks.speed import fleet as theme
+    from benchmarks.speed.results import write_result
+
+    _check_out(folder)
+    body: dict[str, Any] = {"throughput": [], "latency": []}
+    with tempfile.TemporaryDirectory(prefix="lntrust-bench-") as place:
+        for in_flight in (1, 8):
+            with err.status(f"throughput, {in_flight} in flight"):
+                found = theme.throughput(Path(place) / f"throughput-{in_flight}", seconds, turns, in_flight)
+            body["throughput"].append(found)
+        for training in (False, True):
+            with err.status("latency" + (", all nodes train" if training else "")):
+                found = theme.latency(Path(place) / f"latency-{training}", questions, training)
+            body["latency"].append(found)
+    table = Table("in flight", "node, predictions/s", "bare echo", "ratio")
+    for row in body["throughput"]:
+        rates = (f"{row['node_per_second']:,.0f}", f"{row['echo_per_second']:,.0f}", f"{row['ratio']:.2f}")
+        table.add_row(str(row["in_flight"]), *rates)
+    out.print(table)
+    table = Table("one example, five neighbours", "p50", "p99", "worst", "members")
+    for row in body["latency"]:
+        times = [f"{row[name]:.2f} ms" for name in ("p50_ms", "p99_ms", "worst_ms")]
+        table.add_row(
+            "all train" if row["training"] else "nobody trains", *times, f"{row['mean_members']:.1f}"
+        )
+    out.print(table)
+    _written(write_result("fleet", torch.device("cpu"), None, body, folder))

@@ -1,0 +1,140 @@
+"""`lntrust fleet`: what concerns live nodes together."""
+
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from lntrust.cli.options import Debug, err, out
+from lntrust.core.errors import LNTrustError
+
+fleet = typer.Typer(
+    help="Live nodes on a real network: their certificates, and a demonstration.", no_args_is_help=True
+)
+SOON = 14.0  # days
+
+
+@fleet.callback()
+def _fleet() -> None:
+    pass
+
+
+@fleet.command()
+def certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The authority's folder; made if it is new.")],
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST,…", help="Certify a node that others reach at these names or addresses."
+        ),
+    ] = None,
+    renew: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A new key and certificate; all: for every node.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Forget a node's key, and renew no more.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long new certificates hold.")] = 90,
+    debug: Debug = False,
+) -> None:
+    """A certificate authority for a fleet: one certificate per node, then a list of all.
+
+    Each node gets a folder in DIR: node.pem, node.key and ca.pem, to be
+    copied to the device. Keep ca.key where it is, and secret: whoever has
+    it can join the fleet under any name. A certificate cannot be called
+    back, so take a removed node off its neighbours' lists, too.
+    """
+    from lntrust.fleet.operations.certificates import Authority
+
+    asked = [_split(text) for text in node or []]
+    if not asked and not (folder / "fleet.json").is_file():
+        raise LNTrustError(f"{folder}: is no authority's folder; --node NAME=HOST founds one")
+    authority = Authority.open(folder)
+    for name in remove or []:
+        authority.remove(name)
+    for name, hosts in asked:
+        authority.issue(name, hosts, days)
+    living = [each.name for each in authority.nodes() if not each.removed]
+    for name in living if renew == ["all"] else renew or []:
+        authority.renew(name, days)
+    now = datetime.now(UTC)
+    table = Table("node", "hosts", "expires", "")
+    for each in authority.nodes():
+        left = each.days_left(now)
+        state = "expired" if left < 0 else f"{left:.0f} days left" + (", renew it" if left < SOON else "")
+        state = "removed" if each.removed else state
+        table.add_row(
+            escape(each.name), escape(", ".join(each.hosts)), f"{each.expires:%Y-%m-%d %H:%M} UTC", state
+        )
+    out.print(table if authority.nodes() else f"{folder}: no node has a certificate yet; --node NAME=HOST")
+
+
+@fleet.command()
+def demo(
+    nodes: Annotated[int, typer.Option(min=4, max=8, help="How many processes.")] = 8,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep settings, data, states and logs in this folder."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Nodes on this machine learn from each other; two are killed, and a client goes on asking.
+
+    Each is a process with a model of another kind and digits of its own, and
+    talks to its neighbours over mutual TLS on the loopback. Two are killed
+    in the middle of training, and one comes back. All the time a client
+    asks those that are up. Takes about a minute on two cores.
+    """
+    from lntrust.fleet.operations.demo import run_demo
+    from lntrust.fleet.operations.demo_show import Watch, shown
+    from lntrust.fleet.operations.supervisor import FleetError
+
+    try:
+        with _ended_by_signals(), _folder(keep) as folder, Watch(err, nodes) as show:
+            result = run_demo(folder, nodes, show)
+    except FleetError as error:
+        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        err.print("interrupted; all processes of the demonstration have ended", highlight=False)
+        raise typer.Exit(130) from None
+    for part in shown(result):
+        out.print(part, highlight=False)
+    if any(each.answered < each.questions for each in result.phases):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="lntrust-demo-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Whoever ends the command by a signal ends it as Ctrl-C does: with all processes."""
+    before = {
+        each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    name, sign, hosts = text.partition("=")
+    if not sign or not name or not all(hosts.split(",")):
+        raise LNTrustError(f"--node {text}: must look like NAME=HOST or NAME=HOST,HOST")
+    return name, hosts.split(",")

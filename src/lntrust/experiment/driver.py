@@ -1,0 +1,503 @@
+"""The driver: the same world, Stage 1, schedule, evaluation and score for every method.
+
+A run folder holds `run.json` (what was asked for, and with which versions), `checkpoint.safetensors`,
+`evaluations/` (predicted classes on test inputs), and at the end `rounds.parquet` and `summary.json`.
+All draws are functions of counters, so a checkpoint needs no generator state: parameters, momentum,
+step counts, the method's state and the ledger are all there is.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from lntrust.core.errors import CannotStackError, LNTrustError
+from lntrust.core.files import clear_run, read_json, read_tensors, write_json, write_tensors, write_whole
+from lntrust.core.memory import kept_memory
+from lntrust.core.threads import sleeping_threads, threads_for
+from lntrust.experiment.divergence import Watch, finite, without_scores
+from lntrust.experiment.evaluation import (
+    answers,
+    asked_by_world,
+    asked_on_average,
+    check_members,
+    padded,
+    test_inputs,
+)
+from lntrust.experiment.metrics import Predictions, summarise
+from lntrust.experiment.stacks import evaluation_due
+from lntrust.experiment.store.identity import (
+    checkpoint,
+    content_of,
+    data_digest,
+    fingerprint,
+    identity,
+    slug,
+    stage1_file,
+)
+from lntrust.experiment.store.records import (
+    History,
+    evaluation_file,
+    hardware,
+    packed,
+    unpacked,
+    versions,
+    write_rounds,
+)
+from lntrust.experiment.store.worlds import keep_world
+from lntrust.learners import Labelled, Population
+from lntrust.learners.inference import Backend
+from lntrust.learners.training import Stack
+from lntrust.learners.views import Views, numbers_in_a_step
+from lntrust.methods import Deployment, Method, Site, State, find_method
+from lntrust.methods.base import below, tells_of_nodes
+from lntrust.methods.own import check_verbs
+from lntrust.network import Network
+from lntrust.study.settings import Study, once_each
+from lntrust.world import Dataset, World, build_world, side_by_side
+
+Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
+Notice = Callable[[str], None]
+
+
+class Runs:
+    """One method on one study with several seeds, all nodes of all seeds in one stack of tensors.
+
+    The worlds stand side by side and share nothing but the machine: each seed's result is that of a run by
+    itself, up to rounding, and has a folder of its own. What a stack of several needs to go on after a stop
+    lies in one folder beside theirs until it has ended.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        method: str,
+        seeds: Sequence[int],
+        views: Views,
+        *,
+        backend: Backend = "batched",
+        folder: Path | None = None,
+        certify: bool = False,
+        notice: Notice = lambda _: None,
+        guard: Callable[[], None] = lambda: None,
+        share_stage1: bool | Path = False,
+        make_world: Callable[[Study, Dataset, int, bool], World] | None = None,
+    ) -> None:
+        self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
+        self.backend: Backend = backend
+        self.method: Method = find_method(method, study)
+        check_verbs(self.method, method)
+        if certify and not self.method.can_certify:
+            raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
+        if certify and len(self.seeds) > 1:
+            raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
+        if len(self.seeds) > 1:
+            tells_of_nodes(self.method)
+        self.method.certify = certify
+        self._guard = guard  # asked before anything is written, and may object
+        self._share_stage1 = bool(share_stage1) and folder is not None and study.training.stage2_rounds > 0
+        self._dataset = views.dataset
+        build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
+        uses_validation = self.method.uses_validation
+        self.world = side_by_side([build(study, views.dataset, seed, uses_validation) for seed in self.seeds])
+        lr = getattr(self.method.settings, "lr", None)
+        self.training = study.training if lr is None else study.training.model_copy(update={"lr": lr})
+        self.device = views.device
+        self._labels = torch.from_numpy(self.world.labels).to(self.device)
+        self.population = Population(
+            study.population.learners, self.world.kinds, views, self._labels, len(self.world.classes),
+            self.training, self.world.seeds, backend, self.method.common_start,
+        )  # fmt: skip
+        self._numbers = numbers_in_a_step(study, views, self.world.n)
+        self.network = Network(self.world, self.population, self.method.speech)
+        self._inputs = [test_inputs(world) for world in self.world.worlds]
+        tested = torch.from_numpy(padded(self._inputs)).to(self.device)
+        self._tested = tested if len(self.seeds) > 1 else tested[0]
+        self._base = folder
+        if folder is not None:
+            _ = self._content  # as it is now, and not when the run ends
+        self._stage1_base = share_stage1 if isinstance(share_stage1, Path) else folder
+        self.folders = [] if folder is None else [folder / slug(of) for of in self._identities]
+        self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
+        self.done = 0
+        self.seconds = 0.0
+        self.state: State = {}
+        self._asked = [0.0] * len(
+            self.seeds
+        )  # neighbours that all nodes of a world ask when they are deployed
+        self._history = History(len(self.seeds))
+        self._watch = Watch(len(self.seeds))
+        self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
+        self._enter_stage(1)
+        for stack in self.population.stacks:
+            if isinstance(stack, Stack) and stack.looped_because:
+                notice(f"learner {stack.learner.name} runs one node at a time: {stack.looped_because}")
+        self.method.check(self.site)
+        for remark in self.method.remarks(self.site):
+            notice(f"{method}: {remark}")
+
+    # -- identity ---------------------------------------------------------------------------------
+
+    def identity_of(self, seed: int) -> dict[str, Any]:
+        """Everything that decides a seed's result."""
+        of = (self.study, self.method_name, self.method, seed, self.device.type, self.backend)
+        return identity(*of, content=self._content)
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        return content_of(self.study, self.method_name, data_digest(self.study, self._dataset))
+
+    @property
+    def _identities(self) -> list[dict[str, Any]]:
+        return [self.identity_of(seed) for seed in self.seeds]
+
+    @property
+    def _checkpoint(self) -> Path:
+        assert self._base is not None
+        return self._base / checkpoint(self._identities)
+
+    @property
+    def _together(self) -> str:
+        """The fingerprint of all seeds at once."""
+        return "-".join(fingerprint(of) for of in self._identities)
+
+    # -- the course of a run ----------------------------------------------------------------------
+
+    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> list[dict[str, Any]]:
+        """Train, evaluate, score. With `resume`, go on from the last checkpoint."""
+        with threads_for(self._numbers), sleeping_threads(), kept_memory():  # whoever calls, and has set what
+            return self._carry_out(resume, progress)
+
+    def _carry_out(self, resume: bool, progress: Progress) -> list[dict[str, Any]]:
+        if self.folders:
+            finished = [folder / "summary.json" for folder in self.folders]
+            if resume and all(path.is_file() for path in finished):
+                self._keep_worlds()  # of runs that an earlier version finished
+                progress(self.rounds, self.rounds, None)
+                return [read_json(path) for path in finished]
+            self._guard()
+            if resume:
+                self._load()
+            else:
+                self._clear()
+            for of, folder in zip(self._identities, self.folders, strict=True):
+                made = {"versions": versions(), "hardware": hardware(self.device)}
+                write_json(folder / "run.json", {**of, **made})
+            self._keep_worlds()
+        self._clock = time.perf_counter()
+        if self._share_stage1 and self.done == 0 and self._stage1.is_file():
+            self._take_stage1()
+        progress(self.done, self.rounds, None)
+        if self.done == self.study.training.stage1_rounds == 0:
+            self._begin_collaboration()
+            if self.rounds == 0:
+                self._evaluate()
+        while self.done < self.rounds:
+            self._guard()
+            if not self._next_round():
+                break
+            last = self.done == self.rounds
+            due = self.done % self.study.evaluation.checkpoint_every == 0
+            if self.folders and (due or last):
+                self._stop_clock()
+                self._save()
+            # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
+            shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
+            progress(self.done, self.rounds, self._history.latest_loss() if shown else None)
+        self._stop_clock()
+        return self._finish()
+
+    def _stop_clock(self) -> None:
+        """Add up the seconds until all that was asked for is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        self.seconds, self._clock = self.seconds + now - self._clock, now
+
+    def _stage(self, number: int) -> int:
+        """Which stage a round belongs to: 3 are the final ones, in which validation labels are trained on."""
+        if number <= self.study.training.stage1_rounds:
+            return 1
+        return 3 if number > self.rounds - self.method.final_rounds else 2
+
+    def _enter_stage(self, stage: int) -> None:
+        lists = self.world.labelled(stage, self.method.uses_validation)
+        self.labelled = Labelled(
+            lists, self._labels, self.study.training, self.world.seeds, stage, self.device
+        )
+        self.site = Site(self.world, self.population, self.network, self.labelled)
+        self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if stage == 3 else None)
+
+    def _begin_collaboration(self) -> None:
+        self._enter_stage(2)
+        before = self._supervised_steps
+        self.state = self.method.start(self.site)
+        if self.study.training.stage2_rounds == 0:
+            self.state = self.method.finish(self.site, self.state)
+        self._count_steps(before, granted=0)
+
+    def _next_round(self) -> bool:
+        """One round; whether there is anything left to train after it.
+
+        What a method says to numbers that are not finite is no error of its own.
+        """
+        try:
+            self._one_round()
+        except Exception as error:
+            self._watch.look(self.done, self.population)
+            diverged = self._watch.diverged
+            if not diverged:
+                raise
+            if len(diverged) < len(self.seeds):
+                self._leave_stack()
+                raise CannotStackError(
+                    f"stacked seeds: seed {self.seeds[min(diverged)]} has diverged, and {self.method_name} "
+                    f"cannot go on beside it ({type(error).__name__}: {error}); run them one by one"
+                ) from error
+            self._note(None)
+            return False
+        return not self._all_diverged()
+
+    def _all_diverged(self) -> bool:
+        """Whether no world is left to train. A GPU is asked where it is waited for anyway."""
+        due = self.done % self.study.evaluation.checkpoint_every == 0 or evaluation_due(self.study, self.done)
+        return (due or self.device.type == "cpu") and len(self._watch.diverged) == len(self.seeds)
+
+    def _one_round(self) -> None:
+        training = self.study.training
+        self.done += 1
+        self.network.round = self.done
+        t = self.done - training.stage1_rounds
+        before = self._supervised_steps
+        self.population.last_loss.clear()  # of this round or none: an earlier one is not in a checkpoint
+        if t <= 0:
+            for batch in self.labelled.round(self.done - 1):
+                self.population.step(batch)
+        else:
+            if self._stage(self.done) == 3 > self._stage(self.done - 1):
+                self._enter_stage(3)
+            self.state = self.method.round(self.site, self.state, t)
+            if t % training.refresh == 0:
+                self.population.refit(self.labelled.lists, self.method.pseudo_labels(self.site, self.state))
+        if self.done == self.rounds and t > 0:
+            self.state = self.method.finish(self.site, self.state)
+        self._count_steps(before, granted=self.labelled.drawn)
+        self._watch.look(self.done, self.population)
+        if self._all_diverged():
+            self._note(self._losses())
+            return
+        if t == 0:
+            if self.done < self.rounds:
+                self._evaluate(Deployment.alone(self.population))
+            if self._share_stage1 and not self._watch.diverged:
+                self._keep_stage1()
+            self._begin_collaboration()
+        if evaluation_due(self.study, self.done) and self.done not in self._evaluations[0]:
+            self._evaluate(Deployment.alone(self.population) if t < 0 else None)
+        self._note(self._losses())
+
+    def _losses(self) -> Tensor | None:
+        """The supervised loss of this round, a mean for each world; not taken every time, since it costs."""
+        loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
+        return None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
+
+    def _note(self, losses: Tensor | None) -> None:
+        totals = [self.network.ledger.total(self.world.edges_of(s)) for s in range(len(self.seeds))]
+        self._history.note(losses, totals)
+
+    @property
+    def _supervised_steps(self) -> int:
+        return self.population.calls.get("supervised", 0)
+
+    def _count_steps(self, before: int, granted: int) -> None:
+        taken = self._supervised_steps - before
+        if taken > granted:
+            raise LNTrustError(
+                f"method {self.method_name}: took {taken} labelled steps in round {self.done}; "
+                f"the schedule grants {granted}"
+            )
+
+    # -- evaluation -------------------------------------------------------------------------------
+
+    def _evaluate(self, deployment: Deployment | None = None) -> None:
+        """Store what every node would answer on test inputs. Nothing is charged for it."""
+        if deployment is None and self.done == self.rounds:
+            deployment = self.method.deploy(self.site, self.state)  # the real one: charged
+            self._asked = [float(count) for count in asked_by_world(deployment, self.world)]
+        with self.network.uncharged():
+            if deployment is None:
+                deployment = self.method.deploy(self.site, self.state)
+            check_members(deployment, self.network.edges, self.world.n, self.method_name)
+            predicted = answers(self.population, self.network, deployment, self._tested)
+        self._watch.answered(self.done, predicted.pop("finite"))
+        asked = predicted.pop("asked", None)
+        for s, ids in enumerate(self._inputs):
+            nodes = self.world.nodes_of(s)
+            if asked is not None and self.done == self.rounds:
+                self._asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
+            own = {name: p[nodes, : len(ids)].cpu() for name, p in predicted.items()}
+            if self.folders:
+                self._guard()
+                write_tensors(evaluation_file(self.folders[s], self.done), own)
+            self._evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
+
+    def _finish(self) -> list[dict[str, Any]]:
+        """Score all stored predictions; the only place where test labels are read."""
+        summaries = [self._summary(s) for s in range(len(self.seeds))]
+        self._leave_stack()
+        return summaries
+
+    def _leave_stack(self) -> None:
+        """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
+        if self.folders and len(self.seeds) > 1:
+            shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+
+    def _summary(self, s: int) -> dict[str, Any]:
+        """One world's: its score, its bytes, and what the method has to say."""
+        world, many = self.world.worlds[s], len(self.seeds)
+        nodes = (self.world.nodes_of(s),) if many > 1 else ()  # a method that is never stacked may ignore it
+        stage1, number = self.study.training.stage1_rounds, self._watch.diverged.get(s)
+        bad = number is not None
+        if number is None:
+            scores, rows = summarise(world, self._evaluations[s], stage1)
+        else:
+            scores, rows = without_scores(world, number, self._evaluations[s], stage1)
+        per_node, per_input = scores.pop("per_node"), self.network.deployment_bytes(1)
+        summary = {
+            "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
+            "seed": world.seed, "nodes": world.n,
+            "device": self.device.type, "backend": self.backend, "diverged": number, **scores,
+            "bytes": {
+                **self.network.ledger.summary(self.world.edges_of(s)),
+                "per_deployed_query": None if bad else per_input * self._asked[s] / world.n,
+                "asked_per_input": None if bad else self._asked[s] / world.n,
+            },
+            "method_report": {} if bad else finite(self.method.report(self.site, self.state, *nodes)),
+            "per_node": per_node,
+            # Of several seeds at once each is charged its share.
+            "seconds": round(self.seconds / many, 3),
+            "stacked": many,
+        }  # fmt: skip
+        if self.folders:
+            self._guard()
+            write_rounds(self.folders[s], self._history.of(s)[:number], rows)
+            tables = {} if bad else self.method.tables(self.site, self.state, *nodes)
+            for name, columns in tables.items():
+                table = pa.table(columns)
+                write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
+            write_json(self.folders[s] / "summary.json", summary)
+        return summary
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        self._guard()
+        parts = {
+            "population": self.population.state(),
+            "network": self.network.state(),
+            "method": self.state,
+        }
+        tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
+        tensors["taken"] = self.labelled.taken
+        tensors |= self._history.state() | self._watch.state()
+        if self.done == self.rounds:
+            tensors["asked"] = torch.tensor(self._asked, dtype=torch.float64)
+        metadata = {
+            "fingerprint": self._together,
+            "round": str(self.done),
+            "seconds": f"{self.seconds:.3f}",
+        }
+        write_tensors(self._checkpoint, tensors, metadata)
+
+    def _load(self) -> None:
+        path = self._checkpoint
+        if not path.is_file():
+            return
+        tensors, metadata = read_tensors(path)
+        if metadata.get("fingerprint") != self._together:
+            raise LNTrustError(
+                f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
+            )
+        due = [k for k in range(1, int(metadata.get("round", 0)) + 1) if evaluation_due(self.study, k)]
+        for file in [evaluation_file(folder, number) for folder in self.folders for number in due]:
+            if not file.is_file():  # a fresh start of one of the seeds has taken it away
+                raise LNTrustError(f"{file}: is gone; remove {path} to start over")
+        try:
+            self._restore(tensors, metadata)
+        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
+            raise LNTrustError(
+                f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
+            ) from error
+        for number in due:
+            for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
+                stored, _ = read_tensors(evaluation_file(folder, number))
+                evaluations[number] = {name: t.numpy() for name, t in stored.items()}
+
+    def _restore(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
+        if self.done >= self.study.training.stage1_rounds:
+            self._enter_stage(max(2, self._stage(self.done)))
+        self.population.load(below("population/", tensors))
+        self.network.load(below("network/", tensors))
+        self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
+        self.labelled.taken = tensors["taken"].to(self.device)
+        self._history.load(tensors)
+        if "diverged" in tensors:  # an earlier version's checkpoint does not know
+            self._watch.load(tensors["diverged"])
+        if "asked" in tensors:
+            self._asked = tensors["asked"].tolist()
+
+    # -- Stage 1 once for several runs -------------------------------------------------------------
+
+    @property
+    def _stage1(self) -> Path:
+        assert self._stage1_base is not None
+        method = {"uses_validation": self.method.uses_validation, "common_start": self.method.common_start}
+        return self._stage1_base / stage1_file(self._identities, {**method, "lr": self.training.lr})
+
+    def _keep_stage1(self) -> None:
+        """What all runs have in common that differ in Stage 2 only."""
+        self._guard()
+        tensors = {f"population/{name}": t for name, t in self.population.state().items()}
+        ended = self._history.copy()
+        ended.note(self._losses(), [0] * len(self.seeds))  # nobody speaks in Stage 1
+        tensors |= ended.state()
+        tensors |= {f"evaluation/{name}": t for name, t in packed(self._evaluations).items()}
+        self._stop_clock()
+        write_tensors(self._stage1, tensors, {"seconds": f"{self.seconds:.3f}"})
+
+    def _take_stage1(self) -> None:
+        """Begin where another run's Stage 1 has ended. The steps are the same, so the bits are, too."""
+        tensors, metadata = read_tensors(self._stage1)
+        try:
+            self.seconds += float(metadata["seconds"])  # it was trained, if not now
+            self.population.load(below("population/", tensors))
+            self._evaluations = unpacked(below("evaluation/", tensors), len(self.seeds))
+            self._history.load(tensors)
+        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
+            raise LNTrustError(f"{self._stage1}: does not fit this run; remove it to start over") from error
+        for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
+            for number, by_way in evaluations.items():
+                own = {way: torch.from_numpy(p) for way, p in by_way.items()}
+                write_tensors(evaluation_file(folder, number), own)
+        losses = self._history.drop_last()  # noted again below, with what is said when Stage 1 has ended
+        self.done = self.network.round = self.study.training.stage1_rounds
+        self._begin_collaboration()
+        self._note(losses)
+
+    def _keep_worlds(self) -> None:
+        assert self._base is not None
+        for of, world in zip(self._identities, self.world.worlds, strict=True):
+            keep_world(self._base, of, world, self._dataset)
+
+    def _clear(self) -> None:
+        """A fresh start takes an earlier run of the same identity away."""
+        for folder in {*self.folders, self._checkpoint.parent}:
+            clear_run(folder)

@@ -1,0 +1,254 @@
+"""Finished runs as tables, figures and pages see them: read from run folders, or from one file of many runs.
+
+A collection is a Parquet file with a row per run: `run.json`, `summary.json` and the world's description as
+JSON, and the run's own tables as lists. What is made from a collection is what the folders would have given;
+checkpoints and predictions stay behind.
+"""
+
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.files import read_json, write_whole
+from lntrust.experiment.store.identity import fingerprint
+from lntrust.experiment.store.schemas import upgraded
+from lntrust.experiment.store.worlds import world_file
+
+_NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
+_SCHEMA = pa.schema(
+    [
+        ("run", pa.string()),
+        ("summary", pa.string()),
+        ("world", pa.string()),
+        ("tables", pa.map_(pa.string(), pa.binary())),  # each a Parquet file of its own
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run."""
+
+    identity: dict[str, Any]  # run.json: study, method, settings, seed, device, versions, hardware
+    summary: dict[str, Any]  # summary.json
+    world_text: str = field(repr=False)
+    tables: dict[str, pa.Table] = field(repr=False)  # rounds; and of LNTrust, trust and features
+
+    @property
+    def study(self) -> str:
+        return str(self.identity["study"]["name"])
+
+    @property
+    def method(self) -> str:
+        return str(self.identity["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.identity["seed"])
+
+    @property
+    def diverged(self) -> int | None:
+        """The round in which it did, if it did; a run made before that was noticed does not say."""
+        number: int | None = self.summary.get("diverged")
+        return number
+
+    @property
+    def key(self) -> str:
+        """The same for every run of the same thing, wherever it was made."""
+        return key_of(self.identity)
+
+    @property
+    def row_key(self) -> str:
+        """The same for all seeds."""
+        return row_key(self.identity)
+
+    @cached_property
+    def world(self) -> dict[str, Any]:
+        """Who is there, who knows whom, who holds what: see `worlds.describe_world`."""
+        return dict(json.loads(self.world_text))
+
+    @property
+    def rounds(self) -> pa.Table:
+        return self.tables["rounds"]
+
+
+def key_of(identity: dict[str, Any]) -> str:
+    """What a run is, without the machine it was made on."""
+    of = comparable(identity)
+    return fingerprint({name: value for name, value in of.items() if name not in _NOT_THE_RESULT})
+
+
+def comparable(identity: dict[str, Any]) -> dict[str, Any]:
+    """What tells a run from others in a table: of content, what users made themselves.
+
+    Data of one name are taken to be the same ones, since the first runs did not say which; where runs do and
+    differ, `read_runs` notes it in the studies of those that are not on the usual ones.
+    """
+    own = {k: v for k, v in identity.get("content", {}).items() if k in ("files", "sources")}
+    return {k: v for k, v in identity.items() if k != "content"} | ({"content": own} if own else {})
+
+
+def row_key(identity: dict[str, Any]) -> str:
+    """The same for all seeds of a method at one setting."""
+    return key_of({**identity, "seed": None})
+
+
+def read_runs(paths: Sequence[Path]) -> list[Record]:
+    """Every finished run in these folders (at any depth; and collections in them), and in these collections.
+
+    Each of them once.
+    """
+    found: dict[tuple[str, str], Record] = {}
+    records = _by_data([_read(path) for path in paths])
+    for record in sorted(records, key=lambda r: "data" not in r.identity["content"]):  # what says more first
+        found.setdefault((record.key, record.identity["device"]), record)
+    if not found:
+        raise LNTrustError(f"{', '.join(map(str, paths))}: no finished run there")
+    return sorted(found.values(), key=lambda r: (r.study, r.method, r.key, r.seed))
+
+
+def _by_data(places: Sequence[Sequence[Record]]) -> list[Record]:
+    """The same records; where different data bear one name, the studies that had not the usual ones say so.
+
+    The usual ones are those of most runs. A run that does not say is taken to have had those of most others
+    in its place, and else the usual ones.
+    """
+    told = [(record, digest) for records in places for record, digest in _with_digests(records)]
+    usual = _commonest(told)
+    return [
+        _naming(record, None if digest == usual.get(_dataset(record)) else digest) for record, digest in told
+    ]
+
+
+def _with_digests(records: Sequence[Record]) -> list[tuple[Record, str | None]]:
+    """Each with the digest of its data; of the usual ones in this place, if it does not say."""
+    told = [(record, record.identity["content"].get("data", _named(record))) for record in records]
+    usual = _commonest([each for each in told if _named(each[0]) is None])
+    return [(record, digest or usual.get(_dataset(record))) for record, digest in told]
+
+
+def _commonest(told: Sequence[tuple[Record, str | None]]) -> dict[str, str]:
+    """Of each dataset the digest that most runs have; of equals, the first."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for record, digest in told:
+        if digest is not None:
+            counts[_dataset(record)][digest] += 1
+    return {dataset: each.most_common(1)[0][0] for dataset, each in counts.items()}
+
+
+def _dataset(record: Record) -> str:
+    """With the views that are seen of it, since a digest speaks of those."""
+    study = record.identity["study"]
+    return " ".join(
+        [study["data"]["dataset"], *sorted({each["view"] for each in study["population"]["learners"]})]
+    )
+
+
+def _named(record: Record) -> str | None:
+    """What a collection notes of runs that were not on the usual data when it was made."""
+    digest: str | None = record.identity["study"]["data"].get("content")
+    return digest
+
+
+def _naming(record: Record, digest: str | None) -> Record:
+    """The record with these data named in its study, or none."""
+    if digest == _named(record):
+        return record
+    study = record.identity["study"]
+    data = {name: value for name, value in study["data"].items() if name != "content"}
+    if digest is not None:
+        data["content"] = digest
+    return replace(record, identity={**record.identity, "study": {**study, "data": data}})
+
+
+def _read(path: Path) -> list[Record]:
+    if path.suffix == ".parquet" and path.is_file():
+        return _from_collection(path)
+    if not path.is_dir():
+        raise LNTrustError(f"{path}: neither a folder with runs nor a collection of them (.parquet)")
+    gathered = [record for file in sorted(path.glob("*.parquet")) if _gathers(file) for record in _read(file)]
+    # Of a run made twice, since our code has changed, the later one counts; what was collected is older.
+    finished = sorted(path.rglob("summary.json"), key=lambda file: (-file.stat().st_mtime, file))
+    return [_from_folder(summary.parent) for summary in finished] + gathered
+
+
+def _gathers(file: Path) -> bool:
+    """Whether this is a collection, and not some other table that lies in a folder of results."""
+    try:
+        return set(_SCHEMA.names) <= set(pq.read_schema(file).names)
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def _from_folder(folder: Path) -> Record:
+    identity = read_json(folder / "run.json")
+    described = folder.resolve().parents[2] / world_file(identity)  # DIR/study/method/seed-…
+    if not described.is_file():
+        raise LNTrustError(
+            f"{folder}: its world is not described in {described.name}; the command that made it, "
+            "given again, does that"
+        )
+    tables = {file.stem: _read_table(file) for file in sorted(folder.glob("*.parquet"))}
+    told = upgraded(identity), read_json(folder / "summary.json"), described.read_text("utf-8")
+    return Record(*told, tables)
+
+
+def _read_table(file: Path | io.BytesIO) -> pa.Table:
+    try:
+        return pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise LNTrustError(f"{file}: not a readable Parquet file: {error}") from None
+
+
+def _from_collection(path: Path) -> list[Record]:
+    table = _read_table(path)
+    if not set(_SCHEMA.names) <= set(table.column_names):
+        raise LNTrustError(f"{path}: a Parquet file, but no collection of runs (`lntrust collect` makes one)")
+    records = []
+    for row in table.to_pylist():
+        tables = {name: _read_table(io.BytesIO(data)) for name, data in row["tables"]}
+        of = upgraded(json.loads(row["run"]))
+        records.append(Record(of, json.loads(row["summary"]), row["world"], tables))
+    return records
+
+
+def write_collection(records: Sequence[Record], path: Path, thin: bool = False) -> None:
+    """All of these runs in one file. Thin: of the nodes' trust only what the last refresh left of it."""
+    rows = [
+        {
+            "run": json.dumps(record.identity),
+            "summary": json.dumps(record.summary),
+            "world": record.world_text,
+            "tables": [
+                (name, _packed(_last(table) if thin and name == "trust" else table))
+                for name, table in record.tables.items()
+            ],
+        }
+        for record in records
+    ]
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    # A world is shared by many runs: with a dictionary it is stored once.
+    options = {"compression": "zstd", "compression_level": 15, "dictionary_pagesize_limit": 1 << 26}
+    write_whole(path, lambda temporary: pq.write_table(table, temporary, **options))
+
+
+def _last(table: pa.Table) -> pa.Table:
+    """The rows of the last round."""
+    return table.filter(pc.equal(table["round"], pc.max(table["round"])))
+
+
+def _packed(table: pa.Table) -> bytes:
+    """Not compressed by itself: the file around it is, and finds more that repeats."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="none", store_schema=False)
+    return buffer.getvalue()

@@ -1,0 +1,35 @@
+"""Runs that earlier versions recorded: one table brings what they wrote to what is written today.
+
+The schema is a number in `run.json`, under `content`. It goes up whenever a run of the same settings gets
+another result, or its record another form. An older record is then another run's, and stays readable.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from lntrust.core.errors import LNTrustError
+
+SCHEMA = 2
+Identity = dict[str, Any]
+
+
+def upgraded(identity: Identity) -> Identity:
+    """What a stored run would be called today."""
+    schema = identity.get("content", {}).get("schema", 1)
+    if schema not in range(1, SCHEMA + 1):
+        raise LNTrustError(f"schema {schema}: recorded by a newer lntrust; this one knows up to {SCHEMA}")
+    for number in range(schema, SCHEMA):
+        identity = _NEXT[number](identity)
+    return identity
+
+
+def _from_1(identity: Identity) -> Identity:
+    """Schema 1 said nothing of content, and Weighted Majority's weights were not normalised."""
+    out = {**identity, "content": {"schema": 2}}
+    for part in ("settings", "answerer"):
+        if out.get(part, {}).get("weighting") == "weighted_majority":
+            out[part] = {**out[part], "weighting": "weighted_majority (superseded)"}
+    return out
+
+
+_NEXT: dict[int, Callable[[Identity], Identity]] = {1: _from_1}

@@ -1,0 +1,1 @@
+"""Sweeps: the plan, and who carries it out."""

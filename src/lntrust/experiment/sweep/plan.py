@@ -1,0 +1,285 @@
+"""Sweeps: methods × seeds × settings as tasks that do not know of each other.
+
+On a CPU a task is one run. On a GPU it is one method at one setting with all its seeds in one stack, and has
+the whole GPU. Tasks are carried out by processes of this machine (`local_pool.py`) or of many
+(`ray_cluster.py`). What crosses to them and back is JSON; what remains are ordinary run folders.
+"""
+
+import gc
+import itertools
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from lntrust.core.errors import CannotStackError, LNTrustError
+from lntrust.core.files import clear, clear_run, read_json
+from lntrust.core.plugins import users_fault
+from lntrust.experiment.driver import Progress, Runs
+from lntrust.experiment.stacks import goes_on, round_of
+from lntrust.experiment.store.identity import checkpoint, content_of, data_digest, fingerprint, identity, slug
+from lntrust.experiment.store.worlds import world_file
+from lntrust.experiment.sweep.attempts import claim
+from lntrust.learners.views import Views, pick_device
+from lntrust.methods import find_method
+from lntrust.study.loading import load_study
+from lntrust.study.settings import Study, once_each
+from lntrust.world import Dataset, load_dataset
+
+Setting = dict[str, str]  # path of a field → its value, as the command line has it
+Summary = dict[str, Any]
+
+
+class Task(BaseModel):
+    """What one worker does at a time: one method at one setting, with one seed or a stack of them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    study: Study
+    method: str
+    seeds: list[int]
+    device: str
+    setting: Setting
+    data: str | None = None  # the digest of the dataset, as far as the study's learners see it
+    share_stage1: bool = False  # take Stage 1 from another task's run where it is the same, or leave it there
+
+    def __str__(self) -> str:
+        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        return ", ".join([self.method, seeds, *(f"{path}={value}" for path, value in self.setting.items())])
+
+    @property
+    def identities(self) -> list[dict[str, Any]]:
+        """What each seed's run is."""
+        method, content = find_method(self.method, self.study), content_of(self.study, self.method, self.data)
+        of = (self.study, self.method, method)
+        return [identity(*of, seed, self.device, content=content) for seed in self.seeds]
+
+    def on(self, dataset: Dataset) -> "Task":
+        """The same task on this very content of its dataset."""
+        return self.model_copy(update={"data": data_digest(self.study, dataset)})
+
+    @property
+    def folders(self) -> list[Path]:
+        """The run folder of each seed, below the folder of all runs."""
+        return [slug(each) for each in self.identities]
+
+    def finished(self, below: Path) -> list[Summary] | None:
+        """The summaries, when all of them are there, and their worlds are described."""
+        if not all(_finished(below, each) for each in self.identities):
+            return None
+        return [read_json(below / folder / "summary.json") for folder in self.folders]
+
+
+def _finished(below: Path, identity: dict[str, Any]) -> bool:
+    """An earlier version left no world; the run itself need not be made again for that."""
+    return (below / slug(identity) / "summary.json").is_file() and (below / world_file(identity)).is_file()
+
+
+class Answer(BaseModel):
+    """What became of a task: a summary for each seed, or why there are none."""
+
+    summaries: list[Summary] = []
+    notices: list[str] = []
+    error: str | None = None
+
+
+class Work(BaseModel):
+    """What all tasks of a sweep share. Paths are absolute: a worker may stand elsewhere."""
+
+    folder: Path
+    here: Path  # where the command was given: a study's own files and modules are found from there
+    data: Path | None = None
+    threads: int = 1
+
+
+# -- planning -------------------------------------------------------------------------------------
+
+
+def axes(grids: Sequence[str]) -> dict[str, list[str]]:
+    """Paths and their values, as `path=value,value,…` has them.
+
+    >>> axes(["graph.nodes=5,10", 'graph.kind="ring"'])
+    {'graph.nodes': ['5', '10'], 'graph.kind': ['"ring"']}
+    """
+    found: dict[str, list[str]] = {}
+    for grid in grids:
+        path, sign, text = grid.partition("=")
+        path = path.strip()
+        if not sign or not path:
+            raise LNTrustError(f"--grid {grid}: must look like path.to.field=value,value,…")
+        values = _values(text)
+        if path in found or len(set(values)) < len(values):
+            raise LNTrustError(f"--grid {grid}: each path, and each of its values, can be given once")
+        if not all(values):
+            raise LNTrustError(f"--grid {grid}: a value is empty, or its brackets or quotes do not close")
+        found[path] = values
+    return found
+
+
+def _values(text: str) -> list[str]:
+    """The values between commas; a comma inside brackets or quotes is part of a value."""
+    values, begun = [], ""
+    for piece in text.split(","):
+        begun += piece
+        if _whole(begun):
+            values.append(begun.strip())
+            begun = ""
+        else:
+            begun += ","
+    return [*values, *([""] if begun else [])]
+
+
+def _whole(text: str) -> bool:
+    """Whether this is a TOML value, or a bare word."""
+    try:
+        tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return not any(mark in text for mark in "[]{}\"'")
+    return True
+
+
+def plan(
+    study: str, sets: Sequence[str], grids: Sequence[str], methods: Sequence[str], seeds: Sequence[int],
+    device: str,
+) -> list[Task]:  # fmt: skip
+    """Every task of a sweep. All settings are read and checked here, before any work.
+
+    A method is run once for all settings that make no difference to it, so that a grid over
+    `methods.lntrust.…` does not multiply the others. A grid that makes no difference at all is refused.
+    """
+    grid = axes(grids)
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    studies = [load_study(study, [*sets, *(f"{k}={v}" for k, v in one.items())]) for one in settings]
+    methods = list(dict.fromkeys(methods or studies[0].compare))
+    seeds = once_each(seeds or studies[0].seeds, "--seeds")
+    stacks = [sorted(seeds)] if device == "cuda" else [[seed] for seed in seeds]
+    tasks: list[Task] = []
+    idle = {path for path, values in grid.items() if len(values) > 1}
+    for method in methods:
+        prints = [_fingerprint(each, method, device) for each in studies]
+        felt = [path for path in grid if _matters(path, settings, prints)]
+        idle -= set(felt)
+        for k, one in enumerate(settings):
+            if prints[k] not in prints[:k]:
+                own = {path: one[path] for path in felt}
+                tasks += [
+                    Task(study=studies[k], method=method, seeds=s, device=device, setting=own) for s in stacks
+                ]
+    if idle:
+        raise LNTrustError(f"--grid {min(idle)}: makes no difference to {', '.join(methods)}")
+    return tasks
+
+
+def _fingerprint(study: Study, method: str, device: str) -> str:
+    return fingerprint(identity(study, method, find_method(method, study), 0, device))
+
+
+def _matters(path: str, settings: Sequence[Setting], prints: Sequence[str]) -> bool:
+    """Whether two settings that differ in this field alone are different runs."""
+    alike: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for setting, made in zip(settings, prints, strict=True):
+        alike[tuple(value for key, value in setting.items() if key != path)].add(made)
+    return any(len(different) > 1 for different in alike.values())
+
+
+def datasets_of(tasks: Sequence[Task], data: Path | None) -> dict[str, Dataset]:
+    """The datasets of a sweep by name. What is missing is found here, and not by every task."""
+    found: dict[str, Dataset] = {}
+    for task in tasks:
+        name = task.study.data.dataset
+        if name not in found:
+            found[name] = load_dataset(name, data)
+        for learner in task.study.population.learners:
+            if learner.view not in found[name].views:
+                found[name].view(learner.view)  # says which views there are
+    return found
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+class KeptViews:
+    """Views by dataset and precision: decoded once in a process, for all its tasks."""
+
+    def __init__(self, load: Callable[[str], Dataset], threads: int) -> None:
+        self._load, self._threads = load, threads
+        self._kept: dict[tuple[str, str, str], Views] = {}
+
+    def __call__(self, study: Study, device: str) -> Views:
+        dataset, precision = study.data.dataset, study.training.precision
+        key = (dataset, precision, device)
+        if key not in self._kept:
+            self._kept[key] = Views(self._load(dataset), pick_device(device), getattr(torch, precision))
+        torch.set_num_threads(self._threads)
+        return self._kept[key]
+
+
+def forget(tasks: Sequence[Task], folder: Path) -> None:
+    """Take away what earlier runs of these tasks have left, so that all of it is made anew."""
+    for task in tasks:
+        runs = task.identities
+        for place in {*map(slug, runs), checkpoint(runs).parent}:
+            clear_run(folder / place)
+        clear(folder / task.study.name / "stage1", "*.safetensors")
+
+
+def carry_out(
+    task: Task,
+    views: Views,
+    folder: Path,
+    *,
+    guard: Callable[[], None] = lambda: None,
+    progress: Progress = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> list[Summary]:
+    """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
+    runs = task.on(views.dataset).identities
+    waiting = [each for each in runs if not _finished(folder, each)]
+    if waiting and goes_on(task.study, folder, runs):
+        waiting = runs  # a stack that was stopped between one summary and the next
+    resumed = round_of(folder / checkpoint(waiting)) if waiting else 0
+    attempts = [claim(folder / slug(each), resumed) for each in waiting]
+
+    def guarded() -> None:
+        guard()
+        for attempt in attempts:
+            attempt.check()
+
+    if waiting:
+        seeds = [each["seed"] for each in waiting]
+        options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
+        options["share_stage1"] = task.share_stage1
+        try:
+            Runs(task.study, task.method, seeds, views, **options)(resume=True, progress=progress)
+        except CannotStackError as error:
+            if len(seeds) == 1:
+                raise
+            notice(f"{task.method}: {error}; so they are")
+            for seed in seeds:
+                Runs(task.study, task.method, [seed], views, **options)(resume=True, progress=progress)
+    return [read_json(folder / slug(each) / "summary.json") for each in runs]
+
+
+def answer(
+    text: str, work: Work, views: KeptViews, guard: Callable[[], None], progress: Progress = lambda *_: None
+) -> str:
+    """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else."""
+    notices: list[str] = []
+    gc.collect()  # what the last task held on a GPU goes now, and not when Python finds the time
+    try:
+        task = Task.model_validate_json(text)
+        seen = views(task.study, task.device)
+        summaries = carry_out(task, seen, work.folder, guard=guard, progress=progress, notice=notices.append)
+        return Answer(summaries=summaries, notices=notices).model_dump_json()
+    except LNTrustError as error:
+        return Answer(notices=notices, error=str(error)).model_dump_json()
+    except torch.cuda.OutOfMemoryError:
+        error_text = "the GPU's memory does not hold this stack; give fewer --seeds at a time"
+        return Answer(notices=notices, error=error_text).model_dump_json()
+    except Exception as error:
+        error_text = users_fault(error) or f"internal error: {type(error).__name__}: {error}"
+        return Answer(notices=notices, error=error_text).model_dump_json()

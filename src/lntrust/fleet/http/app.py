@@ -1,0 +1,406 @@
+"""A live node's door for clients: the Open Inference Protocol v2 over HTTP, /status and /metrics.
+
+Clients of Triton, KServe, MLServer or OpenVINO find two models: `ensemble`, the answer of all that the node
+trusts, and `self`, its own. Predictions are computed in other threads, so that a slow one delays neither the
+health checks nor anybody else. What a client sends, or does not read, is bounded: in bytes, in time and in
+number at once.
+"""
+
+from __future__ import annotations  # the extra may be missing, and its classes with it
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from jaxtyping import Shaped
+from numpy import ndarray
+
+from lntrust import __version__
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
+from lntrust.fleet.http.room import FullError, Guest, Room
+from lntrust.fleet.http.service import Prediction, Service, Which
+from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, message_parts, read_request
+from lntrust.fleet.logs import Seldom, why
+from lntrust.world.data.datasets import check_finite
+
+try:
+    import uvicorn
+    from anyio import CapacityLimiter
+    from anyio.to_thread import run_sync
+    from fastapi import FastAPI
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+
+    from lntrust.fleet.http.bounded import BoundedProtocol
+    from lntrust.fleet.http.handed import Handed
+except ImportError:  # said where it is used, with what to install
+    FastAPI = None  # type: ignore[assignment, misc]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+MODELS = get_args(Which)
+OUTPUTS = ("probabilities", "label")
+OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: who restarts a node has to see these
+AT_ONCE = 64  # requests that are computed; more are told to come back
+SLOWEST = 30.0  # seconds in which a request has to arrive
+MOST_PROBABILITIES = 1 << 20  # of one answer
+ROOM = 4 << 20  # bytes of bodies, and of answers that have not been read, beside one of each
+_PER_PROBABILITY = 24  # bytes in JSON, at most
+_LENGTH, _BYTES = "Inference-Header-Content-Length", "application/octet-stream"
+_INTERNAL = "internal error; the node's log says more"
+
+
+def make_app(service: Service) -> FastAPI:
+    """The door as an ASGI application."""
+    _need_extra()
+    # No pages of documentation: they load scripts from elsewhere.
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    door = _Door(service)
+    model = "/v2/models/{model}"
+    for path, endpoint in (
+        ("/v2/health/live", door.live), ("/v2/health/ready", door.ready), ("/v2", door.server),
+        ("/status", door.status), ("/metrics", door.metrics),
+        (model, door.model), (f"{model}/versions/{{version}}", door.model),
+        (f"{model}/ready", door.model_ready), (f"{model}/versions/{{version}}/ready", door.model_ready),
+    ):  # fmt: skip
+        app.add_route(path, endpoint, methods=["GET"])
+    for path in (f"{model}/infer", f"{model}/versions/{{version}}/infer"):
+        app.add_route(path, door.infer, methods=["POST"])
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, door.failed)
+    token = _token(service.settings.http.token)
+    if token is not None:
+        app.add_middleware(_Guard, token)
+    return app
+
+
+class HttpDoor:
+    """The door, open, in a thread of its own. Close it in the end."""
+
+    def __init__(self, service: Service) -> None:
+        app = make_app(service)
+        bound = _bind(service.settings.http.listen)
+        host, port = bound.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app, http=BoundedProtocol, loop="asyncio", ws="none", lifespan="off", log_config=None,
+                log_level="critical",  # it would tell of every request that strangers spoil
+                access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=60,
+                timeout_graceful_shutdown=1,
+            )
+        )  # fmt: skip
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [bound]}, name="http", daemon=True
+        )
+        self._thread.start()
+        while not self._server.started:
+            if not self._thread.is_alive():
+                bound.close()
+                raise LNTrustError(
+                    f"http.listen: the server on {self.address} ended as it began; see the log"
+                )
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        """No more requests; those under way have a second to end."""
+        self._server.should_exit = True
+        self._thread.join(2)
+
+
+def _bind(listen: str) -> socket.socket:
+    """A socket there, before anything else starts: so that a port in use is told at once."""
+    if listen == "off":
+        raise LNTrustError("http.listen: off has no door; give it a host:port")
+    host, _, port = listen.rpartition(":")
+    bound = None
+    try:
+        if int(port) > 65535:  # the system would take what is left after a division
+            raise OverflowError("there is no port beyond 65535")
+        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        # Its protocol named, else asyncio leaves Nagle's algorithm on, and an answer takes 40 ms more.
+        bound = socket.socket(where[0], where[1], socket.IPPROTO_TCP)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait
+        bound.bind(where[4])
+    except (OSError, OverflowError) as error:
+        if bound:
+            bound.close()
+        raise LNTrustError(
+            f"http.listen: cannot listen on {listen}: {error}; give a free port of this machine, or off"
+        ) from None
+    return bound
+
+
+def _token(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise LNTrustError(f"http.token: {path}: cannot be read: {error.strerror}") from None
+    if not re.fullmatch(rb"[\x21-\x7e]+", token):
+        raise LNTrustError(f"http.token: {path}: has to hold one word of plain letters, digits and signs")
+    return token
+
+
+def _need_extra() -> None:
+    if FastAPI is None:
+        raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
+
+
+class _Guard:
+    """Lets nobody in without the token, except to see whether the node is well."""
+
+    def __init__(self, app: ASGIApp, token: bytes) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"] in OPEN or self._shown(scope):
+            await self._app(scope, receive, send)
+            return
+        error = {"error": "header Authorization: has to be 'Bearer TOKEN', with the node's token"}
+        await _json(error, 401, {"WWW-Authenticate": 'Bearer realm="lntrust"'})(scope, receive, send)
+
+    def _shown(self, scope: Scope) -> bool:
+        shown = dict(scope["headers"]).get(b"authorization", b"")
+        scheme, _, token = shown.partition(b" ")
+        return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
+
+
+class _Door:
+    """What is behind each path."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._inside, self._seldom = service, 0, Seldom()
+        given = service.settings.input
+        self._dtype = np.dtype(given.dtype)
+        self._classes = np.array(given.classes, object)
+        self._longest = max(len(json.dumps(name)) for name in given.classes) + 4  # of a label's bytes
+        self._bodies, self._answers = Room(ROOM), Room(ROOM)
+        self._one = CapacityLimiter(1)  # reads at a time: values take much more memory than their text
+
+    async def live(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        self._need_ready()
+        if self._service.failing:  # the models are ready still, see `model_ready`
+            raise HTTPException(503, "not ready: training fails, and is tried again; /status says why")
+        return _json({"ready": True})
+
+    async def server(self, request: Request) -> Response:
+        return _json({"name": "lntrust", "version": __version__, "extensions": ["binary_tensor_data"]})
+
+    async def status(self, request: Request) -> Response:
+        return _json(await run_sync(self._service.status, abandon_on_cancel=True))
+
+    async def metrics(self, request: Request) -> Response:
+        text = await run_sync(lambda: exposition(self._service.status()), abandon_on_cancel=True)
+        return Response(text, media_type=CONTENT_TYPE)
+
+    async def model(self, request: Request) -> Response:
+        given = self._service.settings.input
+        entry = {"name": given.name, "datatype": DATATYPES[self._dtype], "shape": [-1, *given.shape]}
+        return _json(
+            {
+                "name": self._which(request),
+                "versions": [str(self._service.version)],
+                "platform": "lntrust",
+                "inputs": [entry],
+                "outputs": [
+                    {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(given.classes)]},
+                    {"name": "label", "datatype": "BYTES", "shape": [-1]},
+                ],
+            }
+        )
+
+    async def model_ready(self, request: Request) -> Response:
+        which = self._which(request)
+        self._need_ready()
+        return _json({"name": which, "ready": True})
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """Nobody foresaw it; and any client may be able to cause it, as often as it likes."""
+        path = request.url.path[:60]
+        self._seldom.event("internal error", level=logging.ERROR, path=path, error=why(error))
+        return _json({"error": _INTERNAL}, 500)
+
+    async def infer(self, request: Request) -> Response:
+        which = self._which(request)
+        self._need_ready()
+        self._need_time()
+        mine = Guest(self._bodies)
+        try:
+            body = await _body(request, self._service.settings.http.largest, mine)
+            self._need_time()
+            self._inside += 1
+            try:
+                return await self._inferred(request, which, body)
+            finally:
+                self._inside -= 1
+        except FullError:
+            raise _busy("too many large requests") from None
+        except asyncio.CancelledError:  # by `close`, after its second of grace
+            return _json({"error": "closed: the node is stopping; ask it again later"}, 503)
+        finally:
+            mine.leave()
+
+    async def _inferred(self, request: Request, which: Which, body: bytearray) -> Response:
+        read = partial(self._read, body, request.headers.get(_LENGTH))
+        asked, wanted, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
+        guest = Guest(self._answers)
+        try:
+            await guest.take(self._size(len(x), wanted))
+            answer = partial(self._answer, which, asked, wanted, x)
+            parts, length = await run_sync(answer, abandon_on_cancel=True)
+        except BaseException:
+            guest.leave()
+            raise
+        guest.wait_for_client(request.state.cut)
+        headers = {} if length is None else {_LENGTH: str(length)}
+        return Handed(guest, parts, headers, "application/json" if length is None else _BYTES)
+
+    def _size(self, m: int, wanted: dict[str, bool]) -> int:
+        """Bytes of an answer, at most."""
+        probability = 4 if wanted.get("probabilities") else _PER_PROBABILITY
+        return m * (probability * len(self._classes) + self._longest)
+
+    def _which(self, request: Request) -> Which:
+        """The model that a path names; 404 if there is none, or not in that version."""
+        model, version = request.path_params["model"], request.path_params.get("version")
+        if model not in MODELS:
+            raise HTTPException(404, f"model {model[:60]!r}: is not here; there are {', '.join(MODELS)}")
+        current = str(self._service.version)
+        if version is not None and version != current:
+            raise HTTPException(404, f"version {version[:60]!r} of {model}: is not here; there is {current}")
+        which: Which = model
+        return which
+
+    def _need_ready(self) -> None:
+        if not self._service.ready:
+            raise HTTPException(503, "not ready: the node has no model yet; try again", {"Retry-After": "1"})
+
+    def _need_time(self) -> None:
+        if self._inside >= AT_ONCE:
+            raise _busy(f"{AT_ONCE} requests")
+
+    # -- in a thread of its own -----------------------------------------------------------------------
+
+    def _read(
+        self, body: bytearray, header_length: str | None
+    ) -> tuple[InferRequest, dict[str, bool], Shaped[ndarray, "m *s"]]:
+        """The request, what it wants, and its input."""
+        try:
+            request = read_request(body, header_length)
+            return request, request.wanted(OUTPUTS), self._input(request)
+        except LNTrustError as error:
+            raise HTTPException(400, str(error)) from None
+
+    def _answer(
+        self, which: Which, request: InferRequest, wanted: dict[str, bool], x: Shaped[ndarray, "m *s"]
+    ) -> tuple[list[bytes], int | None]:
+        try:
+            prediction = self._service.predict(x, which)
+            return self._written(which, request, wanted, prediction)
+        except LNTrustError as error:
+            raise HTTPException(400, str(error)) from None
+        except Exception as error:  # the model is the user's, and may fail in any way
+            self._seldom.event("no answer to a client", level=logging.ERROR, model=which, error=why(error))
+            raise HTTPException(500, _INTERNAL) from None
+
+    def _input(self, request: InferRequest) -> Shaped[ndarray, "m *s"]:
+        """The one input, if it is as the settings have it."""
+        given = self._service.settings.input
+        names = [tensor.name for tensor in request.inputs]
+        if names != [given.name]:
+            few = [name[:60] for name in names[:8]]
+            raise LNTrustError(f"inputs: {few} are not what is needed: exactly one, {given.name!r}")
+        x = cast(request.inputs[0], self._dtype)
+        if x.shape[1:] != given.shape or not x.shape or not x.shape[0]:
+            needed = ", ".join(map(str, ("m", *given.shape)))
+            raise LNTrustError(
+                f"input {given.name!r}: shape {list(x.shape)} is not what is needed: [{needed}], m at least 1"
+            )
+        most = max(1, MOST_PROBABILITIES // len(given.classes))
+        if len(x) > most:
+            raise LNTrustError(f"input {given.name!r}: {len(x)} examples are too many; send {most} at once")
+        check_finite(f"input {given.name!r}", x)
+        return x
+
+    def _written(
+        self, which: Which, request: InferRequest, wanted: dict[str, bool], prediction: Prediction
+    ) -> tuple[list[bytes], int | None]:
+        version = prediction.versions.get(self._service.settings.name, self._service.version)
+        head: dict[str, Any] = {"model_name": which, "model_version": str(version)}
+        if request.id is not None:
+            head["id"] = request.id
+        parameters = {f"weight.{name}": float(weight) for name, weight in prediction.weights.items()}
+        head["parameters"] = {**parameters, "answered": ",".join(prediction.weights)}
+        head["parameters"] |= {f"silent.{name}": why for name, why in prediction.silent.items()}
+        make: dict[str, Callable[[], Shaped[ndarray, "m *_"]]] = {
+            "probabilities": lambda: prediction.probabilities.astype(np.float32, copy=False),
+            "label": lambda: self._classes[prediction.probabilities.argmax(-1)],
+        }
+        tensors = [Tensor(name, make[name](), binary) for name, binary in wanted.items()]
+        return message_parts(head, tensors, "outputs")
+
+
+async def _body(request: Request, largest: int, guest: Guest) -> bytearray:
+    """A request's body. One that is too large is refused as soon as that is known, not read to its end."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise HTTPException(415, f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain")
+    too_large = HTTPException(
+        413, f"body: larger than the {largest} bytes of http.largest; send fewer at once"
+    )
+    claimed = request.headers.get("content-length", "0")
+    if not claimed.isdecimal() or int(claimed) > largest:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(SLOWEST) as limit:
+            guest.wait_for_client(lambda: limit.reschedule(0.0))
+            async for chunk in request.stream():
+                if len(body) + len(chunk) > largest:
+                    raise too_large
+                await guest.take(len(body) + len(chunk))
+                body += chunk
+    except TimeoutError:
+        late = HTTPException(408, "body: not there in time; send it faster", {"Connection": "close"})
+        raise late from None
+    except ClientDisconnect:
+        raise HTTPException(400, "body: ended before its end") from None  # nobody is there to read it
+    finally:
+        guest.make_way = None  # from now on it is not the client who is slow
+    return body
+
+
+def _busy(what: str) -> HTTPException:
+    return HTTPException(503, f"busy: {what} are under way; try again", {"Retry-After": "1"})
+
+
+def _json(value: Any, code: int = 200, headers: dict[str, str] | None = None) -> Response:
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    return Response(text, code, headers, media_type="application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text, headers = error.detail, dict(error.headers or {})
+    if error.status_code == 404 and "model" not in request.path_params:
+        text = f"path {request.url.path[:60]!r}: is not here; there are /v2, /v2/models/ensemble, /status"
+    if error.status_code == 405:
+        text = f"method {request.method[:20]} does not do here; {headers.get('Allow', 'another')} would"
+    return _json({"error": text}, error.status_code, headers)

@@ -1,0 +1,117 @@
+"""A running node's client: what the command line asks of it, through its HTTP door."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import urllib3
+from jaxtyping import Shaped
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.service import Which
+from lntrust.fleet.http.tensors import Tensor, write_message
+from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.training.data import as_inputs, as_labels, read_table
+
+
+@dataclass(frozen=True)
+class Client:
+    """Speaks to the node that a NODE.toml describes."""
+
+    settings: NodeSettings
+
+    @classmethod
+    def of(cls, file: Path) -> "Client":
+        settings = load_node(file)
+        if settings.http.listen == "off":
+            raise LNTrustError(f"node {settings.name}: http.listen = off, so that it cannot be asked")
+        return cls(settings)
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self._asked("GET", "/status")
+        if answer.get("name") != self.settings.name:
+            raise LNTrustError(
+                f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
+                f"{self.settings.name}; nodes on one machine need different ones"
+            )
+        return answer
+
+    def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
+        """Classes, probabilities, the weights of who answered, and who did not."""
+        s = self.settings.input
+        body, length = write_message(
+            {}, [Tensor(s.name, x.astype(s.dtype, copy=False), binary=True)], "inputs"
+        )
+        answer = self._asked("POST", f"/v2/models/{which}/infer", body, length)
+        found = {each["name"]: each for each in answer["outputs"]}
+        told = answer["parameters"]
+        weights, silent = (
+            {k.removeprefix(what): v for k, v in told.items() if k.startswith(what)}
+            for what in ("weight.", "silent.")
+        )
+        return {
+            "label": found["label"]["data"],
+            "probabilities": np.reshape(found["probabilities"]["data"], (len(x), -1)).tolist(),
+            "weights": weights,
+            "silent": [f"{name}: {why}" for name, why in silent.items()],
+        }
+
+    def _asked(self, method: str, path: str, body: bytes | None = None, length: int | None = None) -> Any:
+        s = self.settings
+        url = f"http://{s.http.listen}{path}"
+        headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
+        if s.http.token is not None:
+            headers["Authorization"] = f"Bearer {_token(s.http.token)}"
+        try:
+            answer = urllib3.request(
+                method, url, body=body, headers=headers, timeout=s.limits.deadline + 10, retries=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise LNTrustError(
+                f"node {s.name}: no answer at {s.http.listen} ({type(error).__name__}); start it with "
+                "`lntrust node run`"
+            ) from None
+        try:
+            told = json.loads(answer.data)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            raise LNTrustError(f"{url}: answered with something else than a node would: not a node?")
+        if answer.status != 200:
+            raise LNTrustError(f"node {s.name}: {answer.status}: {told.get('error', told)}")
+        return told
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"http.token = {path}: cannot be read: {error}") from None
+
+
+def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
+    """Inputs to be classified, from a file."""
+    try:
+        if path.suffix == ".json":
+            x = np.asarray(json.loads(path.read_text("utf-8")))
+        elif path.suffix == ".npy":
+            x = np.load(path, allow_pickle=False)
+        else:
+            x = np.asarray(read_table(str(path), "INPUTS")["x"])
+    except (OSError, ValueError, EOFError) as error:
+        raise LNTrustError(f"{path}: cannot be read: {error}") from None
+    try:
+        return as_inputs(x, settings.input)
+    except LNTrustError as error:
+        raise LNTrustError(f"{path}: {error}") from None
+
+
+def accuracy(path: Path, settings: NodeSettings, said: list[str]) -> float | None:
+    """How many of these classes are right, if the file has labels."""
+    if path.suffix not in (".npz", ".parquet") or "y" not in (table := read_table(str(path), "INPUTS")):
+        return None
+    truth = as_labels(np.asarray(table["y"]), "INPUTS", settings.input.classes)
+    return float(np.mean([settings.input.classes[y] == label for y, label in zip(truth, said, strict=True)]))

@@ -1,0 +1,397 @@
+"""Tensors of the Open Inference Protocol v2 as numpy arrays, and back: as JSON, and as bytes after the JSON.
+
+Whatever comes in may come from anybody. What does not fit is an `LNTrustError`, nothing else; and memory is
+taken for numbers that are there, never for those that a shape only claims.
+"""
+
+import json
+import math
+import reprlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+}
+DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+_KNOWN = ", ".join([*DTYPES, "BYTES"])
+_MOST_SIDES = 32  # numpy's own bound, in its older versions
+_MOST_NUMBERS = 1 << 40  # of a shape, a side of 0 counted as 1: beyond it numpy itself may fail
+_MOST_STRINGS = 1 << 18  # after the JSON: each takes far more memory than its bytes
+JSON_MEMORY = 48 << 20  # bytes that a message's JSON may take: about 600,000 numbers
+# What each of these characters may cost at most, with all that is made of it here.
+_COSTS = {b",": 60, b"[": 96, b"{": 256, b":": 100, b'"': 16}
+_PIECE = 1 << 16  # values that are written at once: as objects they take more memory than as text
+_FOREIGN = ("classification", "shared_memory_region")  # other extensions: to ignore them would mislead
+_short = reprlib.Repr()
+_short.maxlist = _short.maxdict = 8
+_short.maxstring = _short.maxlong = _short.maxother = 60
+_short.maxlevel = 3
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor with its name, and whether it travels as bytes. BYTES are an object array of str."""
+
+    name: str
+    array: Shaped[ndarray, "..."]
+    binary: bool = False
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    """What a client asks."""
+
+    id: str | None
+    inputs: list[Tensor]
+    outputs: dict[str, bool]  # those asked for, and whether as bytes; none: all
+    binary: bool  # whether those that are not named go as bytes
+
+    def wanted(self, available: Sequence[str]) -> dict[str, bool]:
+        """The outputs to give, and whether as bytes."""
+        for name in self.outputs:
+            if name not in available:
+                raise LNTrustError(f"outputs: {_brief(name)} is not there; there are {', '.join(available)}")
+        return self.outputs or dict.fromkeys(available, self.binary)
+
+
+def datatype(array: Shaped[ndarray, "..."]) -> str:
+    """The protocol's name for an array's type."""
+    if array.dtype == object:
+        return "BYTES"
+    name = DATATYPES.get(array.dtype.newbyteorder("="))
+    if name is None:
+        raise LNTrustError(f"dtype {array.dtype}: the protocol has no such type; there are {_KNOWN}")
+    return name
+
+
+def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
+    """As the type that is needed. Numbers from JSON may have another that fits into it without loss."""
+    given = datatype(tensor.array)
+    if tensor.array.dtype == dtype:
+        return tensor.array
+    fits = given != "BYTES" and np.can_cast(tensor.array.dtype, dtype, casting="safe")
+    if given in ("INT64", "UINT64") and dtype.kind == "f":
+        fits = False  # numpy calls it safe, but float64 has 53 bits for a whole number
+    if tensor.binary or not fits:
+        raise LNTrustError(
+            f"input {_brief(tensor.name)}: datatype {given} is not what is needed; send {DATATYPES[dtype]}"
+        )
+    return tensor.array.astype(dtype)
+
+
+# -- in ---------------------------------------------------------------------------------------------------
+
+
+def read_request(body: bytes | bytearray, header_length: str | None = None) -> InferRequest:
+    """A request, from its body and the header Inference-Header-Content-Length, if there is one."""
+    head, tail = split(body, header_length)
+    name = head.get("id")
+    if name is not None and not isinstance(name, str):
+        raise LNTrustError(f"id: {_brief(name)} is not a string")
+    binary = _flag(_parameters(head, "the request"), "binary_data_output", default=False)
+    outputs = {}
+    for number, entry in enumerate(_entries(head.get("outputs") or [], "outputs")):
+        where = f"outputs[{number}]"
+        parameters = _parameters(entry, where)
+        for foreign in _FOREIGN:
+            if foreign in parameters:
+                raise LNTrustError(f"{where}.parameters.{foreign}: is not known here; leave it out")
+        outputs[_name(entry, where)] = _flag(parameters, "binary_data", default=binary)
+    return InferRequest(name, read_tensors(head, tail, "inputs"), outputs, binary)
+
+
+def split(
+    body: bytes | bytearray, header_length: str | None = None, memory: int = JSON_MEMORY
+) -> tuple[dict[str, Any], memoryview]:
+    """The JSON object that a message begins with, and the bytes after it.
+
+    Values take up to 30 times the memory of their text: what would take too much is not even begun.
+    """
+    length = len(body)
+    if header_length is not None:
+        plain = header_length.isascii() and header_length.isdigit() and len(header_length) <= 18
+        if not plain or int(header_length) > len(body):
+            raise LNTrustError(
+                f"header Inference-Header-Content-Length: {_brief(header_length)} is not a number of bytes "
+                f"within the body's {len(body)}"
+            )
+        length = int(header_length)
+    text = body if length == len(body) else body[:length]
+    if _cost(text) > memory:
+        raise LNTrustError(
+            f"body: {length} bytes of JSON that would take more than {memory >> 20} MiB of memory; "
+            "send fewer values at once, or numbers as binary data"
+        )
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        hint = "" if header_length else "; bytes after it need the header Inference-Header-Content-Length"
+        raise LNTrustError(f"body: not JSON: {why}{hint}") from None
+    if not isinstance(head, dict):
+        raise LNTrustError(f"body: {_brief(head)} is not a JSON object with inputs")
+    return head, memoryview(body)[length:]
+
+
+def _cost(text: bytes | bytearray) -> int:
+    """Bytes of memory that JSON may take at most: its text, its strings, and its values."""
+    width = 1 if text.isascii() else 4  # bytes of a letter
+    return 2 * width * len(text) + sum(cost * text.count(sign) for sign, cost in _COSTS.items())
+
+
+def read_tensors(head: dict[str, Any], tail: bytes | memoryview, field: str) -> list[Tensor]:
+    """The tensors in a message's `inputs` or `outputs`."""
+    tensors, at = [], 0
+    for number, entry in enumerate(_entries(head.get(field), field)):
+        where = f"{field}[{number}]"
+        size = _binary_size(entry, where, len(tail) - at)
+        tensors.append(_tensor(entry, where, None if size is None else tail[at : at + size]))
+        at += size or 0
+    if at != len(tail):
+        raise LNTrustError(
+            f"body: {len(tail) - at} bytes after the JSON belong to no tensor; give each its "
+            "parameters.binary_data_size"
+        )
+    return tensors
+
+
+def _entries(value: Any, field: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise LNTrustError(f"{field}: {_brief(value)} is not a list of tensors, each a JSON object")
+    return value
+
+
+def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    value = entry.get("parameters")
+    if value is not None and not isinstance(value, dict):
+        raise LNTrustError(f"parameters of {where}: {_brief(value)} is not a JSON object")
+    return value or {}
+
+
+def _flag(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise LNTrustError(f"parameters.{name}: {_brief(value)} is neither true nor false")
+    return value
+
+
+def _name(entry: dict[str, Any], where: str) -> str:
+    value = entry.get("name")
+    if not isinstance(value, str):
+        raise LNTrustError(f"{where}.name: {_brief(value)} is not a string")
+    return value
+
+
+def _binary_size(entry: dict[str, Any], where: str, left: int) -> int | None:
+    """How many bytes a tensor has after the JSON; none: its numbers are in the JSON."""
+    size = _parameters(entry, where).get("binary_data_size")
+    if size is None:
+        return None
+    if type(size) is not int or not 0 <= size <= left:
+        raise LNTrustError(
+            f"{where}.parameters.binary_data_size: {_brief(size)} is not a number of bytes within the {left} "
+            "left after the JSON (which ends where the header Inference-Header-Content-Length says)"
+        )
+    if "data" in entry:
+        raise LNTrustError(f"{where}: has data and parameters.binary_data_size; one of them would do")
+    return size
+
+
+def _tensor(entry: dict[str, Any], where: str, raw: bytes | memoryview | None) -> Tensor:
+    name, kind = _name(entry, where), entry.get("datatype")
+    if kind != "BYTES" and (not isinstance(kind, str) or kind not in DTYPES):
+        raise LNTrustError(f"{where}.datatype: {_brief(kind)} is not known; there are {_KNOWN}")
+    shape = _shape(entry.get("shape"), where)
+    if raw is None:
+        values = _from_json(entry.get("data"), kind, shape, where)
+    elif kind == "BYTES":
+        values = _objects(_strings(raw, where))
+    else:
+        values = _from_bytes(raw, kind, where)
+    if values.size != math.prod(shape):
+        raise LNTrustError(
+            f"{where}: {values.size} values do not fill shape {_brief(list(shape))} of {kind}; "
+            f"send {_brief(math.prod(shape))}"
+        )
+    return Tensor(name, values.reshape(shape), binary=raw is not None)
+
+
+def _shape(value: Any, where: str) -> tuple[int, ...]:
+    fits = isinstance(value, list) and len(value) <= _MOST_SIDES
+    if not fits or not all(type(side) is int and side >= 0 for side in value):
+        raise LNTrustError(
+            f"{where}.shape: {_brief(value)} is not a list of at most {_MOST_SIDES} sizes, each 0 or more"
+        )
+    if math.prod(max(side, 1) for side in value) > _MOST_NUMBERS:
+        raise LNTrustError(f"{where}.shape: {_brief(value)} is too large; at most {_MOST_NUMBERS} values")
+    return tuple(value)
+
+
+def _from_bytes(raw: bytes | memoryview, kind: str, where: str) -> Shaped[ndarray, "n"]:
+    dtype = DTYPES[kind]
+    if len(raw) % dtype.itemsize:
+        raise LNTrustError(
+            f"{where}.parameters.binary_data_size: {len(raw)} is no multiple of {dtype.itemsize}, the bytes "
+            f"of one {kind}"
+        )
+    if kind == "BOOL":
+        numbers = np.frombuffer(raw, np.uint8)
+        if numbers.size and numbers.max() > 1:
+            raise LNTrustError(f"{where}: a BOOL of {numbers.max()}; each is a byte of 0 or 1")
+        return numbers.astype(np.bool_)
+    return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)  # a copy: aligned, and writable
+
+
+def _strings(raw: bytes | memoryview, where: str) -> list[str]:
+    """Strings, each after its length in four bytes."""
+    strings, at = list[str](), 0
+    while at < len(raw):
+        (length,) = struct.unpack_from("<I", raw, at) if at + 4 <= len(raw) else (len(raw),)
+        at += 4 + length
+        if at > len(raw):
+            raise LNTrustError(f"{where}: BYTES that end within a string; each has its length in four bytes")
+        if len(strings) >= _MOST_STRINGS:
+            raise LNTrustError(f"{where}: more than {_MOST_STRINGS} strings; send fewer at once")
+        try:
+            strings.append(str(raw[at - length : at], "utf-8"))
+        except UnicodeDecodeError:
+            raise LNTrustError(f"{where}: BYTES that are not UTF-8; only text is known here") from None
+    return strings
+
+
+def _from_json(data: Any, kind: str, shape: tuple[int, ...], where: str) -> Shaped[ndarray, "n"]:
+    if not isinstance(data, list):
+        raise LNTrustError(
+            f"{where}.data: {_brief(data)} is not a list; send one, or parameters.binary_data_size and bytes"
+        )
+    values = _flat(data, shape, where)
+    kinds = _kinds(kind)
+    if not set(map(type, values)) <= kinds:
+        place, wrong = next((k, value) for k, value in enumerate(values) if type(value) not in kinds)
+        needed = " or ".join(sorted(each.__name__ for each in kinds))
+        raise LNTrustError(
+            f"{where}.data: number {place}, {_brief(wrong)}, cannot be {kind}; each has to be {needed}"
+        )
+    if kind == "BYTES":
+        return _objects(values)
+    if kind.startswith("FP"):
+        return _floats(values, DTYPES[kind], where)
+    if values and kind != "BOOL":
+        bounds = np.iinfo(DTYPES[kind])
+        for value in (min(values), max(values)):
+            if not bounds.min <= value <= bounds.max:
+                raise LNTrustError(f"{where}.data: {_brief(value)} is beyond the range of {kind}")
+    return np.array(values, DTYPES[kind])
+
+
+def _kinds(kind: str) -> set[type]:
+    """What JSON has for a datatype."""
+    if kind in ("BOOL", "BYTES"):
+        return {bool} if kind == "BOOL" else {str}
+    return {int, float} if kind.startswith("FP") else {int}
+
+
+def _flat(data: list[Any], shape: tuple[int, ...], where: str) -> list[Any]:
+    """Values in order, from a list of them, or from lists in lists as the shape has it."""
+    if not data or not isinstance(data[0], list):
+        return data
+    for side in shape[1:]:
+        if not all(type(value) is list and len(value) == side for value in data):
+            raise LNTrustError(
+                f"{where}.data: is not nested as shape {_brief(list(shape))}, in lists of {side}; nest it so "
+                "or send one flat list"
+            )
+        data = list(chain.from_iterable(data))
+    return data
+
+
+def _floats(values: list[Any], dtype: np.dtype[Any], where: str) -> Shaped[ndarray, "n"]:
+    try:
+        exact = np.array(values, np.float64)
+    except OverflowError:
+        raise LNTrustError(f"{where}.data: a number is beyond the range of {DATATYPES[dtype]}") from None
+    with np.errstate(over="ignore"):
+        array = exact.astype(dtype)
+    lost: Bool[ndarray, "n"] = np.isinf(array) & np.isfinite(exact)
+    if lost.any():
+        raise LNTrustError(f"{where}.data: {exact[lost][0]:g} is beyond the range of {DATATYPES[dtype]}")
+    return array
+
+
+def _objects(strings: list[str]) -> Shaped[ndarray, "n"]:
+    array = np.empty(len(strings), object)
+    array[:] = strings
+    return array
+
+
+# -- out --------------------------------------------------------------------------------------------------
+
+
+def write_message(head: dict[str, Any], tensors: Iterable[Tensor], field: str) -> tuple[bytes, int | None]:
+    """A message's body, and the length of its JSON where bytes follow (Inference-Header-Content-Length)."""
+    parts, length = message_parts(head, tensors, field)
+    return b"".join(parts), length
+
+
+def message_parts(
+    head: dict[str, Any], tensors: Iterable[Tensor], field: str
+) -> tuple[list[bytes], int | None]:
+    """The same in parts: a large message joined would be in memory twice."""
+    texts, chunks, comma = [], [], b""
+    for tensor in tensors:
+        entry: dict[str, Any] = {
+            "name": tensor.name, "datatype": datatype(tensor.array), "shape": list(tensor.array.shape),
+        }  # fmt: skip
+        if tensor.binary:
+            chunks.append(_to_bytes(tensor))
+            entry["parameters"] = {"binary_data_size": len(chunks[-1])}
+            texts += [comma, _json(entry, field)]
+        else:
+            texts += [comma, _json(entry, field)[:-1], b',"data":[', *_values(tensor, field), b"]}"]
+        comma = b","
+    start = _json(head, field)[:-1] + (b"," if head else b"") + _json(field, field) + b":["
+    texts = [start, *texts, b"]}"]
+    return texts + chunks, sum(map(len, texts)) if chunks else None
+
+
+def _values(tensor: Tensor, field: str) -> Iterator[bytes]:
+    flat = tensor.array.ravel()
+    for at in range(0, flat.size, _PIECE):
+        yield (b"," if at else b"") + _json(flat[at : at + _PIECE].tolist(), field)[1:-1]
+
+
+def _json(value: Any, field: str) -> bytes:
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        raise LNTrustError(f"{field}: JSON has no infinite numbers and no NaN; ask for binary data") from None
+
+
+def _to_bytes(tensor: Tensor) -> bytes:
+    array = tensor.array
+    if array.dtype != object:
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    try:
+        strings = [str(value).encode() for value in array.flat]
+    except UnicodeEncodeError:
+        raise LNTrustError(f"tensor {_brief(tensor.name)}: has text that is not UTF-8") from None
+    return b"".join(struct.pack("<I", len(each)) + each for each in strings)
+
+
+def _brief(value: Any) -> str:
+    """A value in a message: short, however long or deep it is."""
+    text = _short.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,0 +1,1 @@
+"""What people do with nodes: begin, check, certify, run, watch, demonstrate."""

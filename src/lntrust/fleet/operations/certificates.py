@@ -1,0 +1,299 @@
+"""A small certificate authority: one certificate per node, its common name the node's name.
+
+The authority's folder holds `ca.pem`, `ca.key`, and `fleet.json` with the nodes it has certified. Each node
+has a folder in it with all that goes to the device: `node.pem`, `node.key` and a copy of `ca.pem`. Keys can
+be read by their owner only, and the authority's own key never leaves its folder.
+
+A certificate that is out cannot be called back: there is no list that nodes ask. Whoever is removed has to be
+taken off the neighbours' lists, and its certificate runs out. So certificates are short-lived, and renewed.
+"""
+
+import hashlib
+import ipaddress
+import os
+import re
+import shutil
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.files import read_json, write_json, write_whole
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:  # said where it is used, with what to install
+    x509 = None  # type: ignore[assignment]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")  # a part of a key on the network, and a folder
+AUTHORITY_DAYS = 3650
+NODE_DAYS = 90
+_SLACK = timedelta(minutes=5)  # a device's clock may be a little behind ours
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A node's certificate, as the authority remembers it."""
+
+    name: str
+    hosts: tuple[str, ...]
+    expires: datetime
+    removed: bool = False
+
+    def days_left(self, now: datetime) -> float:
+        return (self.expires - now) / timedelta(days=1)
+
+
+class Authority:
+    """Certifies nodes. `Authority.open(folder)` makes one there, if there is none yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._nodes: dict[str, dict[str, Any]] = read_json(folder / "fleet.json")["nodes"]
+
+    @classmethod
+    def open(cls, folder: Path) -> "Authority":
+        if x509 is None:
+            raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+        if folder.is_file():
+            raise LNTrustError(f"{folder}: is a file; must be a folder, or a name for a new one")
+        made = [(folder / name).is_file() for name in ("ca.pem", "ca.key", "fleet.json")]
+        if any(made) and not all(made):
+            raise LNTrustError(f"{folder}: ca.pem, ca.key and fleet.json belong together, and one is missing")
+        if not all(made):
+            _found(folder)
+        return cls(folder)
+
+    def nodes(self) -> list[Certified]:
+        """Every node that was ever certified, by name."""
+        return [
+            Certified(name, tuple(n["hosts"]), datetime.fromisoformat(n["expires"]), n["removed"])
+            for name, n in sorted(self._nodes.items())
+        ]
+
+    def issue(self, name: str, hosts: Sequence[str], days: int = NODE_DAYS) -> Certified:
+        """A key and a certificate for a node that is reached at these names or addresses."""
+        if not NAME.fullmatch(name) or (self.folder / name).is_file():
+            raise LNTrustError(
+                f"node {name!r}: a name has letters, digits, dots, dashes and underscores, and is no file's"
+            )
+        if not hosts:
+            raise LNTrustError(f"node {name}: needs a host name or address at which others reach it")
+        known = self._nodes.get(name)
+        if known and not known["removed"]:
+            raise LNTrustError(f"node {name}: has a certificate; renew it, or remove the node first")
+        return self._certify(name, hosts, days)
+
+    def renew(self, name: str, days: int = NODE_DAYS) -> Certified:
+        """A new key and certificate in the place of the old ones; these work until they run out."""
+        return self._certify(name, self._known(name)["hosts"], days)
+
+    def remove(self, name: str) -> None:
+        """Forget a node's key, and renew no more. Its neighbours still have to take it off their lists."""
+        node = self._known(name)
+        self._write(name, {**node, "removed": True})
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _known(self, name: str) -> dict[str, Any]:
+        node = self._nodes.get(name)
+        if node is None or node["removed"]:
+            known = ", ".join(each.name for each in self.nodes() if not each.removed) or "none yet"
+            raise LNTrustError(
+                f"node {name}: has no certificate from {self.folder}; those that have: {known}"
+            )
+        return node
+
+    def _certify(self, name: str, hosts: Sequence[str], days: int) -> Certified:
+        now = datetime.now(UTC).replace(microsecond=0)
+        authority = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
+        signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        expires = now + timedelta(days=days)
+        if expires > authority.not_valid_after_utc:
+            last = authority.not_valid_after_utc
+            raise LNTrustError(f"{days} days: the authority itself ends on {last:%Y-%m-%d}")
+        key = ec.generate_private_key(ec.SECP256R1())
+        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        made = (
+            _begun(name, authority.subject, key.public_key(), now, expires)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        place = self.folder / name
+        _write_key(place / "node.key", key)
+        _write_bytes(place / "node.pem", made.public_bytes(serialization.Encoding.PEM))
+        _write_bytes(place / "ca.pem", (self.folder / "ca.pem").read_bytes())
+        self._write(name, {"hosts": list(hosts), "expires": expires.isoformat(), "removed": False})
+        return Certified(name, tuple(hosts), expires)
+
+    def _write(self, name: str, node: dict[str, Any]) -> None:
+        self._nodes[name] = node
+        write_json(self.folder / "fleet.json", {"schema": 1, "nodes": self._nodes})
+
+
+def expiry(folder: Path) -> datetime:
+    """Until when the certificate in a node's folder holds."""
+    return dates(folder)[1]
+
+
+def dates(folder: Path) -> tuple[datetime, datetime]:
+    """From when until when it holds; an error if one of the node's three files is missing or broken."""
+    if x509 is None:
+        raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+    for name in ("node.pem", "node.key", "ca.pem"):
+        if not (folder / name).is_file():
+            raise LNTrustError(
+                f"{folder / name}: is not there; `lntrust fleet certs` makes node.pem, node.key and ca.pem"
+            )
+    made = _certificate(folder)
+    return made.not_valid_before_utc, made.not_valid_after_utc
+
+
+def faults(folder: Path) -> list[str]:
+    """Why a node's certificate will not do, as far as its own files tell: authority, and key."""
+    made, found = _certificate(folder), []
+    try:
+        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        key = serialization.load_pem_private_key((folder / "node.key").read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        return [f"ca.pem or node.key cannot be read: {error}"]
+    try:
+        made.verify_directly_issued_by(authority)
+    except Exception:  # of any kind: it is not that authority's
+        found.append("node.pem is not of the authority in ca.pem")
+    if key.public_key() != made.public_key():
+        found.append("node.key is not the key of node.pem")
+    return found
+
+
+def out_of_reach(folder: Path, host: str) -> str | None:
+    """Why who dials the host that a node listens on will not connect; none: as far as it can tell, they will.
+
+    TLS compares the certificate with what the other side has dialled. To an address that is also a name's the
+    name may be dialled: whose names are that address's, this device need not know.
+    """
+    names, addresses = _hosts(_certificate(folder))
+    try:
+        here = {ipaddress.ip_address(host)}
+        fits = bool(names) or bool(here & addresses) or any(each.is_unspecified for each in here)
+    except ValueError:
+        fits = any(_is_named(host, name) for name in names) or bool(_resolved(host) & addresses)
+    if fits and (names or addresses):
+        return None
+    listed = ", ".join(sorted([*names, *map(str, addresses)])) or "no address"
+    return f"is for {listed}, and the node listens on {host}: neighbours that dial {host} will be refused"
+
+
+def _hosts(made: Any) -> tuple[list[str], set[Any]]:
+    """The names and the addresses that a certificate is for."""
+    for extension in made.extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            names = extension.value.get_values_for_type(x509.DNSName)
+            return names, set(extension.value.get_values_for_type(x509.IPAddress))
+    return [], set()
+
+
+def _is_named(host: str, name: str) -> bool:
+    """As TLS compares names: in any case of letters, and a star is one label, the first."""
+    one, other = host.lower().rstrip("."), name.lower().rstrip(".")
+    return one == other or (other.startswith("*.") and one.partition(".")[2] == other[2:])
+
+
+def _resolved(host: str) -> set[Any]:
+    try:
+        return {ipaddress.ip_address(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except (OSError, ValueError):
+        return set()
+
+
+def digest(folder: Path, name: str) -> bytes:
+    """Of a node's three files; an error, if they do not belong together and to it, or not yet."""
+    try:
+        files = [(folder / each).read_bytes() for each in ("node.pem", "node.key", "ca.pem")]
+    except OSError as error:
+        raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    if wrong := faults(folder):
+        raise LNTrustError(f"{folder}: {', and '.join(wrong)}")
+    if (owner := name_in(folder)) != name:
+        raise LNTrustError(f"{folder / 'node.pem'}: is {owner}'s, and not {name}'s")
+    return hashlib.sha256(b"\0".join(files)).digest()
+
+
+def name_in(folder: Path) -> str:
+    """Whose certificate it is."""
+    names = _certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names:
+        raise LNTrustError(f"{folder / 'node.pem'}: names nobody: no common name")
+    return str(names[0].value)
+
+
+def _certificate(folder: Path) -> Any:
+    try:
+        return x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{folder / 'node.pem'}: not a readable certificate: {error}") from None
+
+
+def _found(folder: Path) -> None:
+    """A new authority: a key, and a certificate signed with it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)
+    name = f"lntrust fleet {os.urandom(4).hex()}"  # two fleets are told apart in messages
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    sign_only = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
+    made = (
+        _begun(name, subject, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(**sign_only), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(folder / "ca.key", key)
+    _write_bytes(folder / "ca.pem", made.public_bytes(serialization.Encoding.PEM))
+    write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
+
+
+_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
+
+def _begun(name: str, issuer: Any, public_key: Any, now: datetime, expires: datetime) -> Any:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(expires)
+    )
+
+
+def _host(text: str) -> Any:
+    """An address, or a host's name."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*", text):
+        raise LNTrustError(f"host {text!r}: neither a host name nor an address; without port")
+    return x509.DNSName(text)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    write_whole(path, lambda temporary: temporary.write_bytes(data))
+
+
+def _write_key(path: Path, key: Any) -> None:
+    """Readable by its owner only, from the first moment on."""
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_whole(path, lambda temporary: temporary.write_bytes(text), mode=0o600)

@@ -1,0 +1,233 @@
+"""Whether a node can run, and what is in its way."""
+
+import ipaddress
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.client import Client
+from lntrust.fleet.node import place_of
+from lntrust.fleet.operations.certificates import dates, faults, name_in, out_of_reach
+from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.neighbours import Circle
+from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.transport import Door
+from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.training.data import NodeData, load_data
+from lntrust.fleet.training.learner import LiveLearner
+from lntrust.network import size
+from lntrust.network.encodings import Form
+
+_SOON = timedelta(days=14)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    grade: Literal["good", "warning", "bad"]
+    what: str
+    text: str
+
+
+def check_node(file: Path, wait: float) -> Iterator[Finding]:
+    """Settings, certificates, data, model, then every neighbour: each finding as soon as it is known."""
+    try:
+        settings = load_node(file)
+    except LNTrustError as error:
+        yield Finding("bad", "settings", str(error))
+        return
+    yield Finding("good", "settings", f"node {settings.name}, {len(settings.neighbours)} neighbours")
+    fit = True
+    for finding in [*_certificate(settings), *_data_and_model(settings)]:
+        fit = fit and finding.grade != "bad"
+        yield finding
+    yield from _open_to_others(settings)
+    yield from _shown(settings)
+    if settings.peers and settings.trust.reply != "float32":
+        yield Finding("good", "replies", _told(settings))
+    if fit:
+        yield from _neighbours(settings, wait)
+
+
+def _certificate(settings: NodeSettings) -> Iterator[Finding]:
+    if not settings.peers:
+        yield Finding("good", "certificate", "none needed: no neighbour is a node")
+        return
+    folder, now = settings.network.certificates, datetime.now(UTC)
+    try:
+        begins, ends = dates(folder)
+        name = name_in(folder)
+    except LNTrustError as error:
+        yield Finding("bad", "certificate", str(error))
+        return
+    for fault in faults(folder):
+        yield Finding("bad", "certificate", fault)
+    if far := out_of_reach(
+        folder, _host(settings.network.listen)
+    ):  # fine, if it dials, or is behind a router
+        yield Finding("warning", "certificate", far)
+    if name != settings.name:
+        yield Finding("bad", "certificate", f"is {name}'s; this node is named {settings.name}")
+    if now < begins:
+        yield Finding(
+            "bad", "certificate", f"holds from {begins:%Y-%m-%d %H:%M} UTC; this clock says {now:%F %R}"
+        )
+    elif now > ends:
+        yield Finding("bad", "certificate", f"has run out on {ends:%Y-%m-%d %H:%M} UTC; renew it")
+    else:
+        grade: Literal["good", "warning"] = "warning" if ends - now < _SOON else "good"
+        yield Finding(
+            grade,
+            "certificate",
+            f"holds until {ends:%Y-%m-%d %H:%M} UTC, {(ends - now) / timedelta(days=1):.0f} days",
+        )
+
+
+def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
+    """What strangers could get at: the node's key, and the door for clients."""
+    key, door = settings.network.certificates / "node.key", settings.http
+    if settings.peers and key.is_file() and key.stat().st_mode & 0o077:
+        yield Finding("bad", "key", f"{key} can be read by others: chmod 600")
+    if door.listen == "off" or _is_loopback(_host(door.listen)):
+        return
+    if door.token is None:
+        text = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
+        yield Finding("bad", "clients", f"http.listen = {door.listen}: {text}")
+    else:
+        text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
+        yield Finding("warning", "clients", f"http.listen = {door.listen}: {text}")
+
+
+def _host(listen: str) -> str:
+    return listen.rpartition(":")[0].strip("[]")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
+    try:
+        data = load_data(settings)
+    except LNTrustError as error:
+        yield Finding("bad", "data", str(error))
+        return
+    yield Finding(
+        "good", "data",
+        f"{len(data.train)} to train, {len(data.validation)} to validate, {len(data.shard)} unlabelled",
+    )  # fmt: skip
+    try:
+        yield Finding("good", "model", _tried(settings, data))
+    except LNTrustError as error:
+        yield Finding("bad", "model", str(error))
+    except Exception as error:  # the model is the user's, and may fail in any way
+        text = f"model.kind = {settings.model.kind!r}: {type(error).__name__}: {error}"
+        yield Finding("bad", "model", text)
+
+
+def _tried(settings: NodeSettings, data: NodeData) -> str:
+    learner = LiveLearner(settings, data)
+    begun = time.perf_counter()
+    learner.snapshot(0).predict(data.inputs[:1])
+    learner.close()
+    took = 1000 * (time.perf_counter() - begun)
+    per_question = wire.at_once(settings.input)
+    return f"{settings.model.kind} answers in {took:.1f} ms; {per_question:,} inputs fit into a question"
+
+
+def _shown(settings: NodeSettings) -> Iterator[Finding]:
+    """What leaves the device, in so many words."""
+    d = settings.data
+    if d.probe_with == "none":
+        yield Finding("good", "shown to neighbours", "nothing: without probes it learns and answers alone")
+        return
+    probes = "nothing" if d.probe_with == "none" else f"labelled inputs ({Path(d.probe_with).name})"
+    shard = "nothing" if d.shard == "none" else Path(d.shard).name
+    clients = "what clients ask about" if d.deployed else "nothing clients ask about"
+    yield Finding(
+        "good", "shown to neighbours", f"to probe: {probes}; to learn: {shard}; deployed: {clients}"
+    )
+
+
+def _told(settings: NodeSettings) -> str:
+    """How nodes are asked to answer, and what that takes."""
+    form, C = Form(settings.trust.reply), len(settings.input.classes)
+    few, all_ = (size(each.specs(1, C)).payload for each in (form, Form()))
+    return f"{form.name}: {few:,} bytes for what a node says about an input, instead of {all_:,}"
+
+
+def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
+    running = _running(settings)
+    if running is not None:
+        yield Finding("good", "node", "runs already; what follows is what it says")
+        for name, each in running["neighbours"].items():
+            trip = each["round_trip"]
+            text = each["refused"] or ("there" if each["present"] else "not there")
+            text += f", round trip {1000 * trip:.1f} ms" if trip is not None else ""
+            grade: Literal["good", "warning", "bad"] = "good" if each["present"] else "warning"
+            yield Finding("bad" if each["refused"] else grade, name, text)
+        return
+    try:
+        door = _door(settings) if settings.peers else None
+    except LNTrustError as error:
+        yield Finding("bad", "network", str(error))
+        return
+    books = Books([each.name for each in settings.neighbours])
+    facts = wire.facts(settings.input, len(settings.neighbours), 0)
+    try:
+        circle = Circle(settings, books, door, lambda: facts)
+    except LNTrustError as error:
+        yield Finding("bad", "neighbours", str(error))
+        if door is not None:
+            door.close()
+        return
+    try:
+        circle.wait_for_all(wait)
+        circle.meet(wait)
+        yield from _met(settings, circle, wait)
+    finally:
+        circle.close()
+        if door is not None:
+            door.close()
+
+
+def _running(settings: NodeSettings) -> dict[str, Any] | None:
+    """The status of this very node, if it is running."""
+    if settings.http.listen == "off":
+        return None
+    try:
+        status = Client(settings).status()
+    except (LNTrustError, OSError):
+        return None
+    return status if status.get("name") == settings.name else None
+
+
+def _door(settings: NodeSettings) -> Door:
+    return Door(place_of(settings), lambda *_: b"")
+
+
+def _met(settings: NodeSettings, circle: Circle, wait: float) -> Iterator[Finding]:
+    for name, each in circle.members.items():
+        if each.foreign is not None:
+            x = np.zeros((1, *settings.input.shape), dtype=settings.input.dtype)
+            begun = time.perf_counter()
+            heard, failed = circle.ask([name], x, "check", timeout=wait)
+            took = 1000 * (time.perf_counter() - begun)
+            good = name in heard
+            text = f"answers, round trip {took:.1f} ms; it has no certificate" if good else failed[name].text
+            yield Finding("good" if good else "warning", name, text)
+        elif each.round_trip is not None:
+            yield Finding("good", name, f"there, round trip {1000 * each.round_trip:.1f} ms")
+        else:
+            text = each.refused or f"no answer within {wait:g} s: off, elsewhere, or we are not on its list"
+            yield Finding("bad" if each.refused else "warning", name, text)

@@ -1,0 +1,51 @@
+"""A node as a process of its own: logs, signals, doors."""
+
+import gc
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from lntrust.fleet.http.app import HttpDoor
+from lntrust.fleet.logs import event, show_logs
+from lntrust.fleet.node import Node
+from lntrust.fleet.settings import load_node
+
+_HUNG_UP = "certificates are read again when they change; settings, data and model when the node starts"
+
+
+def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
+    """Until SIGINT or SIGTERM; SIGHUP ends nothing. Whatever else ends it, the last state is on disk."""
+    settings = load_node(file)
+    show_logs(log or settings.life.log)
+    torch.set_num_threads(settings.life.threads)
+    sys.setswitchinterval(0.001)  # who answers shall not wait for who learns
+    told, hung_up, warned = threading.Event(), threading.Event(), False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: told.set())
+    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+    node = Node(settings)
+    try:
+        door = None if settings.http.listen == "off" else HttpDoor(node)
+        try:
+            if door is not None:
+                event("clients can come", address=door.address)
+            node.start()
+            gc.collect()
+            gc.freeze()  # what torch has loaded stays: no need to look through it while somebody waits
+            while not told.wait(0.5):  # a signal that another thread takes does not wake a wait without end
+                if hung_up.is_set():
+                    hung_up.clear()
+                    event("SIGHUP", note=_HUNG_UP)
+                if node.expired and not warned:
+                    event("certificate has run out", level=logging.ERROR, note="renew it")
+                warned = node.expired
+        finally:
+            if door is not None:
+                door.close()
+    finally:
+        node.close()

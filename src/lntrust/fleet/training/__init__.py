@@ -1,0 +1,1 @@
+"""What a live node does by itself: it learns, probes and trusts."""

@@ -1,0 +1,235 @@
+"""A live node's own data: inputs as they travel, labels that stay, and what each example is for."""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from jaxtyping import Bool, Int, Shaped
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import load_object
+from lntrust.core.randomness import generator
+from lntrust.fleet.logs import event
+from lntrust.fleet.settings import InputSettings, NodeSettings
+from lntrust.world.data.datasets import check_finite
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What earlier lives used which inputs for, as digests: none is validated on that was learned from."""
+
+    learned: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    withheld: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class NodeData:
+    """All examples of one node, by row: training, then validation, then the unlabelled shard."""
+
+    inputs: Shaped[ndarray, "N *s"]
+    labels: Int[ndarray, "N"]  # −1 for the shard
+    train: Int[ndarray, "_"]
+    validation: Int[ndarray, "_"]
+    shard: Int[ndarray, "_"]
+    before: Seen = field(default_factory=Seen)
+
+    @property
+    def seen(self) -> Seen:
+        """With all that this life uses."""
+        digests = _digests(self.inputs)
+        learned = np.union1d(self.before.learned, digests[self.train])
+        return Seen(learned, np.unique(digests[self.validation]))
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when an example does."""
+        text = hashlib.sha256(np.ascontiguousarray(self.inputs).tobytes())
+        for ids in (self.labels, self.train, self.validation, self.shard):
+            text.update(np.ascontiguousarray(ids, dtype=np.int64).tobytes())
+        return text.hexdigest()[:16]
+
+
+def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
+    """What NODE.toml names under [data], checked against [input]."""
+    before = before or Seen()
+    s, wanted = settings.data, settings.input
+    x, y = _labelled(s.labelled, "data.labelled", wanted)
+    empty = x[:0]
+    if s.probe_with == "validation":
+        held = _withheld(_digests(x), s.val_fraction, settings, before)
+        (train_x, train_y), (probe_x, probe_y) = (x[~held], y[~held]), (x[held], y[held])
+    elif s.probe_with == "none":
+        train_x, train_y, probe_x, probe_y = x, y, empty, y[:0]
+    else:
+        train_x, train_y = x, y
+        probe_x, probe_y = _labelled(s.probe_with, "data.probe_with", wanted)
+    shard_x = (
+        empty if s.shard == "none" else _inputs(read_table(s.shard, "data.shard")["x"], "data.shard", wanted)
+    )
+    sizes = np.cumsum([0, len(train_x), len(probe_x), len(shard_x)])
+    if not len(train_x):
+        raise LNTrustError(f"data.labelled = {s.labelled!r}: has no example to train on")
+    train, validation, shard = (np.arange(a, b) for a, b in pairwise(sizes))
+    labels = np.concatenate([train_y, probe_y, np.full(len(shard_x), -1)])
+    return NodeData(np.concatenate([train_x, probe_x, shard_x]), labels, train, validation, shard, before)
+
+
+def _digests(inputs: Shaped[ndarray, "N *s"]) -> Int[ndarray, "N"]:
+    """A number for each input, the same wherever it stands."""
+    rows = (hashlib.sha256(np.ascontiguousarray(row).tobytes()).digest()[:8] for row in inputs)
+    return np.array([int.from_bytes(each, "little", signed=True) for each in rows], dtype=np.int64)
+
+
+def _withheld(
+    digests: Int[ndarray, "N"], fraction: float, settings: NodeSettings, before: Seen
+) -> Bool[ndarray, "N"]:
+    """Which labelled examples are for validation: the same ones at every start, and with more of them, too.
+
+    Those that the model has learned from would flatter it. Only if there are no others they have to do.
+    """
+    size = len(digests)
+    count = round(fraction * size)
+    if not 0 < count < size:
+        raise LNTrustError(
+            f"data.val_fraction = {fraction}: {count} of {size} labelled examples would be withheld; must "
+            "leave some on both sides"
+        )
+    held = np.zeros(size, dtype=bool)
+    order = generator(settings.seed, "partition").permutation(size)
+    again = np.isin(digests[order], before.withheld)
+    fair = order[again | ~np.isin(digests[order], before.learned)]
+    if len(fair):
+        order = fair[np.argsort(~np.isin(digests[fair], before.withheld), kind="stable")]  # they come first
+    else:
+        event("validation flatters", level=logging.WARNING, note="the model has learned from all labels")
+    held[order[:count]] = True
+    return held
+
+
+def _labelled(source: str, field: str, wanted: InputSettings) -> tuple[ndarray, ndarray]:
+    table = read_table(source, field)
+    if "y" not in table:
+        raise LNTrustError(f"{field} = {source!r}: has no labels, y")
+    x, y = _inputs(table["x"], field, wanted), np.asarray(table["y"])
+    if y.shape != (len(x),):
+        raise LNTrustError(f"{field}: y has shape {list(y.shape)}, for {len(x)} inputs")
+    return x, as_labels(y, field, wanted.classes)
+
+
+def as_labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, "m"]:
+    """Numbers as they are, names by their place in the list of classes."""
+    if y.dtype.kind in "iu":
+        bad = y[(y < 0) | (y >= len(classes))]
+        if len(bad):
+            raise LNTrustError(f"{field}: label {bad[0]} is none of 0…{len(classes) - 1}")
+        return y.astype(np.int64)
+    place = {name: number for number, name in enumerate(classes)}
+    try:
+        return np.array([place[str(name)] for name in y], dtype=np.int64)
+    except KeyError as error:
+        raise LNTrustError(f"{field}: label {error} is none of {', '.join(classes)}") from None
+
+
+def _inputs(x: Any, field: str, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
+    """Inputs of the fleet's shape and dtype, also from flat rows. Numbers are never changed in silence."""
+    try:
+        x = np.asarray(x)
+        if x.ndim == 2 and x.shape[1] == prod(wanted.shape):
+            x = x.reshape(len(x), *wanted.shape)
+        inputs = as_inputs(x, wanted)
+        check_finite("x", inputs)
+        return inputs
+    except LNTrustError as error:
+        raise LNTrustError(f"{field}: {error}") from None
+
+
+def as_inputs(x: Shaped[ndarray, "m *s"], wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
+    """These inputs in the dtype that travels; an error if the shape differs, or if numbers would."""
+    shape = tuple(wanted.shape)
+    if x.shape[1:] != shape or not x.ndim:
+        raise LNTrustError(f"inputs have shape {list(x.shape)}; must be [m, {', '.join(map(str, shape))}]")
+    if x.dtype == wanted.dtype:
+        return x
+    if x.dtype.kind not in "biuf":
+        raise LNTrustError(f"inputs are {x.dtype}; must be {wanted.dtype}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = x.astype(wanted.dtype)
+    if not _same_numbers(x, cast):
+        raise LNTrustError(f"inputs are {x.dtype}, and as {wanted.dtype} their numbers would change")
+    return cast
+
+
+def _same_numbers(x: ndarray, cast: ndarray) -> bool:
+    """Whether a cast has kept every number. Between floats rounding is no surprise; infinity would be."""
+    old, new = x.dtype.kind, cast.dtype.kind
+    if old == new == "f":
+        return np.array_equal(np.isfinite(x), np.isfinite(cast))
+    if old == "b" or new == "b":
+        return bool(np.isin(x, (0, 1)).all())
+    # What lies outside an integer's range comes out of a cast as anything: that is looked at first.
+    whole, floats = np.iinfo(x.dtype if new == "f" else cast.dtype), "f" in (old, new)
+    value = (cast if new == "f" else x).astype(np.float64) if floats else x
+    below = value < float(whole.max) + 1 if floats else value <= whole.max
+    if not bool(((value >= whole.min) & below).all()):
+        return False
+    return np.array_equal(cast.astype(x.dtype), x)
+
+
+def read_table(source: str, field: str) -> dict[str, Any]:
+    """The columns x and, where there are labels, y."""
+    path = Path(source)
+    if path.suffix not in (".npz", ".parquet"):
+        return _loaded(source, field)
+    try:
+        table = _npz(path) if path.suffix == ".npz" else _parquet(path)
+    except Exception as error:  # broken files fail in many ways
+        raise LNTrustError(f"{field} = {source!r}: cannot be read: {error}") from None
+    if "x" not in table:
+        raise LNTrustError(
+            f"{field} = {source!r}: has no inputs, x (a list of numbers a row); it has {_few(table)}"
+        )
+    return table
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    # Opened here: numpy leaves a broken one open.
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _parquet(path: Path) -> dict[str, Any]:
+    """Column x holds a list of numbers a row (of any depth), y a number or a name."""
+    table = pq.read_table(path)
+    out: dict[str, Any] = {}
+    for name in table.column_names:
+        values = table.column(name).to_pylist()
+        out[name] = np.asarray(values)
+    return out
+
+
+def _loaded(source: str, field: str) -> dict[str, Any]:
+    """What the user's own function returns: x, or (x, y)."""
+    if ":" not in source:
+        raise LNTrustError(f"{field} = {source!r}: must be a .npz or .parquet file, or package.module:loader")
+    try:
+        made = load_object(source, field)()
+    except LNTrustError:
+        raise
+    except Exception as error:  # the function is the user's, and may fail in any way
+        raise LNTrustError(f"{field} = {source!r}: failed: {type(error).__name__}: {error}") from error
+    if isinstance(made, tuple) and len(made) == 2:
+        return {"x": made[0], "y": made[1]}
+    return {"x": made}
+
+
+def _few(names: Iterable[str]) -> str:
+    some = list(names)
+    return ", ".join(some[:8]) + (" …" if len(some) > 8 else "") if some else "nothing"

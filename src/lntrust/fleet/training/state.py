@@ -1,0 +1,148 @@
+"""All that a restart needs, in one file that is whole or not there: tensors, and JSON beside them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from itertools import count
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from torch import Tensor
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.files import read_tensors, write_tensors
+from lntrust.fleet.logs import failed
+from lntrust.fleet.training.data import Seen
+from lntrust.methods.base import below
+
+SCHEMA = 1
+FILE = "node.safetensors"
+MISFITS = (KeyError, TypeError, RuntimeError, ValueError, IndexError)  # of tensors that are not as expected
+_REMOVE = "; remove it to start over"
+_Count = Annotated[int, Field(ge=0, lt=1 << 62)]  # a tensor holds it
+
+
+class TornStateError(LNTrustError):
+    """A state that nobody can read: half a file, or something else under its name."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is not a tensor."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    done: _Count  # rounds
+    version: _Count  # of the model
+    neighbours: list[str]  # the columns of the method's state, after the node itself
+    probed: dict[str, int]  # at which version of its model each neighbour was probed
+    data: str  # fingerprint of the data: fits and pseudo-labels name examples of it
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    saved_at: str = ""
+    replaced: bool = False  # whether the model is one that the owner put in, and not NODE.toml's
+    weighting: str = "trust"  # what made the weights
+
+
+def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:
+    """Replaces the last state by one rename; if it fails, that one is still there."""
+    text = json.dumps({"schema": SCHEMA, **asdict(kept)})
+    write_tensors(folder / FILE, tensors, {"node": text}, mode=0o600)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Take away what a node that was killed while it wrote has left: at every kill a file, else, for ever."""
+    for file in folder.glob(f".{FILE}.*"):
+        with suppress(OSError):
+            file.unlink()
+
+
+Taken = tuple[tuple[Kept, dict[str, Tensor]] | None, str | None]
+
+
+def take_state(folder: Path, name: str) -> Taken:
+    """The last state, for a node that starts; none, if there is none that can be read.
+
+    One that is torn is put aside, so that the node comes up without it and nothing is lost; the second is
+    where it is now.
+    """
+    _clear_leftovers(folder)
+    try:
+        return read_state(folder, name), None
+    except TornStateError as error:
+        aside = next(p for n in count(1) if not (p := folder / f"{FILE}.torn-{n}").exists())
+        try:
+            (folder / FILE).rename(aside)
+        except OSError as stuck:
+            raise LNTrustError(f"{error}; it cannot be put aside: {stuck.strerror}") from None
+        why = TornStateError(str(error).removesuffix(_REMOVE))  # it is out of the way
+        failed("state cannot be read", why, kept_as=str(aside), note="the node begins anew")
+        return None, str(aside)
+
+
+def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None:
+    """The last state, if there is one."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        path.open("rb").close()
+    except OSError as error:  # one that we may not read is not torn
+        raise LNTrustError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        tensors, metadata = read_tensors(path)
+        table = json.loads(metadata["node"])
+        schema = table.pop("schema")
+        if schema == SCHEMA:
+            kept = TypeAdapter(Kept).validate_json(json.dumps(table))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if unknown := _unknown(error):
+            raise LNTrustError(
+                f"{path}: has {', '.join(unknown)}, which this lntrust does not know: another version's "
+                "state; go on with that version, or set life.state to a new folder"
+            ) from None
+        raise TornStateError(f"{path}: is no node's state: {_why(error)}{_REMOVE}") from None
+    except LNTrustError as error:
+        raise TornStateError(str(error)) from None
+    if schema != SCHEMA:
+        raise LNTrustError(f"{path}: has schema {schema}; this lntrust reads {SCHEMA}")
+    if kept.name != name:
+        raise LNTrustError(f"{path}: is the state of {kept.name}, not of {name}; life.state names the folder")
+    return kept, tensors
+
+
+def seen_in(taken: Taken) -> Seen:
+    """What earlier lives used which inputs for; nothing, where the state does not say."""
+    found, _ = taken
+    parts = {} if found is None else below("seen/", found[1])
+    return Seen(**{each.name: parts[each.name].numpy() for each in fields(Seen) if each.name in parts})
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """For what takes up a state: whole as the file is, it may be of another model."""
+    try:
+        yield
+    except MISFITS as error:
+        raise LNTrustError(
+            f"{folder}: holds another model's state ({type(error).__name__}: {error}); move it away, or set "
+            "life.state to a new folder"
+        ) from None
+
+
+def _unknown(error: Exception) -> list[str]:
+    """The fields that there are too many, if that is what is wrong."""
+    if not isinstance(error, ValidationError):
+        return []
+    found = error.errors(include_url=False)
+    return [".".join(map(str, e["loc"])) for e in found if e["type"] == "unexpected_keyword_argument"]
+
+
+def _why(error: Exception) -> str:
+    """Which field is wrong, if it is one."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}"

@@ -1,0 +1,153 @@
+"""`--certify`: the paper's bounds beside what a run really did, node by node.
+
+A twin of the population is trained beside it on the same batches and masks, without distillation: the
+"self-only trajectory" ϑ. The drift ‖θ − ϑ‖ is measured, and so is every ingredient of its bound: β of each
+supervised batch (exact for linear heads; for other models it is not known and the bound is absent) and the
+norm λG of each distillation gradient. The bound is proved for plain SGD; with momentum its terms are reported
+and `assumptions_hold` is false.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lntrust.learners import Batch
+from lntrust.methods.base import Site, State
+from lntrust.trust import bounds
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.rivals.simplex import SimplexERM
+
+
+class Certificate:
+    """Kept beside one run of LNTrust; everything it knows is in `state()`."""
+
+    def __init__(self, site: Site, state: State | None = None) -> None:
+        self._site = site
+        like, world = site.population, site.world
+        self._twin = like.sibling(world.study.population.learners, world.kinds, like.training)
+        zero = torch.zeros(like.n, device=like.device, dtype=torch.float64)
+        self._sums = {"eta beta": zero.clone(), "perturbation": zero.clone(), "gradient ratio": zero.clone()}
+        if state is None:
+            self._twin.load(like.state())
+        else:
+            self._twin.load({n.removeprefix("twin/"): t for n, t in state.items() if n.startswith("twin/")})
+            self._sums = {name: state[f"sum/{name}"] for name in self._sums}
+
+    def state(self) -> State:
+        return {f"twin/{n}": t for n, t in self._twin.state().items()} | {
+            f"sum/{n}": t for n, t in self._sums.items()
+        }
+
+    # -- watching ---------------------------------------------------------------------------------
+
+    def supervised(self, batch: Batch) -> None:
+        """Before the population's own step on this batch: the twin takes it too, and β is measured."""
+        training = self._twin.training
+        for stack, x in self._site.population.head_inputs("supervised", batch.examples):
+            beta = bounds.softmax_smoothness(x, training.l2).double()
+            turn = 1.0 if batch.active is None else batch.active[stack.nodes].double()
+            self._sums["eta beta"][stack.nodes] += training.lr * beta * turn
+        self._twin.step(batch)
+
+    def before_distilling(self, ids: Int[Tensor, "n B"], kept: Bool[Tensor, "n B"], omega: Tensor) -> State:
+        """What the measurement after the step needs from before it."""
+        population = self._site.population
+        out = {
+            f"{k}/{name}": v.clone()
+            for k, stack in enumerate(population.torch_stacks)
+            for name, v in stack.momentum.items()
+        }
+        limit = torch.full((population.n,), torch.nan, dtype=torch.float64, device=population.device)
+        for stack, x in population.head_inputs("distil", ids):
+            M = bounds.linear_jacobian_norm(x * kept[stack.nodes][..., None])
+            largest = omega[stack.nodes].amax(-1)
+            limit[stack.nodes] = bounds.distillation_gradient_bound(largest, M).double()
+        return out | {"limit": limit}
+
+    def after_distilling(
+        self, before: State, active: Bool[Tensor, "n"], strength: Float[Tensor, "n"]
+    ) -> None:
+        """g = v' − μv is the gradient that was applied, λ included: η·‖g‖ enters the drift bound."""
+        training = self._twin.training
+        for k, stack in enumerate(self._site.population.torch_stacks):
+            square = torch.zeros(len(stack.nodes), dtype=torch.float64, device=active.device)
+            for name, v in stack.momentum.items():
+                g = v - training.momentum * before[f"{k}/{name}"]
+                square += g.double().flatten(1).square().sum(1)
+            norm = square.sqrt() * active[stack.nodes]
+            self._sums["perturbation"][stack.nodes] += training.lr * norm
+            ratio = norm / (strength[stack.nodes].double() * before["limit"][stack.nodes])
+            seen = self._sums["gradient ratio"][stack.nodes]
+            self._sums["gradient ratio"][stack.nodes] = torch.fmax(seen, ratio.nan_to_num(0.0, posinf=0.0))
+
+    # -- the certificate --------------------------------------------------------------------------
+
+    def drift(self) -> Float[Tensor, "n"]:
+        """‖θ_i − ϑ_i‖ over all parameters; NaN for learners that take no gradient steps."""
+        population = self._site.population
+        out = torch.full((population.n,), torch.nan, dtype=torch.float64, device=population.device)
+        for stack, twin in zip(population.torch_stacks, self._twin.torch_stacks, strict=True):
+            square = sum(
+                (p - twin.params[name]).double().flatten(1).square().sum(1)
+                for name, p in stack.params.items()
+            )
+            out[stack.nodes] = torch.as_tensor(square).sqrt()
+        return out
+
+    def report(
+        self, evidence: Evidence, alpha: Float[Tensor, "n D"], gate_path: Float[Tensor, "R n"],
+        epsilon: float, delta: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Per node: validation risk, the deployment bound's terms, drift and its bound, the gate's path."""
+        risk, xi = self._risks(evidence, alpha, epsilon)
+        members, examples = evidence.mask.sum(-1).tolist(), evidence.offsets.diff().tolist()
+        deployment = [
+            bounds.deployment_bound(d, m, epsilon, delta) if m else None
+            for d, m in zip(members, examples, strict=True)
+        ]
+        linear = torch.zeros(len(alpha), dtype=torch.bool, device=alpha.device)
+        for stack in self._site.population.torch_stacks:
+            linear[stack.nodes] = stack.is_head
+        log_bound = bounds.drift_bound_log10(self._sums["eta beta"], self._sums["perturbation"])
+        log_bound = log_bound.masked_fill(~linear, torch.nan)
+        return {
+            "epsilon_dep": epsilon,
+            "delta": delta,
+            "assumptions_hold": bool(linear.all()) and self._twin.training.momentum == 0,
+            "per_node": {
+                "validation_examples": examples,
+                "members": members,
+                "validation_risk": as_numbers(risk),
+                "xi": as_numbers(xi),
+                "complexity": [b and b.complexity for b in deployment],
+                "confidence": [b and b.confidence for b in deployment],
+                "excess_bound": [b and b.excess for b in deployment],
+                "drift": as_numbers(self.drift()),
+                "drift_bound_log10": as_numbers(log_bound),
+                "eta_beta": as_numbers(self._sums["eta beta"].masked_fill(~linear, torch.nan)),
+                "perturbation": as_numbers(self._sums["perturbation"]),
+                "gradient_ratio": as_numbers(self._sums["gradient ratio"].masked_fill(~linear, torch.nan)),
+                "gate": [as_numbers(path) for path in gate_path.T],
+            },
+        }
+
+    def _risks(self, evidence: Evidence, alpha: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        """R̂(α̂), and ξ: how far it lies above the lowest risk that a free fit on the simplex finds."""
+        free = SimplexERM()
+        free.penalty = 0.0
+        memory = free.refresh({}, evidence, first=True)
+        best = free.weights(memory, evidence, evidence.mask)
+        risk, lowest = (torch.zeros(len(alpha), dtype=alpha.dtype) for _ in range(2))
+        for i in range(len(alpha)):
+            one = evidence.at(i)
+            if len(one.labels):
+                risk[i], other = bounds.clipped_risk(one.p_true, torch.stack([alpha[i], best[i]]), epsilon)
+                lowest[i] = torch.minimum(risk[i], other)
+        return risk, risk - lowest
+
+
+def as_numbers(values: Float[Tensor, "n"]) -> list[float | None]:
+    """For JSON, which has neither NaN nor infinity."""
+    return [float(v) if torch.isfinite(v) else None for v in values]

@@ -1,0 +1,279 @@
+"""How figures look: print size, fonts, and for every method the same colour and marker in all of them."""
+
+import textwrap
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from numpy import ndarray
+
+from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.report.rows import Row, main_row
+
+WIDTH = 3.5  # inches, one column of a paper
+WIDE = 7.16  # both columns
+GREY, INK, PALE = "#8a8f98", "#20242b", "#c9ced6"
+VERMILLION = "#d55e00"
+# Okabe and Ito's colours, which also those tell apart who see no red or no green.
+OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
+MORE = (*OKABE_ITO, "#8a8f98", "#7b4a2d", "#44aa99", "#882255")  # for more than eight classes
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "xtick.labelsize": 6.5, "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5, "legend.frameon": False, "legend.handlelength": 1.8,
+    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.width": 0.4,
+    "xtick.major.size": 2.5, "ytick.major.size": 2.5, "xtick.minor.size": 1.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "axes.edgecolor": INK, "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
+    "grid.color": "#e4e7eb", "grid.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.5,
+    "text.parse_math": False,  # a label may contain a dollar
+    "pdf.fonttype": 42, "savefig.dpi": 200, "figure.dpi": 200,
+}  # fmt: skip
+
+P = ParamSpec("P")
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Our look, whatever the user's own settings of matplotlib are; they are back afterwards."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def in_style(function: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw with our look."""
+
+    @wraps(function)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with styled():
+            return function(*args, **kwargs)
+
+    return inner
+
+
+def sheet(width: float, height: float, title: str) -> Figure:
+    """An empty figure with its title, in inches."""
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
+    if title:
+        figure.suptitle(textwrap.fill(title, int(width * 17)), fontsize=7.5, x=0.01, ha="left")
+    return figure
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """A line below everything."""
+    if text:
+        width = int(figure.get_figwidth() * 22)
+        figure.supxlabel(textwrap.fill(text, width), fontsize=5.5, color="#5a616b", x=0.01, ha="left")
+
+
+# -- names and looks of methods ------------------------------------------------------------------
+
+NAMES = {
+    "centralized": "Centralized", "d_psgd": "D-PSGD", "decdiff_vt": "DecDiff+VT", "desa": "DeSA",
+    "dfedavg": "DFedAvg", "dml": "DML", "dml_public": "DML (public)", "fedmd": "FedMD", "fedpae": "FedPAE",
+    "gossip_fedavg": "Gossip FedAvg", "independent": "Independent", "lntrust": "LNTrust",
+    "mean_teacher": "Mean Teacher", "uniform": "Uniform",
+    **{name: name.replace("lntrust+", "LNTrust, ") for name in preset_names()},
+}  # fmt: skip
+# Black and greys: those that send nothing. Dark or dull: parameters.
+_LOOKS = {
+    "lntrust": (VERMILLION, "o"),
+    "independent": ("#000000", "s"), "mean_teacher": ("#8a8f98", "D"), "centralized": ("#4d5560", "P"),
+    "uniform": ("#56b4e9", "s"), "fedpae": ("#0072b2", "D"), "fedmd": ("#009e73", "^"),
+    "dml": ("#cc79a7", "v"), "dml_public": ("#8f3f70", "<"), "desa": ("#d3bd00", "P"),
+    "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#5b3fa8", ">"), "gossip_fedavg": ("#8ea604", "h"),
+    "decdiff_vt": ("#12606b", "p"),
+    # Presets of LNTrust: lighter and darker than its orange, so that a grey print tells them apart, too.
+    "lntrust+lean": ("#f5a04d", "v"), "lntrust+safe": ("#9e3a00", "s"), "lntrust+best": ("#560a16", "D"),
+}  # fmt: skip
+_BOLD = ("lntrust", *preset_names())
+_OTHERS = ("#332288", "#999933", "#aa4499", "#6699cc", "#44aa99", "#117733")
+_MARKERS = "8*Hd"
+# Of one method's rows: apart from LNTrust's orange, and as far as possible from each other.
+_VARIANTS = (
+    "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#332288", "#8ea604", "#882255", "#7b4a2d", "#e69f00",
+)  # fmt: skip
+_CROWD = 6  # with more methods in a figure no colour is free for variants
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one row is drawn wherever it is drawn."""
+
+    colour: str
+    marker: str
+    bold: bool  # LNTrust, and presets of it
+
+    @property
+    def width(self) -> float:
+        return 1.9 if self.bold else 0.95
+
+    @property
+    def order(self) -> float:
+        """Bold lines lie above the others."""
+        return 3.0 if self.bold else 2.0
+
+
+def name_of(row: Row) -> str:
+    """A row's label with the method's proper name."""
+    method = row.first.method
+    rest = row.label.removeprefix(method)
+    if method in NAMES and rest != row.label and (not rest or rest[0] in ", "):
+        return NAMES[method] + rest
+    return row.label
+
+
+def looks_of(rows: Sequence[Row]) -> list[Look]:
+    """The method's own look. Where a method has several rows, the one that stands for it has that.
+
+    Each other has a colour that no method in the figure has, and a marker; among many methods a variant is
+    a shade of its method's colour.
+    """
+    methods = [row.first.method for row in rows]
+    taken = {_own_look(method)[0] for method in methods}
+    free = [colour for colour in _VARIANTS if colour not in taken]
+    crowd = len(taken) > _CROWD
+    out: list[Look] = []
+    variants: Counter[str] = Counter()
+    for row, method in zip(rows, methods, strict=True):
+        mine = [other for other in rows if other.first.method == method]
+        colour, marker = _own_look(method)
+        main = main_row(mine) or mine[0]
+        if row is main:
+            out.append(Look(colour, marker, method in _BOLD))
+            continue
+        number = variants[method]
+        variants[method] += 1
+        shade = _shade(colour, (0.45, -0.45)[number % 2]) if crowd or not free else free.pop(0)
+        out.append(Look(shade, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
+    return out
+
+
+def _own_look(method: str) -> tuple[str, str]:
+    if method in _LOOKS:
+        return _LOOKS[method]
+    number = zlib.crc32(method.encode())  # a plug-in: always the same, whatever stands beside it
+    return _OTHERS[number % len(_OTHERS)], _MARKERS[number // 7 % len(_MARKERS)]
+
+
+def _shade(colour: str, light: float) -> str:
+    """Towards white (above 0) or black (below)."""
+    towards = 1.0 if light > 0 else 0.0
+    red, green, blue = (c + abs(light) * (towards - c) for c in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+# -- labels that do not lie on each other --------------------------------------------------------
+
+
+def spread_out(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> Float[ndarray, "k"]:
+    """Places as near as possible to the wanted ones, in the same order, at least a gap apart.
+
+    They stay between low and high where there is room for all.
+    """
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(wanted))
+    blocks: list[tuple[float, int]] = []  # means of what has been pushed together, and how many
+    for value in (wanted[order] - steps).tolist():
+        mean, count = value, 1
+        while blocks and blocks[-1][0] > mean:
+            before, many = blocks.pop()
+            mean, count = (mean * count + before * many) / (count + many), count + many
+        blocks.append((mean, count))
+    placed = np.concatenate([np.full(count, mean) for mean, count in blocks] or [np.zeros(0)])
+    room = max(high - low - gap * (len(wanted) - 1), 0.0)
+    placed = np.clip(placed, low, low + room) + steps
+    out = np.empty(len(wanted))
+    out[order] = placed
+    return out
+
+
+def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Look]]) -> None:
+    """Names beside the right edge, each joined to where its line ends. Call last: it lays the figure out."""
+    if not ends:
+        return
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    notes = []
+    for x, y, name, look in ends:
+        line = {"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1}
+        note = axes.annotate(
+            name, xy=(x, y), xytext=(1.07, 0.5), textcoords="axes fraction", va="center", ha="left",
+            fontsize=6, color=look.colour, fontweight="bold" if look.bold else "normal",
+            annotation_clip=False, arrowprops=line | {"relpos": (0, 0.5)},
+        )  # fmt: skip
+        notes.append(note)
+    figure.draw_without_rendering()  # only now the axes' height is known
+    height = axes.get_window_extent().height * 72 / figure.dpi
+    low, high = axes.get_ylim()
+    wanted = np.array([(y - low) / (high - low) for _, y, _, _ in ends])
+    for note, place in zip(notes, spread_out(wanted, 7.5 / height, 0.0, 1.0).tolist(), strict=True):
+        note.set_position((1.07, place))
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+def bytes_text(value: float) -> str:
+    """2.5 MB, 300 kB"""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= 0.9995 * size:
+            return f"{_three(value / size)} {unit}"
+    return f"{value:.0f} B"
+
+
+def plain_text(value: float) -> str:
+    """Two digits that count at least, never in powers of ten."""
+    return _three(value if value >= 1 else float(f"{value:.2g}"))
+
+
+def _three(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):.10f}".rstrip("0").rstrip(".")
+
+
+def short_text(value: float) -> str:
+    """10k, 1M: for ticks."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * size:
+            return f"{_three(value / size)}{unit}"
+    return _three(value)
+
+
+def log_axis(axes: Axes, text: Callable[[float], str], ticks: int) -> None:
+    """A logarithmic x axis with so many ticks at most, which read as numbers. Set its limits before."""
+    axes.set_xscale("log")
+    low, high = np.log10(axes.get_xlim())
+    decades = np.arange(np.ceil(low), np.floor(high) + 1)
+    if len(decades) >= 2:
+        stride = int(np.ceil(len(decades) / ticks))
+        axes.set_xticks((10.0 ** decades[::stride]).tolist())
+        axes.set_xticks((10.0**decades).tolist() if stride > 1 else [], minor=True)
+    else:  # less than ten to one: numbers between the powers of ten
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.minorticks_off()
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+
+def score_axis(axes: Axes, label: str) -> None:
+    """An upright axis of scores, with few and short ticks."""
+    axes.set_ylabel(label)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.grid(axis="y")

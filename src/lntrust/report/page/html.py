@@ -1,0 +1,136 @@
+"""HTML from Python: text is text, whatever it contains; and how numbers are written on the page."""
+
+import html
+import math
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lntrust.experiment.statistics import Interval
+from lntrust.report.claims import short
+from lntrust.report.rows import Spread
+from lntrust.report.table import human_bytes
+
+_VOID = ("br", "meta", "input")
+_WIDTH, _EDGE = 70, 4  # of the pictures of intervals, and what stays free at their sides
+
+
+class Html(str):
+    """Text that is markup already. All other text is escaped."""
+
+    __slots__ = ()
+
+
+Child = str | None | Iterable["Child"]
+
+
+def h(name: str, *children: Child, **attributes: str | int | float | bool | None) -> Html:
+    """An element. `class_` is class, `data_x` is data-x; None and False leave an attribute out."""
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")
+        parts.append(f" {key}" if value is True else f' {key}="{html.escape(str(value))}"')
+    parts.append(">")
+    if name not in _VOID:
+        parts += [joined(children), f"</{name}>"]
+    return Html("".join(parts))
+
+
+def joined(children: Child) -> Html:
+    """Text and elements, one after the other."""
+    if children is None:
+        return Html("")
+    if isinstance(children, Html):
+        return children
+    if isinstance(children, str):
+        return Html(html.escape(children, quote=False))  # no attribute: quotes may stay
+    return Html("".join(joined(child) for child in children))
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """.775, +.045, −.013"""
+    if value is None:
+        return "–"
+    text = with_minus(short(value))
+    return f"+{text}" if sign and not text.startswith("−") else text
+
+
+def with_minus(words: str) -> str:
+    """Words with a minus before numbers that have a hyphen there."""
+    return re.sub(r"(?<![\w.)\]])-(?=\.?\d)", "−", words)
+
+
+def plus_minus(spread: Spread | None, seeds: int, mark: Html | None = None) -> Html:
+    """Mean ± standard deviation; of one seed, the value. A mark stands beside the mean."""
+    if spread is None:
+        return Html("–")
+    deviation = h("span", f" ± {number(spread.std)}", class_="std") if seeds > 1 else None
+    return joined([number(spread.mean), mark, deviation])
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def gigabytes(value: float) -> str:
+    """In GB, or in the unit that says something of less."""
+    return "0" if value == 0 else number(value) if value >= 0.001 else human_bytes(value * 1e9)
+
+
+class Scale(NamedTuple):
+    """What the pictures of a table's intervals share: zero and all of them lie in it."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, intervals: Iterable[Interval]) -> "Scale":
+        ends = [end for interval in intervals for end in interval if math.isfinite(end)]
+        low, high = min([0.0, *ends]), max([0.0, *ends])
+        return cls(low, high) if high > low else cls(-1.0, 1.0)
+
+    def at(self, value: float) -> float:
+        inside = min(max(value, self.low), self.high)
+        return _EDGE + (inside - self.low) / (self.high - self.low) * (_WIDTH - 2 * _EDGE)
+
+
+def interval_bar(interval: Interval, scale: Scale) -> Html:
+    """A picture of an interval and of zero; the numbers stand beside it."""
+    height, middle = 16, 8
+    low, mean, high = (f"{scale.at(value):.1f}" for value in (interval.low, interval.mean, interval.high))
+    kind = "up" if interval.above_zero else "down" if interval.below_zero else "even"
+    zero = f"{scale.at(0):.1f}"
+    return h(
+        "svg",
+        h("line", x1=0, x2=_WIDTH, y1=middle, y2=middle, class_="ground"),
+        h("line", x1=zero, x2=zero, y1=0, y2=height, class_="zero"),
+        h("line", x1=low, x2=high, y1=middle, y2=middle, class_="reach"),
+        h("circle", cx=mean, cy=middle, r=3),
+        class_=f"interval {kind}", viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH, height=height,
+        aria_hidden="true", focusable="false",
+    )  # fmt: skip
+
+
+def scale_bar(scale: Scale) -> Html:
+    """The ends of a scale and its zero, for the head of a column of intervals."""
+    marks = [(scale.at(value), text) for value, text in
+             ((scale.low, _end(scale.low)), (0.0, "0"), (scale.high, _end(scale.high)))]  # fmt: skip
+    zero = marks[1][0]
+    # An end that is zero, or too near to it to be written beside it, has no words of its own.
+    shown = [(x, text) for x, text in marks if text == "0" or abs(x - zero) > 24]
+    anchors = [("start" if x < 12 else "end" if x > _WIDTH - 12 else "middle") for x, _ in shown]
+    return h(
+        "svg",
+        [h("text", text, x=f"{0 if anchor == 'start' else _WIDTH if anchor == 'end' else x:.1f}", y=9,
+           text_anchor=anchor) for (x, text), anchor in zip(shown, anchors, strict=True)],
+        [h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=11, y2=15) for x, _ in marks],
+        class_="interval scale", viewBox=f"0 0 {_WIDTH} 15", width=_WIDTH, height=15,
+        aria_hidden="true", focusable="false",
+    )  # fmt: skip
+
+
+def _end(value: float) -> str:
+    text = with_minus(short(value))
+    return ("+" if value > 0 else "") + re.sub(r"0$", "", text)

@@ -1,0 +1,202 @@
+"""`lntrust report`: runs as one HTML page that needs nothing but itself."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import lntrust
+from lntrust.core.errors import LNTrustError
+from lntrust.core.files import write_whole
+from lntrust.experiment.store.collection import Record
+from lntrust.report.page.data import all_sections, charts_of
+from lntrust.report.page.html import Child, Html, h, joined
+from lntrust.report.page.nodes import graphs, maps, pack, packed_size
+from lntrust.report.page.study import machines, section_study
+from lntrust.report.page.tables import anchor, badge, main_rows, overview, section_table, section_words
+from lntrust.report.rows import headers
+from lntrust.report.sections import Section, sections_of
+
+LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
+_SLACK = 8_000  # the contents, and words that are not known before
+_SCRIPTS = ("vendor/echarts.min.js", "core.js", "style.js", "charts.js", "nodes.js", "map.js", "start.js")
+_ASSETS = resources.files("lntrust.report.page") / "assets"
+_TITLES = {
+    "ablation": "Over what is varied",
+    "bytes": "Accuracy against bytes",
+    "per_gb": "Accuracy per gigabyte",
+    "curves": "Learning curves",
+    "scatter": "Node by node, against Independent",
+    "importance": "What trust rests on",
+}
+_DAGGER = (
+    "† The best round, selected on test, as the paper reads it: too good. All else is of the last round."
+)
+_NOTES = {
+    "ablation": "Bars: standard deviation over seeds. Hollow: the paper's numbers.",
+    "bytes": "Higher is better, further left is cheaper: the Test that is reached once a node has sent so "
+    "much in training, on a logarithmic axis. Dashed level: a method that sends nothing while it trains. "
+    "Without queries: replies, parameters and anchors alone, as a point at the end, since their course is "
+    "not stored; ",
+    "per_gb": "Test over GB sent per node, on a logarithmic axis. The paper counts replies, and what is sent "
+    "in their stead: parameters, anchors. Methods that send nothing are left out.",
+    "curves": "Mean over seeds. Test: as deployed. Self: each node's own model.",
+    "scatter": "A point is a node of one seed. Above the line it scores higher than it does alone.",
+    "importance": "How much the validation loss rises when one feature is shuffled among the neighbours.",
+}
+
+
+def write_page(records: Sequence[Record], path: Path, command: str) -> None:
+    """Make the page and put it in place."""
+    if path.suffix != ".html":
+        raise LNTrustError(f"-o {path}: must end in .html")
+    text = page(records, command)
+    write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
+
+
+def page(records: Sequence[Record], command: str) -> str:
+    """The whole page as text."""
+    sections = _named_apart(sections_of(records))
+    main = main_rows(sections)
+    packed: dict[str, Any] = {"maps": maps(records)}
+    told: dict[str, str] = {}
+    bodies = [_section(section, index, told) for index, section in enumerate(sections)]
+    parts: dict[str, Html] = {
+        "CSS": Html(_asset("page.css")),
+        "SUBTITLE": _subtitle(records, sections),
+        "OVERVIEW": overview(sections, main),
+        "TALLY": _tally(sections),
+        "SECTIONS": joined(bodies),
+        "MACHINES": machines(records),
+        "COMMAND": joined(command),
+        "VERSION": joined(lntrust.__version__),
+    }
+    scripts = [_asset(name) for name in _SCRIPTS]
+    parts["SCRIPTS"] = Html("\n".join(f"<script>{script}</script>" for script in scripts))
+    parts["POLICY"] = _policy(scripts)
+    parts["DATA"] = Html(_json(all_sections(sections, main)))
+    frame = sum(len(_asset(name)) for name in ("page.html", "nodes.html", "maps.html"))
+    used = sum(len(part.encode()) for part in parts.values()) + packed_size(packed) + frame
+    packed["graphs"], left_out = graphs(sections, main, LIMIT - used - _SLACK)
+    with_nodes, with_map = bool(packed["graphs"]["runs"]), bool(packed["maps"])
+    parts["LEFT_OUT"] = joined(
+        f"{left_out} more runs of LNTrust are left out, so that the page stays small." if left_out else None
+    )
+    parts["NODES"] = _filled("nodes.html", parts) if with_nodes else Html("")
+    parts["MAPS"] = _filled("maps.html", parts) if with_map else Html("")
+    parts["NAV"] = _navigation(sections, with_nodes, with_map)
+    parts["PACKED"] = Html(pack(packed))
+    return _filled("page.html", parts)
+
+
+def _filled(name: str, parts: dict[str, Html]) -> Html:
+    """A template with its places filled, in one pass: what was filled in is not searched for places again."""
+    return Html(re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: parts[match[1]], _asset(name)))
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text("utf-8").strip()
+
+
+def _json(data: object) -> str:
+    """For a script element: no text in it may end that element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )
+
+
+def _policy(scripts: Sequence[str]) -> Html:
+    """What the browser may do: run these scripts and no others, and fetch nothing."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    return Html(f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:")
+
+
+def _named_apart(sections: Sequence[Section]) -> list[Section]:
+    """Links need one section to a name: who comes second to one gets a number."""
+    out: list[Section] = []
+    taken: set[str] = set()
+    for section in sections:
+        names = (section.name, *(f"{section.name}-again-{k}" for k in range(len(sections))))
+        named = next(each for name in names if anchor(each := replace(section, name=name)) not in taken)
+        taken.add(anchor(named))
+        out.append(named)
+    return out
+
+
+def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
+    studies = {record.study for record in records}
+    devices = sorted({record.identity["device"] for record in records})
+    seeds = sorted({record.seed for record in records})
+    words = [
+        f"{len(records)} runs",
+        f"{len(studies)} {'study' if len(studies) == 1 else 'studies'}",
+        f"{len(sections)} {'table' if len(sections) == 1 else 'tables'}",
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        " and ".join(devices),
+    ]
+    return joined(" · ".join(words))
+
+
+def _tally(sections: Sequence[Section]) -> Html:
+    outcomes = [verdict.outcome for section in sections if section.counts for verdict in section.verdicts]
+    if not outcomes:
+        return Html("")
+    counts = [(each, outcomes.count(each)) for each in ("holds", "does not hold", "undecided", "not run")]
+    shown = [h("li", h("strong", str(count)), " ", badge(each)) for each, count in counts if count]
+    return h("div", h("p", f"Of the paper's {len(outcomes)} claims held against these runs:"),
+             h("ul", shown, class_="tally"))  # fmt: skip
+
+
+def _navigation(sections: Sequence[Section], nodes: bool, on_earth: bool) -> Html:
+    items = [("overview", "Overview"), *((anchor(section), section.title) for section in sections)]
+    items += (
+        [("nodes", "Whom the nodes trust")] * nodes
+        + [("maps", "Map")] * on_earth
+        + [("about", "How it was made")]
+    )
+    return h("ol", [h("li", h("a", title, href=f"#{name}")) for name, title in items])
+
+
+def _section(section: Section, index: int, told: dict[str, str]) -> Html:
+    shown, more = charts_of(section)
+    title = [section.title, h("span", section.place, class_="place") if section.place else None]
+    content: list[Child] = [
+        h("h2", title, id=f"{anchor(section)}-title"),
+        section_words(section),
+        section_table(section, index),
+        h("p", _DAGGER, class_="note") if any(row.test_selected for row in section.rows) else None,
+        _links(section),
+        h("div", [_chart(kind, index, section) for kind in shown], class_="charts") if shown else None,
+    ]
+    if more:
+        grid = h("div", [_chart(kind, index, section) for kind in more], class_="charts")
+        content.append(h("details", h("summary", "More charts of these runs"), grid, class_="more"))
+    return h("section", content, section_study(section, told), id=anchor(section),
+             aria_labelledby=f"{anchor(section)}-title")  # fmt: skip
+
+
+def _chart(kind: str, index: int, section: Section) -> Html:
+    note = _NOTES[kind] + (f"{headers(section.rows)}." if kind == "bytes" else "")
+    heading = h("figcaption", h("h3", _TITLES[kind]), h("div", class_="controls"))
+    box = h("div", class_="chart", data_chart=kind, data_section=index, role="img", aria_label=_TITLES[kind])
+    return h("figure", heading, box, h("p", note, class_="note"), class_="card", data_kind=kind)
+
+
+def _links(section: Section) -> Html | None:
+    """To the graph and the map, where the paper's figure is one of those."""
+    links: list[Child] = []
+    for figure in section.figures:
+        if figure.kind in ("trust", "topology"):
+            node = None if figure.node is None else str(figure.node)
+            text = "See this graph" if node is None else f"See node {node} among its neighbours"
+            links.append(h("a", f"{text} →", href="#nodes", class_="go", data_study=section.study,
+                           data_seed=figure.seed, data_node=node))  # fmt: skip
+        elif figure.kind == "map":
+            links.append(h("a", "See the map →", href="#maps", class_="go"))
+    return h("p", links) if links else None

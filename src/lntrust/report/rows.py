@@ -1,0 +1,342 @@
+"""Runs side by side: one row per method and setting, means over seeds, differences to Independent.
+
+Everything that is shown anywhere (terminal, Markdown, LaTeX, Parquet, the page) is computed here, once.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from lntrust.experiment.divergence import what_diverged
+from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+from lntrust.experiment.store.collection import Record, comparable
+from lntrust.experiment.store.identity import fingerprint
+from lntrust.methods.lntrust.presets import names as preset_names
+
+KINDS = ("query", "reply", "parameters", "anchors", "framing")
+ANSWERS = ("reply", "parameters", "anchors")  # all but queries
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation over seeds (ddof 0, as the paper's code has it)."""
+
+    mean: float
+    std: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.std:.3f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one setting of one study, all seeds."""
+
+    label: str
+    records: list[Record]  # by seed; those that diverged are not among them, and so in no mean
+    paper: dict[str, float] = field(default_factory=dict)  # test, test_std, self, self_std, gain
+    independent: list[Record] | None = None  # the runs of Independent in the same worlds, by the same seeds
+    x: float | None = None  # its place in a figure of an ablation
+    published: bool = False  # the method as the study has it, where other rows change it
+    diverged: list[Record] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Record]:
+        """All, by seed: also those that diverged."""
+        return sorted([*self.records, *self.diverged], key=lambda record: record.seed)
+
+    @property
+    def first(self) -> Record:
+        return (self.records or self.diverged)[0]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those that have scores."""
+        return [record.seed for record in self.records]
+
+    @property
+    def what_diverged(self) -> str:
+        """In words: `2 of 3 seeds; seed 1 diverged at round 7`; nothing where none did."""
+        return what_diverged([record.summary | {"seed": record.seed} for record in self.runs])
+
+    @property
+    def test_selected(self) -> bool:
+        """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
+        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
+
+    @property
+    def test(self) -> Spread | None:
+        return self.spread("best_round_test_selected" if self.test_selected else "test")
+
+    def spread(self, score: str) -> Spread | None:
+        """Of a score in the summaries: test, self, test_pooled, self_pooled, stage1, p10, harmed, …"""
+        return spread([record.summary[score] for record in self.records])
+
+    @property
+    def gain(self) -> Spread | None:
+        """Test − the nodes' own models after Stage 1: the paper's deploy gain."""
+        score = "best_round_test_selected" if self.test_selected else "test"
+        pairs = [(record.summary[score], record.summary["stage1"]) for record in self.records]
+        return spread([None if test is None or one is None else test - one for test, one in pairs])
+
+    @cached_property
+    def difference(self) -> Interval | None:
+        """Test − Independent's Test, paired by seed and node."""
+        return None if self.independent is None else difference(self.records, self.independent, "test")
+
+    @cached_property
+    def pooled_difference(self) -> Interval | None:
+        """The same on the union of all test sets: what single nodes and small margins are judged by."""
+        return None if self.independent is None else difference(self.records, self.independent, "test_pooled")
+
+    @cached_property
+    def improvement(self) -> float | None:
+        """The chance that a node scores higher than under Independent: pooled where there is such a score."""
+        if self.independent is None:
+            return None
+        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
+        return probability_of_improvement([ours for ours, _ in judged], [theirs for _, theirs in judged])
+
+    @property
+    def below_independent(self) -> float | None:
+        """Share of nodes that score lower than under Independent; those without a score are left out."""
+        if self.independent is None:
+            return None
+        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
+        known = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in judged]
+        shares = [
+            float((a < b)[where].mean()) for (a, b), where in zip(judged, known, strict=True) if where.any()
+        ]
+        return float(np.mean(shares)) if shares else None
+
+    def gigabytes(self, kind: str = "total") -> float:
+        """Sent in training per node, in GB; `total` includes framing. Where all diverged, nothing counts."""
+        per_node = [record.summary["bytes"][kind] / record.summary["nodes"] for record in self.records]
+        return float(np.mean(per_node)) / 1e9 if per_node else 0.0
+
+    def headers(self, kind: str) -> float | None:
+        """Of what is sent in training of this kind, the framing, per node, in GB; older runs do not know."""
+        books = [record.summary["bytes"].get("framing_by_kind") for record in self.records]
+        nodes = [record.summary["nodes"] for record in self.records]
+        each = [book[kind] / n for book, n in zip(books, nodes, strict=True) if book is not None]
+        return float(np.mean(each)) / 1e9 if each and len(each) == len(books) else None
+
+    @property
+    def answers(self) -> float:
+        """Sent in training per node but for queries, in GB, with headers where they are known."""
+        return sum(self.gigabytes(kind) + (self.headers(kind) or 0.0) for kind in ANSWERS)
+
+    @property
+    def bytes_per_answer(self) -> float:
+        each = [record.summary["bytes"]["per_deployed_query"] for record in self.records]
+        return float(np.mean(each)) if each else 0.0
+
+    @property
+    def asked(self) -> float | None:
+        """Neighbours that a deployed node asks about an input; older runs do not know."""
+        each = [record.summary["bytes"].get("asked_per_input") for record in self.records]
+        known = [count for count in each if count is not None]
+        return float(np.mean(known)) if known and len(known) == len(each) else None
+
+    @property
+    def seconds(self) -> float:
+        return float(np.mean([record.summary["seconds"] for record in self.records or self.diverged]))
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    present = [value for value in values if value is not None]
+    return Spread(float(np.mean(present)), float(np.std(present))) if present else None
+
+
+def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
+    """Of two lists of runs with the same seeds, node by node."""
+    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=True)]
+    if any(a is None or b is None or len(a) != len(b) for a, b in pairs):
+        return None
+    return paired_interval([a - b for a, b in pairs if a is not None and b is not None])
+
+
+def _per_node(record: Record, score: str) -> Float[ndarray, "n"] | None:
+    values = record.summary["per_node"][score]
+    return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def _judged(a: Record, b: Record) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
+    """What single nodes of two runs are judged by: the same score of both, pooled if both have it."""
+    pooled = _per_node(a, "test_pooled"), _per_node(b, "test_pooled")
+    if pooled[0] is not None and pooled[1] is not None:
+        return pooled[0], pooled[1]
+    own = _per_node(a, "test"), _per_node(b, "test")
+    assert own[0] is not None
+    assert own[1] is not None
+    return own[0], own[1]
+
+
+def main_row(rows: Sequence[Row]) -> Row | None:
+    """The row that stands for LNTrust: as published, else called so, else the first; none without LNTrust."""
+    ours = [row for row in rows if row.first.method == "lntrust"]
+    ranks = sorted(ours, key=lambda row: (not row.published, row.label.lower() != "lntrust"))
+    return ranks[0] if ranks else None
+
+
+def headers(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: row.label) -> str:
+    """In words, whether the rows' `answers` include headers."""
+    talking = [row for row in rows if row.answers > 0]
+    lacking = [name(row) for row in talking if row.headers("reply") is None]
+    known = [name(row) for row in talking if row.headers("reply") is not None]
+    if not lacking:
+        return "with their headers"
+    if not known:
+        return "without headers, which these runs have not stored by kind"
+    if len(known) < len(lacking):
+        return f"with headers only of {', '.join(known)}: the other runs have not stored them by kind"
+    return f"with headers, but not of {', '.join(lacking)}, whose runs have not stored them by kind"
+
+
+# -- which runs belong together -------------------------------------------------------------------
+
+
+def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
+    """Rows by study. What tells a method's settings from each other stands in the label."""
+    studies: dict[str, list[Row]] = {}
+    for study in dict.fromkeys(record.study for record in records):
+        here = [record for record in records if record.study == study]
+        studies[study] = [row for method in _methods(here) for row in _rows(method, here)]
+    return studies
+
+
+def _methods(records: Sequence[Record]) -> list[list[Record]]:
+    """Independent first, then others by name, LNTrust, and its presets last."""
+    by_name: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_name[_name(record)].append(record)
+    ours = ["lntrust", *preset_names()]
+    places = {name: place for place, name in enumerate(ours, 1)}
+    order = sorted(by_name, key=lambda name: (places.get(name, 0), name != "independent", name))
+    return [by_name[name] for name in order]
+
+
+def _name(record: Record) -> str:
+    deploy = record.identity["study"]["deploy"]
+    return record.method + (f" → {deploy}" if deploy else "")
+
+
+def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
+    """The rows of one method: one for each setting."""
+    settings: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda r: r.seed):
+        told = {**comparable(record.identity), "seed": None, "versions": None, "hardware": None}
+        settings[fingerprint(told)].append(record)
+    flat = {key: flat_settings(each[0].identity) for key, each in settings.items()}
+    rows = []
+    for key, each in settings.items():
+        others = [table for name, table in flat.items() if name != key]
+        felt = _felt(flat[key], others)
+        label = _name(each[0]) + "".join(f", {_said(path, flat[key][path])}" for path in felt)
+        rows.append(make_row(label, each, all_here))
+    return sorted(rows, key=lambda row: _sortable(row.label))
+
+
+def _said(path: str, value: Any) -> str:
+    """`skew = 20`; of a user's own file, its name and what tells its content from another's."""
+    for part in ("content.sources.", "content.files."):
+        if path.startswith(part):
+            return f"{path.removeprefix(part).rpartition('/')[2]} {value[:6]}"
+    return f"{path.rpartition('.')[2]} = {value}"
+
+
+def _felt(own: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
+    """The paths that tell a row from the others. How often was evaluated is told if nothing else does."""
+    felt = [path for path, value in own.items() if any(o.get(path) != value for o in others)]
+    plain = [path for path in felt if not path.startswith("study.evaluation.")]
+    doubled = any(all(o.get(path) == own[path] for path in plain) for o in others)
+    return felt if doubled else plain
+
+
+def _sortable(label: str) -> list[Any]:
+    """Numbers in a label by their size."""
+    words = label.replace(",", "").split()
+    number = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.ASCII)
+    return [(0, float(w), "") if number.fullmatch(w) else (1, 0.0, w) for w in words]
+
+
+def flat_settings(identity: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of a run by its path: `study.training.refresh`, `settings.budget`, `device`."""
+    skipped = ("seed", "method", "versions", "hardware")
+    flat = _flat({name: value for name, value in comparable(identity).items() if name not in skipped})
+    return {path: value for path, value in flat.items() if path != "study.name"}
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in table.items():
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return out
+
+
+def make_row(
+    label: str,
+    records: Sequence[Record],
+    among: Sequence[Record],
+    paper: dict[str, float] | None = None,
+    x: float | None = None,
+    published: bool = False,
+) -> Row:
+    """A row, with Independent's runs in the same worlds if all of them are among these, with scores."""
+    diverged = [record for record in records if record.diverged is not None]
+    records = [record for record in records if record.diverged is None]
+    alone: dict[str, list[Record]] = defaultdict(list)
+    for record in among:
+        if _name(record) == "independent" and record.diverged is None:
+            alone[world_of(record)].append(record)
+    partners = [_partner(record, alone.get(world_of(record), [])) for record in records]
+    found = [partner for partner in partners if partner is not None]
+    independent = found if found and len(found) == len(records) else None
+    return Row(label, list(records), paper or {}, independent, x, published, diverged)
+
+
+def _partner(record: Record, alone: Sequence[Record]) -> Record | None:
+    """Which of the Independents in its world a run is compared with, whatever their order.
+
+    One made on the same device, if there is one: another one's differs by rounding. Then the one that trains
+    as the study says.
+    """
+
+    def rank(other: Record) -> tuple[bool, bool, str]:
+        near = other.identity["device"] == record.identity["device"]
+        return near, other.identity["settings"].get("lr") is None, other.key
+
+    return max((other for other in alone if _same_models(other, record)), key=rank, default=None)
+
+
+def _same_models(alone: Record, record: Record) -> bool:
+    """Whether Independent had the same models and files of the user's; a method may bring sources of its own.
+
+    The first runs did not say what their models were: they are compared among themselves.
+    """
+    theirs, ours = alone.identity["content"], record.identity["content"]
+    models: dict[str, str] = theirs.get("sources", {})
+    sources: dict[str, str] = ours.get("sources", {})
+    learners = record.identity["study"]["population"]["learners"]
+    told = models or all(":" not in learner["kind"] for learner in learners)
+    same = models.items() <= sources.items() if ":" in record.method and told else models == sources
+    return same and bool(theirs.get("files") == ours.get("files"))
+
+
+def world_of(record: Record) -> str:
+    """What makes two runs comparable node by node: same nodes, same test sets, same supervised steps.
+
+    How much is withheld for validation is left out: test sets are cut first, and Independent trains on both.
+    What the study only names is not in it: see `_same_models`.
+    """
+    study = record.identity["study"]
+    parts = {name: study[name] for name in ("data", "graph", "population")}
+    parts["partition"] = {k: v for k, v in study["partition"].items() if k != "val_fraction"}
+    parts["training"] = {k: v for k, v in study["training"].items() if k != "refresh"}
+    return fingerprint(parts | {"seed": record.seed})

@@ -1,0 +1,160 @@
+"""Studies: TOML files over the settings, with inheritance and overrides from the command line."""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import Settings, Study
+
+__all__ = ["Study", "describe", "explain", "list_studies", "load_study", "value_of"]
+
+
+def list_studies() -> dict[str, Path]:
+    """The studies that ship with lntrust, by name."""
+    folder = Path(str(resources.files("lntrust") / "studies"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_study(name: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """A study by its name or its file, with `path.to.field=value` overrides on top.
+
+    >>> load_study("digits", ["graph.nodes=8"]).graph.nodes
+    8
+    """
+    table = _read(str(name), trail=())
+    for override in overrides:
+        _set(table, override)
+    try:
+        return Study.model_validate(table)
+    except ValidationError as error:
+        raise LNTrustError(explain(error, f"study {name}", Study)) from None
+
+
+def _read(name: str, trail: tuple[str, ...], base: Path | None = None) -> dict[str, Any]:
+    """The study's table, merged over the one it inherits from."""
+    if name in trail:
+        raise LNTrustError(f"study {trail[0]}: inherits in a circle: {' → '.join((*trail, name))}")
+    path = _find(name, base)
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
+    parent = table.pop("inherits", None)
+    if parent is not None and not isinstance(parent, str):
+        raise LNTrustError(f"{path}: inherits = {parent!r}: must be the name or path of one study")
+    table.setdefault("name", path.stem)
+    if parent is None:
+        return table
+    return _merged(_read(parent, (*trail, name), path.parent), table)
+
+
+def _find(name: str, base: Path | None) -> Path:
+    shipped = list_studies()
+    if name in shipped:
+        return shipped[name]
+    path = Path(name)
+    # What a file inherits from is looked for beside it first, wherever the command was given.
+    for candidate in (base / path if base else path, path):
+        if candidate.suffix == ".toml" and candidate.is_file():
+            return candidate
+    close = difflib.get_close_matches(name, shipped, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise LNTrustError(f"study {name}: {hint}Neither a .toml file nor one of {', '.join(shipped)}")
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Tables merge field by field; everything else, lists included, is replaced."""
+    out = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = _merged(out[key], value) if both else value
+    return out
+
+
+def _set(table: dict[str, Any], override: str) -> None:
+    """Carry out `path.to.field=value`."""
+    path, sign, text = override.partition("=")
+    if not sign or not path:
+        raise LNTrustError(f"--set {override}: must look like path.to.field=value")
+    value = value_of(text)
+    *parents, last = path.strip().split(".")
+    place: Any = table
+    for part in parents:
+        if isinstance(place, list):
+            place = place[_index(place, part, override)]
+        else:
+            place = place.setdefault(part, {})
+        if not isinstance(place, dict | list):
+            raise LNTrustError(f"--set {override}: {part} is not a table of settings")
+    if isinstance(place, list):
+        place[_index(place, last, override)] = value
+    else:
+        place[last] = value
+
+
+def value_of(text: str) -> Any:
+    """What a value on the command line means: TOML, or a bare word.
+
+    >>> value_of("0.5"), value_of("ring"), value_of("none")
+    (0.5, 'ring', None)
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return None if text == "none" else text
+
+
+def _index(entries: list[Any], part: str, override: str) -> int:
+    if not part.isdecimal() or int(part) >= len(entries):
+        raise LNTrustError(f"--set {override}: no entry {part}; entries are 0…{len(entries) - 1}")
+    return int(part)
+
+
+def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
+    """Pydantic's findings about a model, a line each: source, field, value, what would be right."""
+    lines = []
+    for item in error.errors():
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(model, item["loc"][:-1])
+            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+            lines.append(f"{source}: unknown field {path}; {hint}")
+        elif item["type"] == "missing":
+            lines.append(f"{source}: {path} is missing")
+        elif item["type"] == "value_error":
+            where = f"{path}: " if path else ""
+            lines.append(f"{source}: {where}{item['msg'].removeprefix('Value error, ')}")
+        else:
+            lines.append(f"{source}: {path} = {item['input']!r}: {item['msg'].lower()}")
+    return "\n".join(lines)
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    for part in location:
+        if isinstance(part, int):
+            continue
+        inner = model.model_fields[part].annotation
+        arguments = getattr(inner, "__args__", ())
+        candidates = [inner, *arguments]
+        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    return list(model.model_fields)
+
+
+def describe(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """(path, value, description) of every field, depth first, for `lntrust studies NAME`."""
+    for name, field in type(settings).model_fields.items():
+        value, path = getattr(settings, name), f"{prefix}{name}"
+        if isinstance(value, Settings):
+            yield from describe(value, f"{path}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Settings):
+            for index, item in enumerate(value):
+                yield from describe(item, f"{path}.{index}.")
+        else:
+            yield path, value, field.description or ""

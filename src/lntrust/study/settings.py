@@ -1,0 +1,347 @@
+"""Every setting of a study, documented where it is declared. `lntrust studies NAME` prints this page.
+
+Defaults are the paper's sparse CIFAR-10 values wherever the paper has one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lntrust.core.errors import LNTrustError
+
+STUDY_NAME = r"^[\w.-]*\w$"
+
+
+class Settings(BaseModel):
+    """A closed, frozen table of settings: an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where `lntrust tune` looks for a setting: between two numbers, or in a list. Annotates its type."""
+
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False  # evenly in the logarithm
+    choices: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return ", ".join(map(str, self.choices))
+        return f"{self.low:g} – {self.high:g}{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True)
+class Later:
+    """Annotates a field that is younger than some finished runs: at its default it is not part of a run's
+    identity, so that those runs are still found."""
+
+
+def told(settings: Settings) -> dict[str, Any]:
+    """A table of settings as a run's identity has it."""
+    table = settings.model_dump(mode="json")
+    for name, info in type(settings).model_fields.items():
+        if any(isinstance(mark, Later) for mark in info.metadata) and getattr(settings, name) == info.default:
+            del table[name]
+    return table
+
+
+T = TypeVar("T", int, str)
+
+
+def once_each(given: Sequence[T], field: str, what: str = "seed") -> list[T]:
+    """The same, if no two of them are equal: a run beside its copy would look like two that agree."""
+    twice = {each for each in given if list(given).count(each) > 1}
+    if twice:
+        raise LNTrustError(f"{field} {min(twice)}: is given twice; each {what} can be given once")
+    return list(given)
+
+
+class MethodSettings(Settings):
+    """What every method of ours can be set to; a method adds its own.
+
+    The learning rate is everybody's to tune, the yardsticks' too.
+    """
+
+    lr: Annotated[float | None, Range(0.002, 0.1, log=True)] = Field(
+        None, gt=0, description="learning rate in both stages; none: training.lr"
+    )
+
+
+class DataSettings(Settings):
+    """What is classified."""
+
+    dataset: Literal["digits", "cifar10", "cifar100", "eurosat", "uci_har"] = Field(
+        "digits", description="dataset by name; `lntrust data` says which are on this machine"
+    )
+
+
+class GraphSettings(Settings):
+    """Who knows whom."""
+
+    nodes: int = Field(50, ge=1, description="number of nodes n")
+    kind: Literal["barabasi_albert", "gnm", "geographic", "ring", "complete", "knn", "file"] = Field(
+        "barabasi_albert",
+        description="barabasi_albert: grown from a complete graph on attach+1 nodes, then filled with "
+        "random edges up to `density`; gnm: uniformly random with exactly ⌊density·n(n−1)/2⌋ edges; "
+        "geographic: preferential attachment damped by distance (needs partition.by = region); ring: each "
+        "node and the next; complete: all; knn: each node and the `attach` nodes nearest to it in mean "
+        "training input; file: see `file`",
+    )
+    attach: int = Field(2, ge=1, description="edges that each new node brings (the paper's m)")
+    density: float | None = Field(
+        None, ge=0, le=1, description="share p of all possible edges; none: do not fill up"
+    )
+    decay_km: float = Field(500.0, gt=0, description="length scale of the geographic kind, in km")
+    file: str | None = Field(
+        None, description="edge list (one `a b` per line, nodes 0…n−1) or .graphml, for kind = file"
+    )
+    connected: bool = Field(True, description="refuse, or where random draw again, a graph in pieces")
+    seed: int | None = Field(
+        None, ge=0, description="seed of the graph stream, if it shall not follow the run's seed"
+    )
+
+
+class PartitionSettings(Settings):
+    """Whose data. All draws come from the partition stream."""
+
+    by: Literal["label_skew", "region", "subject"] = Field(
+        "label_skew",
+        description="label_skew: favoured classes; region: k-means on coordinates; subject: one person each",
+    )
+    draws: Literal["disjoint", "overlapping"] = Field(
+        "disjoint",
+        description="disjoint: no example is held twice; overlapping: every node draws from all "
+        "labelled examples by itself, so that test and training sets of different nodes overlap "
+        "(earlier work's reading, for comparison)",
+    )
+    labelled: int = Field(
+        50_000,
+        ge=1,
+        description="labelled examples of all nodes together, test sets included (label_skew)",
+    )
+    sizes: Literal["dirichlet", "equal"] = Field(
+        "dirichlet", description="how `labelled` is shared out: unequally, hubs more; or equally"
+    )
+    concentration: float = Field(
+        0.05, gt=0, description="Dirichlet concentration at mean degree; 1.0 at and above it"
+    )
+    minimum: int = Field(100, ge=3, description="labelled examples every node gets at least (label_skew)")
+    skew: float = Field(
+        10.0,
+        ge=1,
+        description="s: the favoured class i mod C weighs s/(s+C−1), the others share the rest",
+    )
+    classes_per_node: int | None = Field(
+        None,
+        ge=1,
+        description="a node holds only this many classes, from its favoured one on; none: all",
+    )
+    pool: int = Field(
+        10_000,
+        ge=0,
+        description="class-balanced unlabelled examples set aside before anything else",
+    )
+    pool_fraction: float = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="by = subject: share of each person's segments that goes to the pool",
+    )
+    shard: int = Field(2_000, ge=0, description="unlabelled examples per node, drawn from the pool")
+    per_region: int = Field(1_000, ge=3, description="by = region: labelled examples per node at most")
+    split: Literal["random", "per_class_rounded", "blocks"] = Field(
+        "random",
+        description="random: inside each node; per_class_rounded: rounded down class by class, so that "
+        "rare classes are never tested (earlier work's reading); blocks (by = region): spatial blocks go "
+        "wholly to one side, and so do tiles that touch",
+    )
+    block_km: float = Field(5.0, gt=0, description="side of a spatial block, in km")
+    test_fraction: float = Field(
+        0.15, gt=0, lt=1, description="share of a node's allocation for its test set"
+    )
+    validation: Literal["withheld", "fresh"] = Field(
+        "withheld",
+        description="withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from "
+        "examples nobody holds, as many training examples being given up for Stage 2",
+    )
+    val_fraction: float = Field(
+        0.2, gt=0, lt=1, description="size of the validation set, as a share of the allocation"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "PartitionSettings":
+        if self.test_fraction + self.val_fraction >= 1:
+            raise ValueError(
+                f"test_fraction {self.test_fraction} and val_fraction {self.val_fraction} leave nothing "
+                "to train on: their sum must be below 1"
+            )
+        if self.split == "blocks" and self.by != "region":
+            raise ValueError(f"split = blocks needs by = region, not by = {self.by}")
+        if self.draws == "overlapping" and self.by != "label_skew":
+            raise ValueError(f"draws = overlapping needs by = label_skew, not by = {self.by}")
+        if self.validation == "fresh" and self.by != "label_skew":
+            raise ValueError(f"validation = fresh needs by = label_skew, not by = {self.by}")
+        return self
+
+
+class LearnerSettings(Settings):
+    """One kind of model, and which nodes have it."""
+
+    name: str = Field(description="how tables and figures call it")
+    kind: str = Field(
+        description="linear, mlp, cnn1d, cnn2d, forest; onnx, a finished model that does not learn (options: "
+        "file, and where needed input, output, logits); a scikit-learn class, as "
+        "sklearn.svm:SVC; or your own as package.module:factory (called with "
+        "input_shape, classes and the options; returns an nn.Module or an estimator)"
+    )
+    view: str = Field(description="what it sees of an example: a view of the dataset")
+    share: float | None = Field(None, gt=0, le=1, description="by_degree: share of the nodes; none: the rest")
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments for the kind, e.g. dropout")
+
+
+class PopulationSettings(Settings):
+    """Which node is what."""
+
+    assign: Literal["by_degree", "in_turn"] = Field(
+        "by_degree",
+        description="by_degree: the first learner takes round(share·n) nodes of highest degree, and so on "
+        "(ties: lower index); in_turn: node i takes learner i mod their number",
+    )
+    learners: list[LearnerSettings] = Field(min_length=1, description="the kinds of models, in order")
+
+    @model_validator(mode="after")
+    def _shares(self) -> "PopulationSettings":
+        names = [learner.name for learner in self.learners]
+        if len(set(names)) < len(names):
+            raise ValueError(f"learners must have different names, not {names}")
+        if self.assign == "by_degree":
+            *firsts, last = self.learners
+            if any(learner.share is None for learner in firsts) or last.share is not None:
+                raise ValueError(
+                    "by_degree: every learner but the last needs a share; the last takes the rest"
+                )
+            if sum(learner.share or 0 for learner in firsts) > 1:
+                raise ValueError("by_degree: the shares sum to more than 1")
+        return self
+
+
+class TrainingSettings(Settings):
+    """How every method trains: the same steps for all."""
+
+    stage1_rounds: int = Field(50, ge=0, description="rounds of local training before anybody speaks")
+    stage2_rounds: int = Field(200, ge=0, description="rounds with collaboration")
+    steps: int = Field(5, ge=1, description="supervised steps per node and round")
+    schedule: Literal["every_node", "random_node"] = Field(
+        "every_node",
+        description="every_node: exactly `steps` steps each; random_node: n·steps draws of a random node",
+    )
+    batch: int = Field(64, ge=1, description="examples per step; a batch runs on into the next shuffle")
+    lr: float = Field(0.01, gt=0, description="learning rate of SGD, constant")
+    momentum: float = Field(0.9, ge=0, lt=1, description="carried through both stages and all kinds of steps")
+    l2: float = Field(1e-4, ge=0, description="L2 penalty on supervised steps, biases included")
+    refresh: int = Field(
+        10,
+        ge=1,
+        description="F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2",
+    )
+    precision: Literal["float32", "float64"] = Field("float32", description="of parameters and inputs")
+
+
+class NetworkSettings(Settings):
+    """What travels."""
+
+    query: Literal["inputs", "ids", "handle"] = Field(
+        "inputs",
+        description="how a query names its examples. inputs: the raw tensors; ids: uint32 numbers, for "
+        "pool examples only (private ones still travel); handle: a set of inputs once, then positions in it",
+    )
+
+
+class EvaluationSettings(Settings):
+    """What is measured, and when. Test labels are read once, after training."""
+
+    every: int = Field(
+        10, ge=1, description="store predictions on test inputs every k rounds, and at the last"
+    )
+    pooled: bool = Field(True, description="also score on the union of all test sets (disjoint draws only)")
+    checkpoint_every: int = Field(25, ge=1, description="write a checkpoint every k rounds")
+
+
+class Study(Settings):
+    """A study: who exists, whose data, which models, how they train."""
+
+    name: str = Field(pattern=STUDY_NAME, description="short name, as on the command line")
+    about: str = Field("", description="one sentence")
+    compare: list[str] = Field(
+        ["independent", "uniform", "lntrust"], min_length=1, description="methods run when none is named"
+    )
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
+        [0], min_length=1, description="seeds run when none is named"
+    )
+    reading: Literal["honest", "paper"] = Field(
+        "honest",
+        description="honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws "
+        "overlap (unless set otherwise), and compare, report and reproduce show lntrust's best round on test",
+    )
+    data: DataSettings = Field(default_factory=DataSettings.model_construct, description="what is classified")
+    graph: GraphSettings = Field(default_factory=GraphSettings.model_construct, description="who knows whom")
+    partition: PartitionSettings = Field(
+        default_factory=PartitionSettings.model_construct, description="whose data"
+    )
+    population: PopulationSettings = Field(description="which node is what")
+    training: TrainingSettings = Field(
+        default_factory=TrainingSettings.model_construct, description="how all methods train"
+    )
+    network: NetworkSettings = Field(
+        default_factory=NetworkSettings.model_construct, description="what travels"
+    )
+    evaluation: EvaluationSettings = Field(
+        default_factory=EvaluationSettings.model_construct, description="what is measured"
+    )
+    deploy: Literal["self", "uniform", "trust", "fedpae"] | None = Field(
+        None,
+        description="who answers in the end, whatever the method. self: each node alone; uniform: the mean "
+        "of the closed neighbourhood; trust: as lntrust does, on trust learned once after training; fedpae: "
+        "the ensemble that fedpae selects; none: as the method itself has it",
+    )
+    methods: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="settings of single methods, a table each: [methods.NAME]"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_read(cls, table: Any) -> Any:
+        """The paper's reading is a choice of other fields."""
+        if not isinstance(table, dict) or table.get("reading") != "paper":
+            return table
+        partition = table.get("partition", {})
+        if isinstance(partition, dict) and partition.get("by", "label_skew") == "label_skew":
+            partition = {"draws": "overlapping"} | partition
+        return table | {"partition": partition}
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_once_each(cls, seeds: list[int]) -> list[int]:
+        return once_each(seeds, "seeds")
+
+    @field_validator("compare")
+    @classmethod
+    def _methods_once_each(cls, compare: list[str]) -> list[str]:
+        return once_each(compare, "compare", "method")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Study":
+        if self.graph.kind == "file" and not self.graph.file:
+            raise ValueError("graph.kind = file needs graph.file, the path of an edge list or GraphML file")
+        if self.graph.kind == "geographic" and self.partition.by != "region":
+            raise ValueError("graph.kind = geographic needs partition.by = region")
+        if self.graph.kind == "knn" and self.partition.by == "label_skew":
+            raise ValueError("graph.kind = knn needs partition.by = region or subject")
+        if self.graph.kind == "gnm" and self.graph.density is None:
+            raise ValueError("graph.kind = gnm needs graph.density, a number between 0 and 1")
+        return self

@@ -1,0 +1,174 @@
+"""The trust model g_ψ: one small network per node, all of them fitted at once."""
+
+from itertools import pairwise
+from math import prod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from lntrust.core.cuda_graphs import Replay
+from lntrust.core.randomness import Seeds
+from lntrust.core.threads import threads_for
+from lntrust.trust.blend import CLIP, validation_loss
+from lntrust.trust.features import FEATURES
+from lntrust.trust.weights import trust_weights
+
+HIDDEN = 32
+_AT_ONCE = 10  # steps that a GPU replays in one go
+TrustModel = dict[str, Tensor]  # ψ: weight and bias of three layers, each with a leading node axis
+
+
+def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: torch.device) -> TrustModel:
+    """6 → 32 → 32 → 1 with PyTorch's default initialisation, from each node's own key."""
+    seeds = Seeds.of(seed, nodes.stop)
+    out: dict[str, list[Tensor]] = {}
+    for node in nodes:
+        with torch.random.fork_rng(devices=[]):
+            # Not torch.manual_seed: that also tells every kind of accelerator, a millisecond each time.
+            torch.default_generator.manual_seed(seeds.small_seed("initial weights", node, 1))
+            sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
+            layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
+        for index, layer in enumerate(layers):
+            out.setdefault(f"weight {index}", []).append(layer.weight.detach())
+            out.setdefault(f"bias {index}", []).append(layer.bias.detach())
+    return {name: torch.stack(tensors).to(device, dtype) for name, tensors in out.items()}
+
+
+def scores(psi: TrustModel, phi: Float[Tensor, "n D 6"]) -> Float[Tensor, "n D"]:
+    """g_ψi(φ_ij), with ReLU between the layers."""
+    x = phi
+    for index in range(3):
+        x = torch.baddbmm(psi[f"bias {index}"][:, None], x, psi[f"weight {index}"].transpose(1, 2))
+        x = x.relu() if index < 2 else x
+    return x.squeeze(-1)
+
+
+class Fit:
+    """min_ψ ℓ(Σ_{j∈N̄(i)} α_ij p_j(V_i), y_i) for all nodes at once: Adam, fresh at every call.
+
+    Each node keeps its lowest-loss state. An object keeps its working memory between calls, so that a GPU can
+    replay the steps; what a call returns is the caller's.
+    """
+
+    def __init__(self) -> None:
+        self._steps = Replay(self._some_steps)
+        self._memory: dict[tuple[torch.Size, torch.dtype, torch.device], dict[str, Tensor]] = {}
+        self._current: dict[str, Tensor] = {}  # of the call under way
+
+    def __call__(
+        self,
+        psi: TrustModel,
+        phi: Float[Tensor, "n D 6"],
+        mask: Bool[Tensor, "n D"],
+        p_true: Float[Tensor, "T D"],
+        offsets: Int[Tensor, "n+1"],
+        steps: int,
+        lr: float = 0.01,
+        prior: Float[Tensor, "n D"] | None = None,
+    ) -> tuple[TrustModel, Float[Tensor, "n"]]:
+        """The lowest-loss ψ on the way of so many steps from this one, and its loss.
+
+        With a prior π, −Σ_j π_ij log α_ij is added to the loss: π sums to how much it counts beside the mean
+        over V_i.
+        """
+        memory = self._fresh(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
+        evidence = (phi, mask, p_true, offsets, prior)
+        with threads_for(p_true.numel()):
+            for done in range(0, steps, _AT_ONCE):
+                self._steps(*evidence, count=min(_AT_ONCE, steps - done), lr=lr)
+            self._steps(*evidence, count=0, lr=lr)
+        best = memory["best"].clone()
+        return _unflat(best), memory["lowest"].clone()
+
+    def _fresh(self, flat: Float[Tensor, "n P"]) -> dict[str, Tensor]:
+        """Working memory as it is before the first step."""
+        key = (flat.shape, flat.dtype, flat.device)
+        if key not in self._memory:
+            names = ("now", "best", "mean", "square")
+            self._memory[key] = {name: torch.zeros_like(flat) for name in names}
+            self._memory[key]["lowest"] = torch.zeros_like(flat[:, 0])
+            self._memory[key]["taken"] = torch.zeros((), dtype=torch.float64, device=flat.device)
+        memory = self._memory[key]
+        for name in ("mean", "square", "taken"):
+            memory[name].zero_()
+        memory["lowest"].fill_(torch.inf)
+        memory["now"].copy_(flat)
+        memory["best"].copy_(flat)
+        self._current = memory
+        return memory
+
+    def _some_steps(
+        self,
+        phi: Tensor,
+        mask: Tensor,
+        p_true: Tensor,
+        offsets: Tensor,
+        prior: Tensor | None,
+        count: int,
+        lr: float,
+    ) -> Float[Tensor, "n"]:
+        """Steps of Adam, the state before each of them compared; 0: only compare the last state."""
+        memory = self._current
+        for step in range(max(1, count)):
+            now = memory["now"].detach().requires_grad_(count > 0)
+            alpha = trust_weights(scores(_unflat(now), phi), mask)
+            losses = validation_loss(p_true, alpha, offsets)
+            if prior is not None:
+                losses = losses - (prior * alpha.clamp(min=CLIP).log()).sum(-1)
+            better = losses.detach() < memory["lowest"]
+            torch.where(better, losses.detach(), memory["lowest"], out=memory["lowest"])
+            torch.where(better[:, None], now.detach(), memory["best"], out=memory["best"])
+            if step < count:
+                (gradient,) = torch.autograd.grad(losses.sum(), now)
+                _adam(memory, gradient, lr)
+        return losses.detach()
+
+
+def _adam(memory: dict[str, Tensor], gradient: Float[Tensor, "n P"], lr: float) -> None:
+    """One step of Adam (Kingma & Ba 2015) with its usual constants."""
+    beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
+    taken, mean, square = memory["taken"].add_(1.0), memory["mean"], memory["square"]
+    mean.lerp_(gradient, 1.0 - beta_1)
+    square.mul_(beta_2).addcmul_(gradient, gradient, value=1.0 - beta_2)
+    step = (lr / (1.0 - beta_1**taken)).to(gradient.dtype)
+    spread = (1.0 - beta_2**taken).sqrt().to(gradient.dtype)
+    memory["now"].sub_(mean / (square.sqrt() / spread + epsilon) * step)
+
+
+def _shapes() -> dict[str, tuple[int, ...]]:
+    sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
+    out: dict[str, tuple[int, ...]] = {}
+    for index, (a, b) in enumerate(pairwise(sizes)):
+        out |= {f"weight {index}": (b, a), f"bias {index}": (b,)}
+    return out
+
+
+def _unflat(flat: Float[Tensor, "n P"]) -> TrustModel:
+    """ψ by name again."""
+    shapes = _shapes()
+    parts = torch.split(flat, [prod(shape) for shape in shapes.values()], 1)
+    named = zip(shapes.items(), parts, strict=True)
+    return {name: part.reshape(-1, *shape) for (name, shape), part in named}
+
+
+def permutation_importance(
+    psi: TrustModel,
+    phi: Float[Tensor, "n D 6"],
+    mask: Bool[Tensor, "n D"],
+    p_true: Float[Tensor, "T D"],
+    offsets: Int[Tensor, "n+1"],
+    orders: Int[Tensor, "R n D"],
+) -> Float[Tensor, "R n 6"]:
+    """Increase of the validation loss when one feature is shuffled across the members, R times.
+
+    orders[r, i] says whose feature each member of node i gets; padding stays in its place.
+    """
+    base = validation_loss(p_true, trust_weights(scores(psi, phi), mask), offsets)
+    out = torch.empty(*orders.shape[:2], phi.shape[-1], dtype=phi.dtype, device=phi.device)
+    for r, order in enumerate(orders):
+        for f in range(phi.shape[-1]):
+            shuffled = phi.clone()
+            shuffled[..., f] = phi[..., f].gather(1, order)
+            out[r, :, f] = validation_loss(p_true, trust_weights(scores(psi, shuffled), mask), offsets) - base
+    return out

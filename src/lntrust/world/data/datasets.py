@@ -1,0 +1,308 @@
+"""Datasets: what examples there are, and how each kind of learner sees them.
+
+An example has an id, its row. A view is what one architecture sees of it: its backbone's features,
+raw windows, pixels. Files are looked for in the data directory: `--data`, else `LNTRUST_DATA`, else
+`~/.local/share/lntrust`.
+"""
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A view stored as bytes: feature = codes·step + offset. Decoded where it is used, once."""
+
+    codes: Int[ndarray, "N d"]
+    step: Float[ndarray, "d"]
+    offset: Float[ndarray, "d"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+
+View = Coded | Float[ndarray, "N *s"]
+_LOOKED_AT_ONCE = 1 << 22  # numbers: a view may fill half of the memory, and its check must not
+
+
+def check_finite(where: str, array: ndarray, axis: str = "row") -> None:
+    """Refuse NaN and infinity, and say where the first is. `axis` is what the first axis counts."""
+    if array.dtype.kind != "f":
+        return
+    rows = array.reshape(len(array), -1) if array.size else array.reshape(0, 1)
+    step = max(1, _LOOKED_AT_ONCE // rows.shape[1])
+    for start in range(0, len(rows), step):
+        bad = ~np.isfinite(rows[start : start + step])
+        if bad.any():
+            row, inside = (int(k) for k in np.argwhere(bad)[0])
+            place = [int(k) for k in np.unravel_index(inside, array.shape[1:])] if array.ndim > 1 else []
+            column = f", column {', '.join(map(str, place))}" if place else ""
+            value = rows[start + row, inside]
+            raise LNTrustError(f"{where}: {axis} {start + row}{column} is {value}; all must be finite")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All examples of one dataset. `views` loads a view on first use."""
+
+    name: str
+    labels: Int[ndarray, "N"]
+    classes: tuple[str, ...]
+    input_shape: tuple[int, ...]  # one raw input as it would travel in a query
+    input_dtype: str  # its numpy dtype
+    views: Mapping[str, Callable[[], View]]
+    latitude: Float[ndarray, "N"] | None = None
+    longitude: Float[ndarray, "N"] | None = None
+    subject: Int[ndarray, "N"] | None = None
+    segment: Int[ndarray, "N"] | None = None
+    files: tuple[Path, ...] = field(default=())
+    _checked: set[str] = field(default_factory=set, init=False, repr=False, compare=False)  # views
+    _digests: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # by view
+
+    def __post_init__(self) -> None:
+        for name, array in (("latitude", self.latitude), ("longitude", self.longitude)):
+            if array is not None:
+                check_finite(f"{self._file('labels')}dataset {self.name}, {name}", array)
+
+    def view(self, name: str) -> View:
+        """What learners with this view see of every example: finite numbers."""
+        if name not in self.views:
+            raise LNTrustError(
+                f"view = {name!r}: {self.name} has no such view; it has {', '.join(self.views)}"
+            )
+        view = self.views[name]()
+        if name not in self._checked:
+            where = f"{self._file(name)}dataset {self.name}, view {name}"
+            _check_decoded(where, view) if isinstance(view, Coded) else check_finite(where, view)
+            self._checked.add(name)
+        return view
+
+    def digest(self, views: Iterable[str]) -> str:
+        """A name for what the dataset holds, as far as those see it who have these views."""
+        names = sorted(set(views))
+        for name in names:
+            if name not in self._digests:
+                view = self.view(name)
+                parts = (view.codes, view.step, view.offset) if isinstance(view, Coded) else (view,)
+                self._digests[name] = _digest(*parts)
+        where = (self.latitude, self.longitude, self.subject, self.segment)
+        told = [self.name, *self.classes, str(self.input_shape), self.input_dtype]
+        told += [_digest(self.labels, *where), *(f"{name} {self._digests[name]}" for name in names)]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+
+    def _file(self, stem: str) -> str:
+        """Which file it is in, for messages; nothing where there is none of this name."""
+        return next((f"{path}: " for path in self.files if path.stem == stem), "")
+
+
+def _check_decoded(where: str, view: Coded) -> None:
+    """Its features, without decoding them all: only columns whose largest code would be too much."""
+    check_finite(f"{where}, step", view.step, "column")
+    check_finite(f"{where}, offset", view.offset, "column")
+    with np.errstate(over="ignore"):
+        ends = np.float32(np.iinfo(view.codes.dtype).max) * view.step.astype(np.float32) + view.offset
+        for column in np.flatnonzero(~np.isfinite(ends)).tolist():
+            decoded = view.codes[:, column] * view.step[column].astype(np.float32) + view.offset[column]
+            check_finite(f"{where}, column {column}", decoded)
+
+
+def _digest(*arrays: ndarray | None) -> str:
+    made = hashlib.sha256()
+    for array in arrays:
+        made.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode())
+        if array is not None:
+            made.update(np.ascontiguousarray(array).data)
+    return made.hexdigest()
+
+
+BACKBONES = ("mobilenet_v2", "efficientnet_b0")
+
+# Files of each dataset under the data directory; digits is embedded in scikit-learn.
+FILES: dict[str, tuple[str, ...]] = {
+    "digits": (),
+    "cifar10": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
+    "cifar100": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
+    "eurosat": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
+    "uci_har": ("windows.npz",),
+}
+
+
+def data_directory(given: str | Path | None = None) -> Path:
+    """Where data is looked for: the given folder, `LNTRUST_DATA`, or the user's data folder."""
+    if given:
+        return Path(given)
+    if os.environ.get("LNTRUST_DATA"):
+        return Path(os.environ["LNTRUST_DATA"])
+    return Path.home() / ".local" / "share" / "lntrust"
+
+
+def missing_files(name: str, directory: Path) -> list[Path]:
+    """The files of a dataset that are not there."""
+    paths = [directory / name / file for file in FILES[name]]
+    return [path for path in paths if not path.is_file()]
+
+
+def load_dataset(name: str, directory: str | Path | None = None) -> Dataset:
+    """A dataset by name. A missing file is an error that says how to get it."""
+    if name == "digits":
+        return _digits()
+    folder = data_directory(directory)
+    missing = missing_files(name, folder)
+    if missing:
+        raise LNTrustError(
+            f"dataset {name}: {missing[0]} is not there.\n{how_to_get(name, folder)}\n"
+            "If you have the files elsewhere, name their folder with --data or LNTRUST_DATA."
+        )
+    return _windows(folder / name) if name == "uci_har" else _features(name, folder / name)
+
+
+def how_to_get(name: str, folder: Path) -> str:
+    """The commands that bring a dataset."""
+    images = f"{name}-raw"
+    lines = [f"lntrust data download {name} --to {images}"]
+    if name == "uci_har":
+        lines.append(f"lntrust data extract {name} --images {images} --data {folder}")
+    else:
+        # EuroSAT's images do not carry their positions: a table of file,latitude,longitude does.
+        options = " --coordinates eurosat-positions.csv" if name == "eurosat" else ""
+        lines += [
+            f"lntrust data extract {name} --images {images} --backbone {b}{options} --data {folder}"
+            for b in BACKBONES
+        ]
+    return "To get it, run:\n  " + "\n  ".join(lines)
+
+
+# What numpy and zipfile raise for damaged archives, and for files of other kinds.
+_UNREADABLE = (
+    OSError, ValueError, EOFError, TypeError, SyntaxError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, TokenError,
+)  # fmt: skip
+
+
+def _read(path: Path, *names: str) -> dict[str, ndarray]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            absent = [name for name in names if name not in archive.files]
+            if absent:
+                raise LNTrustError(f"{path}: holds {archive.files}, not {absent[0]!r}")
+            return {name: archive[name] for name in archive.files}
+    except _UNREADABLE as error:
+        raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
+
+
+def _integers(path: Path, dataset: str, table: dict[str, ndarray], name: str) -> Int[ndarray, "N"]:
+    """A column as whole numbers; NaN would become one that nobody wrote."""
+    check_finite(f"{path}: dataset {dataset}, {name}", table[name])
+    return table[name].astype(np.int64)
+
+
+def _check_labels(path: Path, labels: ndarray, classes: int, rows: int | None = None) -> None:
+    if labels.ndim != 1 or (rows is not None and len(labels) != rows):
+        raise LNTrustError(f"{path}: y has shape {labels.shape}; must be one label for each of {rows} rows")
+    if len(labels) and (int(labels.max()) >= classes or int(labels.min()) < 0):
+        raise LNTrustError(
+            f"{path}: y runs from {int(labels.min())} to {int(labels.max())}; labels must be 0…{classes - 1}"
+        )
+
+
+def _features(name: str, folder: Path) -> Dataset:
+    """CIFAR or EuroSAT: labels and quantised backbone features."""
+    path = folder / "labels.npz"
+    table = _read(path, "y")
+    labels = _integers(path, name, table, "y")
+    count = 100 if name == "cifar100" else 10
+    names = table.get("classes")
+    classes = tuple(map(str, names)) if names is not None else tuple(f"class {c}" for c in range(count))
+    _check_labels(path, labels, len(classes), rows=len(labels))
+    side = 64 if name == "eurosat" else 32
+    where = {}
+    if name == "eurosat":
+        _read(path, "latitude", "longitude")
+        where = {axis: table[axis].astype(np.float64) for axis in ("latitude", "longitude")}
+
+    def loader(backbone: str) -> Callable[[], View]:
+        return lru_cache(maxsize=1)(lambda: _codes(folder / f"{backbone}.npz", len(labels)))
+
+    return Dataset(
+        name=name,
+        labels=labels,
+        classes=classes,
+        input_shape=(side, side, 3),
+        input_dtype="uint8",
+        views={backbone: loader(backbone) for backbone in BACKBONES},
+        latitude=where.get("latitude"),
+        longitude=where.get("longitude"),
+        files=(path, *(folder / f"{b}.npz" for b in BACKBONES)),
+    )
+
+
+def _codes(path: Path, rows: int) -> Coded:
+    table = _read(path, "codes", "step", "offset")
+    codes, step, offset = table["codes"], table["step"], table["offset"]
+    if codes.dtype != np.uint8 or codes.ndim != 2 or len(codes) != rows:
+        raise LNTrustError(f"{path}: codes is {codes.dtype}{list(codes.shape)}; must be uint8[{rows}, d]")
+    if step.shape != codes.shape[1:] or offset.shape != codes.shape[1:]:
+        raise LNTrustError(
+            f"{path}: step and offset must have one value for each of {codes.shape[1]} features"
+        )
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused
+        return Coded(codes, step.astype(np.float32), offset.astype(np.float32))
+
+
+def _windows(folder: Path) -> Dataset:
+    """UCI HAR: windows of motion, each channel brought to about unit scale."""
+    path = folder / "windows.npz"
+    table = _read(path, "x", "y", "subject", "segment", "classes")
+    if table["x"].ndim != 3 or table["x"].shape[1] != 9:
+        raise LNTrustError(f"{path}: x has shape {table['x'].shape}; must be [N, 9, samples]")
+    for name in ("subject", "segment"):
+        if table[name].shape != table["x"].shape[:1]:
+            raise LNTrustError(f"{path}: {name} has shape {table[name].shape}; x has {len(table['x'])} rows")
+    x = table["x"].astype(np.float32)
+    check_finite(f"{path}: dataset uci_har, view windows", x)
+    classes = tuple(map(str, table["classes"]))
+    labels = _integers(path, "uci_har", table, "y")
+    _check_labels(path, labels, len(classes), rows=len(x))
+    # Accelerations are in g and rotations in rad/s: fixed scales, known before any data is seen.
+    scale = np.array([0.2] * 3 + [0.5] * 3 + [0.5] * 3, dtype=np.float32)[None, :, None]
+    return Dataset(
+        name="uci_har",
+        labels=labels,
+        classes=classes,
+        input_shape=tuple(x.shape[1:]),
+        input_dtype="float16",
+        views={"windows": lambda: x / scale},
+        subject=_integers(path, "uci_har", table, "subject"),
+        segment=_integers(path, "uci_har", table, "segment"),
+        files=(path,),
+    )
+
+
+def _digits() -> Dataset:
+    """Scikit-learn's digits: 1,797 images of 8×8 pixels with 17 grey levels."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    pixels = (x / 16.0).astype(np.float32)
+    return Dataset(
+        name="digits",
+        labels=y.astype(np.int64),
+        classes=tuple(str(c) for c in range(10)),
+        input_shape=(8, 8),
+        input_dtype="uint8",
+        views={"pixels": lambda: pixels, "image": lambda: pixels.reshape(-1, 1, 8, 8)},
+    )

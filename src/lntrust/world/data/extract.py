@@ -1,0 +1,324 @@
+"""From raw data to the archives that studies read (docs/data.md has the format).
+
+A backbone is run once over each image; what it saw is kept as one byte per feature. Files are
+written beside their place and renamed into it, so that an archive that is there is complete.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float16, Float32, Int, Int16, UInt8
+from numpy import ndarray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.onnx_files import check_files
+from lntrust.world.data.datasets import BACKBONES
+from lntrust.world.data.images import RawImages, read_images, read_windows
+
+Progress = Callable[[int, int], None]  # images so far, images in all
+
+# The channel statistics that ImageNet models are trained with.
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
+
+
+class Backbone(Protocol):
+    """A fixed network that turns images of any one size into features."""
+
+    def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]: ...
+
+
+def extract(
+    name: str,
+    images: Path,
+    out: Path,
+    backbone: str,
+    *,
+    onnx: Path | None = None,
+    coordinates: Path | None = None,
+    batch: int = 64,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Write `<out>/<name>/labels.npz` and `<out>/<name>/<backbone>.npz`; the path of the latter."""
+    if backbone not in BACKBONES:
+        raise LNTrustError(f"backbone = {backbone!r}: must be one of {', '.join(BACKBONES)}")
+    if batch < 1:
+        raise LNTrustError(f"batch = {batch}: must be at least 1")
+    raw = read_images(name, images, coordinates)
+    folder = out / name
+    table = _label_table(raw)
+    new = not _agrees(folder / "labels.npz", table)  # before the slow part
+    network = load_backbone(backbone, onnx, device)
+    codes, step, offset = quantise(_embed_all(network, raw, batch, progress))
+    if new:
+        _save(folder / "labels.npz", table)
+    path = folder / f"{backbone}.npz"
+    _save(path, {"codes": codes, "offset": offset, "step": step})
+    return path
+
+
+def load_backbone(name: str, onnx: Path | None = None, device: str = "cpu") -> Backbone:
+    """The network in an ONNX file, or torchvision's of that name."""
+    return TorchvisionBackbone(name, device) if onnx is None else OnnxBackbone(onnx, device)
+
+
+def preprocess(batch: UInt8[ndarray, "b h w 3"], side: int = 224) -> Float[Tensor, "b 3 side side"]:
+    """The usual ImageNet evaluation: shorter side to 256/224 of the crop, crop the centre."""
+    x = torch.tensor(batch).permute(0, 3, 1, 2).float() / 255
+    height, width = x.shape[2:]
+    scale = round(side * 256 / 224) / min(height, width)
+    size = [round(height * scale), round(width * scale)]
+    x = torch.nn.functional.interpolate(x, size=size, mode="bilinear", align_corners=False, antialias=True)
+    top, left = (size[0] - side) // 2, (size[1] - side) // 2
+    x = x[:, :, top : top + side, left : left + side]
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (_MEAN, _STD))
+    return (x - mean) / std
+
+
+class TorchvisionBackbone:
+    """torchvision's ImageNet weights; the last convolutional map, averaged."""
+
+    def __init__(self, name: str, device: str = "cpu") -> None:
+        try:
+            from torchvision import models
+        except (ImportError, RuntimeError) as error:  # RuntimeError: built for another torch
+            raise LNTrustError(
+                f"backbone {name} needs torchvision ({error}): "
+                'pip install "lntrust[torchvision]", or give the network as a file with --onnx'
+            ) from None
+        try:
+            self.device = torch.device(device)
+            model = models.get_model(name, weights="IMAGENET1K_V1")
+            self.features = model.features.eval().to(self.device)
+        except (OSError, RuntimeError, AssertionError) as error:
+            raise LNTrustError(f"backbone {name} on device {device!r}: {error}") from None
+
+    def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]:
+        with torch.inference_mode():
+            maps: Tensor = self.features(preprocess(batch).to(self.device))
+            pooled: ndarray = maps.mean((2, 3)).float().cpu().numpy()
+        return pooled
+
+
+class OnnxBackbone:
+    """A network in an ONNX file, whose input shape says how it wants its images."""
+
+    def __init__(self, path: Path, device: str = "cpu") -> None:
+        if not path.is_file():
+            raise LNTrustError(f"onnx = {path}: is not there")
+        self.path = path
+        self.session = _onnx_session(path, device)
+        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+        if len(inputs) != 1 or len(outputs) != 1:
+            raise LNTrustError(
+                f"{path}: has {len(inputs)} inputs and {len(outputs)} outputs; must have one each"
+            )
+        if inputs[0].type != "tensor(float)":
+            raise LNTrustError(f"{path}: input is {inputs[0].type}; must be tensor(float)")
+        self.input = inputs[0].name
+        self.channels_last, self.side = _onnx_layout(path, inputs[0].shape)
+        first = inputs[0].shape[0]
+        self.fixed_batch = first if isinstance(first, int) else None
+
+    def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]:
+        x = preprocess(batch, self.side).numpy()
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1) if self.channels_last else x)
+        size = self.fixed_batch or len(x)
+        parts = [self._run(x[i : i + size], size) for i in range(0, len(x), size)]
+        return np.concatenate(parts)
+
+    def _run(self, x: Float32[ndarray, "b *s"], size: int) -> Float32[ndarray, "b d"]:
+        """One call; a model exported for a fixed batch gets its last one filled up with zeros."""
+        full = np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), dtype=np.float32)])
+        try:
+            (y,) = self.session.run(None, {self.input: full})
+        except Exception as error:  # onnxruntime's own types derive from Exception alone
+            raise LNTrustError(f"{self.path}: does not run on {full.shape}: {error}") from None
+        if y.ndim not in (2, 4) or len(y) != size:
+            raise LNTrustError(
+                f"{self.path}: output has shape {list(y.shape)} for {size} images; must be "
+                "[b, d], or a feature map of four dimensions"
+            )
+        pooled = y if y.ndim == 2 else y.mean(axis=_spatial_axes(y.shape, self.channels_last))
+        return np.asarray(pooled[: len(x)], dtype=np.float32)
+
+
+def _onnx_session(path: Path, device: str) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise LNTrustError(f'onnx = {path}: needs onnxruntime: pip install "lntrust[extract]"') from None
+    provider = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}.get(device.split(":")[0])
+    available = onnxruntime.get_available_providers()
+    if provider not in available:
+        raise LNTrustError(f"device = {device!r}: this onnxruntime runs on {', '.join(available)} only")
+    number = device.partition(":")[2]
+    options = {"device_id": number} if number and device.startswith("cuda") else {}
+    check_files(path, str(path))
+    try:
+        return onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
+    except Exception as error:  # onnxruntime's own types derive from Exception alone
+        raise LNTrustError(f"{path}: not a readable ONNX model: {error}") from None
+
+
+def _onnx_layout(path: Path, shape: Sequence[int | str | None]) -> tuple[bool, int]:
+    """Whether channels come last, and the side of the square input (224 where left open)."""
+    if len(shape) != 4 or (shape[1] == 3) == (shape[3] == 3):
+        raise LNTrustError(
+            f"{path}: input shape is {list(shape)}; must be [b, 3, side, side] or [b, side, side, 3]"
+        )
+    channels_last = shape[3] == 3
+    sides = {side for side in (shape[1:3] if channels_last else shape[2:]) if isinstance(side, int)}
+    if len(sides) > 1:
+        raise LNTrustError(f"{path}: input shape is {list(shape)}; must be square")
+    return channels_last, sides.pop() if sides else 224
+
+
+def _spatial_axes(shape: tuple[int, ...], channels_last: bool) -> tuple[int, int]:
+    """A square map tells its own layout, which converters do not always keep from the input's."""
+    if (shape[1] == shape[2]) != (shape[2] == shape[3]):
+        channels_last = shape[1] == shape[2]
+    return (1, 2) if channels_last else (2, 3)
+
+
+def _embed_all(
+    network: Backbone, raw: RawImages, batch: int, progress: Progress | None
+) -> Float32[ndarray, "N d"]:
+    parts: list[ndarray] = []
+    done = 0
+    for pixels in raw.batches(batch):
+        features = network.embed(pixels)
+        if not np.isfinite(features).all():
+            raise LNTrustError(f"images {done}…{done + len(pixels) - 1}: the backbone gives NaN or infinity")
+        parts.append(features)
+        done += len(pixels)
+        if progress is not None:
+            progress(done, len(raw))
+    return np.concatenate(parts)
+
+
+def quantise(
+    features: Float32[ndarray, "N d"],
+) -> tuple[UInt8[ndarray, "N d"], Float32[ndarray, "d"], Float32[ndarray, "d"]]:
+    """Codes, step and offset: a quarter of a standard deviation per step, from the least value.
+
+    A byte then spans 64 deviations. Where a rare outlier lies beyond, the step is widened rather
+    than the outlier cut, so that every value is within half a step of its code.
+    """
+    codes = np.empty(features.shape, dtype=np.uint8)
+    step = np.empty(features.shape[1], dtype=np.float32)
+    offset = np.empty(features.shape[1], dtype=np.float32)
+    for start in range(0, features.shape[1], 64):  # in parts: float64 takes twice the memory
+        part = slice(start, start + 64)
+        x = features[:, part].astype(np.float64)
+        low = x.min(axis=0)
+        width = np.maximum(x.std(axis=0) / 4, (x.max(axis=0) - low) / 255).astype(np.float32)
+        width[(width == 0) | (x.max(axis=0) == low)] = 1  # constant: all codes 0
+        step[part], offset[part] = width, low
+        codes[:, part] = np.clip(np.rint((x - low) / width), 0, 255)
+    return codes, step, offset
+
+
+# --- Archives --------------------------------------------------------------------------------
+
+
+def _label_table(raw: RawImages) -> dict[str, ndarray]:
+    table: dict[str, ndarray] = {"y": raw.labels, "classes": np.array(raw.classes)}
+    if raw.files:
+        table["files"] = np.array(raw.files)
+    for name in ("official_test", "latitude", "longitude"):
+        values = getattr(raw, name)
+        if values is not None:
+            table[name] = values
+    return table
+
+
+def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
+    """Whether labels are there already, and are these; other ones are an error.
+
+    Backbones share one labels file: features in another order would be those of other examples.
+    """
+    if not path.exists():
+        return False
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            stored = {name: archive[name] for name in archive.files if name in table}
+    except Exception as error:  # zip, zlib, header: a damaged archive fails in many ways
+        raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
+    for name in ("y", *stored):
+        if name not in stored or not _same(stored[name], table[name]):
+            raise LNTrustError(
+                f"{path}: {name} is not that of the images given: other images, or another order. "
+                "Give another folder with --data, or remove the old one"
+            )
+    return True
+
+
+def _same(a: ndarray, b: ndarray) -> bool:
+    if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
+        return False
+    if a.dtype.kind == "f":  # positions; tables round them, and a tile is six times as wide
+        return bool(np.allclose(a, b, rtol=0, atol=1e-3))
+    return bool(np.array_equal(a, b))
+
+
+def _save(path: Path, table: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **table)
+        temporary.replace(path)
+    except OSError as error:
+        raise LNTrustError(f"{path}: cannot be written: {error}") from None
+    finally:
+        with suppress(OSError):  # not there: renamed, or never made
+            temporary.unlink()
+
+
+# --- UCI HAR ---------------------------------------------------------------------------------
+
+
+def extract_windows(images: Path, out: Path) -> Path:
+    """Write `<out>/uci_har/windows.npz` from UCI HAR's text files, found under `images`."""
+    raw = read_windows(images)
+    table = {
+        "x": raw.x,
+        "y": raw.labels,
+        "subject": raw.subject,
+        "segment": segments(raw.x, raw.labels, raw.subject),
+        "classes": np.array(raw.classes),
+    }
+    path = out / "uci_har" / "windows.npz"
+    _save(path, table)
+    return path
+
+
+def segments(
+    x: Float16[ndarray, "N c 128"], y: Int[ndarray, "N"], subject: Int[ndarray, "N"]
+) -> Int16[ndarray, "N"]:
+    """Chains of windows that share half their samples, numbered as they first appear.
+
+    Windows overlap by half, and the raw files do not say which follow each other; but one that
+    follows another begins, bit for bit, with the other's second half.
+    """
+    half = x.shape[2] // 2
+    who = list(zip(subject.tolist(), y.tolist(), strict=True))
+    begins: dict[tuple[tuple[int, int], bytes], list[int]] = {}
+    for i, key in enumerate(who):
+        begins.setdefault((key, x[i, :, :half].tobytes()), []).append(i)
+    pairs = [(i, j) for i, key in enumerate(who) for j in begins.get((key, x[i, :, half:].tobytes()), ())]
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(x), len(x)))
+    _, component = connected_components(graph, directed=False)
+    _, first, inverse = np.unique(component, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int16)

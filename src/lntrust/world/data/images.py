@@ -1,0 +1,341 @@
+"""Raw images and windows of motion, as their authors publish them.
+
+Labels are read at once and pixels in batches: a run can then be checked against what is already
+extracted before the slow part, and a dataset need not fit in memory.
+"""
+
+import csv
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float16, Float32, Float64, UInt8
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+
+Pixels = UInt8[ndarray, "b h w 3"]
+
+
+@dataclass(frozen=True)
+class RawImages:
+    """All images of one dataset, in a fixed order. `batches(size)` starts over on each call."""
+
+    labels: UInt8[ndarray, "N"]
+    classes: tuple[str, ...]
+    batches: Callable[[int], Iterator[Pixels]]
+    official_test: Bool[ndarray, "N"] | None = None
+    files: tuple[str, ...] = ()
+    latitude: Float32[ndarray, "N"] | None = None
+    longitude: Float32[ndarray, "N"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def read_images(name: str, directory: Path, coordinates: Path | None = None) -> RawImages:
+    """The raw images of a dataset, found anywhere under a folder."""
+    if not directory.is_dir():
+        raise LNTrustError(f"{directory}: is not a folder; name the one the images are in")
+    if name == "eurosat":
+        return _eurosat(directory, coordinates)
+    if name not in _CIFAR:
+        raise LNTrustError(
+            f"dataset {name!r}: has no raw images; must be one of {', '.join([*_CIFAR, 'eurosat'])}"
+        )
+    if coordinates is not None:
+        raise LNTrustError(f"coordinates = {coordinates}: {name} has none; only eurosat has")
+    return _cifar(_CIFAR[name], directory)
+
+
+# --- CIFAR -----------------------------------------------------------------------------------
+
+_SIDE = 32
+_PIXELS = 3 * _SIDE * _SIDE
+
+
+@dataclass(frozen=True)
+class _Binary:
+    """One CIFAR's binary version: rows of label bytes, then red, green and blue planes."""
+
+    train: tuple[str, ...]
+    test: str
+    names: str
+    classes: int
+    label_bytes: int  # the last of them is the label
+
+
+_CIFAR = {
+    "cifar10": _Binary(
+        tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
+        "test_batch.bin",
+        "batches.meta.txt",
+        classes=10,
+        label_bytes=1,
+    ),
+    "cifar100": _Binary(("train.bin",), "test.bin", "fine_label_names.txt", classes=100, label_bytes=2),
+}
+
+
+def _cifar(kind: _Binary, directory: Path) -> RawImages:
+    """Training files first, the official test file last."""
+    folder = _folder_with((kind.names, *kind.train, kind.test), directory)
+    classes = _class_names(folder / kind.names, kind.classes)
+    paths = [folder / file for file in (*kind.train, kind.test)]
+    parts = [_rows(path, kind)[:, kind.label_bytes - 1].copy() for path in paths]
+    for path, labels in zip(paths, parts, strict=True):
+        if int(labels.max()) >= kind.classes:
+            raise LNTrustError(
+                f"{path}: label {int(labels.max())}; must be 0…{kind.classes - 1}: "
+                "this is not the binary version, or it is damaged"
+            )
+    labels = np.concatenate(parts)
+
+    def batches(size: int) -> Iterator[Pixels]:
+        for path in paths:
+            rows = _rows(path, kind)[:, kind.label_bytes :]
+            for start in range(0, len(rows), size):
+                planes = rows[start : start + size].reshape(-1, 3, _SIDE, _SIDE)
+                yield np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+
+    official_test = np.arange(len(labels)) >= len(labels) - len(parts[-1])
+    return RawImages(labels, classes, batches, official_test=official_test)
+
+
+def _folder_with(files: Sequence[str], directory: Path) -> Path:
+    """The one folder under `directory` that holds all the files."""
+    folders = sorted(path.parent for path in directory.rglob(files[-1]))
+    if not folders:
+        raise LNTrustError(f"{directory}: holds no {files[-1]}, in it or in any folder below")
+    if len(folders) > 1:
+        raise LNTrustError(
+            f"{directory}: {files[-1]} is in {folders[0]} and in {folders[1]}; name one of them"
+        )
+    absent = [file for file in files if not (folders[0] / file).is_file()]
+    if absent:
+        raise LNTrustError(f"{folders[0] / absent[0]}: is not there; {files[-1]} beside it is")
+    return folders[0]
+
+
+def _rows(path: Path, kind: _Binary) -> UInt8[ndarray, "n row"]:
+    row, size = kind.label_bytes + _PIXELS, path.stat().st_size
+    if size == 0 or size % row:
+        raise LNTrustError(
+            f"{path}: has {size} bytes; must be whole rows of {row}: the file is cut short, "
+            "or not the binary version"
+        )
+    return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)
+
+
+def _class_names(path: Path, count: int) -> tuple[str, ...]:
+    names = tuple(path.read_text(encoding="utf-8", errors="replace").split())
+    if len(names) != count:
+        raise LNTrustError(f"{path}: has {len(names)} class names; must be {count}")
+    return names
+
+
+# --- EuroSAT ---------------------------------------------------------------------------------
+
+_TILE = 64
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+def _eurosat(directory: Path, coordinates: Path | None) -> RawImages:
+    """One folder per class; files in the order of their names, as strings."""
+    if coordinates is None:
+        raise LNTrustError(
+            "eurosat: the images do not carry their positions; name a CSV with columns "
+            "file,latitude,longitude with --coordinates"
+        )
+    root, paths = _class_folders(directory)
+    classes = tuple(sorted({path.parent.name for path in paths}))
+    number = {name: index for index, name in enumerate(classes)}
+    where = _positions(coordinates, paths)
+
+    def batches(size: int) -> Iterator[Pixels]:
+        for start in range(0, len(paths), size):
+            yield np.stack([_tile(path) for path in paths[start : start + size]])
+
+    return RawImages(
+        labels=np.array([number[path.parent.name] for path in paths], dtype=np.uint8),
+        classes=classes,
+        batches=batches,
+        files=tuple(path.relative_to(root).as_posix() for path in paths),
+        latitude=where[:, 0].copy(),
+        longitude=where[:, 1].copy(),
+    )
+
+
+def _class_folders(directory: Path) -> tuple[Path, list[Path]]:
+    """The folder that holds the class folders, and every image in them, sorted."""
+    paths = [
+        path
+        for path in directory.rglob("*")
+        # "._x.jpg" is what some archivers add for a file x.jpg; it is not an image.
+        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+    ]
+    if not paths:
+        raise LNTrustError(f"{directory}: holds no {', '.join(_SUFFIXES)} file in any folder")
+    roots = sorted({path.parent.parent for path in paths})
+    if len(roots) > 1:
+        raise LNTrustError(f"{directory}: there are class folders in {roots[0]} and in {roots[1]}; name one")
+    if len({path.parent for path in paths}) < 2:
+        raise LNTrustError(
+            f"{paths[0].parent}: is the only folder of images; name the folder above it, with one "
+            "folder for each class"
+        )
+    return roots[0], sorted(paths, key=lambda path: path.relative_to(roots[0]).as_posix())
+
+
+def _tile(path: Path) -> UInt8[ndarray, "64 64 3"]:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise LNTrustError('reading images needs Pillow: pip install "lntrust[extract]"') from None
+    try:
+        with Image.open(path) as image:
+            pixels = np.array(image.convert("RGB"), dtype=np.uint8)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise LNTrustError(f"{path}: not a readable image: {error}") from None
+    if pixels.shape != (_TILE, _TILE, 3):
+        raise LNTrustError(f"{path}: is {pixels.shape[1]}×{pixels.shape[0]}; must be {_TILE}×{_TILE} pixels")
+    return pixels
+
+
+def _positions(table: Path, paths: Sequence[Path]) -> Float32[ndarray, "N 2"]:
+    """Latitude and longitude of each image."""
+    known = _read_positions(table)
+    found = [known.get(f"{p.parent.name}/{p.stem}", known.get(p.stem)) for p in paths]
+    for path, position in zip(paths, found, strict=True):
+        if position is None:
+            raise LNTrustError(f"{table}: no row for {path.parent.name}/{path.name}")
+    return np.array(found, dtype=np.float32)
+
+
+def _read_positions(table: Path) -> dict[str, tuple[float, float]]:
+    """Positions by "class/name" or by "name", as the table has it.
+
+    Without the suffix: tables made from the georeferenced release name the same tiles as .tif.
+    """
+    known: dict[str, tuple[float, float]] = {}
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            absent = {"file", "latitude", "longitude"} - set(reader.fieldnames or ())
+            if absent:
+                raise LNTrustError(f"{table}: has no column {', '.join(sorted(absent))}")
+            for row in reader:
+                key = _key(row["file"] or "")
+                position = _position(row, f"{table}, line {reader.line_num}")
+                if known.setdefault(key, position) != position:
+                    raise LNTrustError(
+                        f"{table}, line {reader.line_num}: a second position for {row['file']}"
+                    )
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LNTrustError(f"{table}: not a readable CSV file: {error}") from None
+    return known
+
+
+def _key(file: str) -> str:
+    parts = file.strip().replace("\\", "/").split("/")[-2:]
+    return "/".join([*parts[:-1], Path(parts[-1]).stem])
+
+
+def _position(row: dict[str, str | None], place: str) -> tuple[float, float]:
+    values = []
+    for name, limit in (("latitude", 90.0), ("longitude", 180.0)):
+        try:
+            value = float(row[name] or "")
+        except ValueError:
+            value = math.nan
+        if not abs(value) <= limit:
+            raise LNTrustError(f"{place}: {name} = {row[name]!r}; must be degrees, −{limit:.0f}…{limit:.0f}")
+        values.append(value)
+    return values[0], values[1]
+
+
+# --- UCI HAR ---------------------------------------------------------------------------------
+
+_SIGNALS = tuple(f"{s}_{axis}" for s in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
+_WINDOW = 128
+
+
+@dataclass(frozen=True)
+class RawWindows:
+    """All windows of UCI HAR, the training people's first; subjects and classes from 0."""
+
+    x: Float16[ndarray, "N 9 128"]
+    labels: UInt8[ndarray, "N"]
+    subject: UInt8[ndarray, "N"]
+    classes: tuple[str, ...]
+
+
+def read_windows(directory: Path) -> RawWindows:
+    """UCI HAR's text files, found anywhere under a folder."""
+    root = _har_folder(directory)
+    classes = _activities(root / "activity_labels.txt")
+    sides = [_har_side(root, side, len(classes)) for side in ("train", "test")]
+    x, labels, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    return RawWindows(x, labels, subject, classes)
+
+
+def _har_folder(directory: Path) -> Path:
+    found = sorted(path.parent for path in directory.rglob("activity_labels.txt"))
+    if len(found) != 1:
+        raise LNTrustError(
+            f"{directory}: activity_labels.txt is in {len(found)} folders of it; must be in one, "
+            'that of the "UCI HAR Dataset"'
+        )
+    return found[0]
+
+
+def _activities(path: Path) -> tuple[str, ...]:
+    """Names in lower case, in the order of their numbers."""
+    rows = [line.split() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    if not rows or [row[0] for row in rows] != [str(i + 1) for i in range(len(rows))]:
+        raise LNTrustError(f'{path}: must be lines "1 NAME", "2 NAME" and so on')
+    return tuple(" ".join(row[1:]).lower() for row in rows)
+
+
+def _har_side(root: Path, side: str, classes: int) -> tuple[ndarray, ndarray, ndarray]:
+    """Windows, labels and subjects of the training or the test people."""
+    y = _numbers(root / side / f"y_{side}.txt", rows=None, limit=classes)
+    subject = _numbers(root / side / f"subject_{side}.txt", rows=len(y), limit=256)
+    x = np.empty((len(y), len(_SIGNALS), _WINDOW), dtype=np.float16)
+    for channel, signal in enumerate(_SIGNALS):
+        path = root / side / "Inertial Signals" / f"{signal}_{side}.txt"
+        values = _text(path)
+        if values.shape != (len(y), _WINDOW):
+            raise LNTrustError(
+                f"{path}: is {values.shape[0]} rows of {values.shape[1]} values; must be "
+                f"{len(y)} of {_WINDOW}"
+            )
+        if not (np.abs(values) < np.finfo(np.float16).max).all():
+            raise LNTrustError(f"{path}: has values that are NaN, infinite or beyond float16")
+        x[:, channel] = values
+    return x, y, subject
+
+
+def _numbers(path: Path, rows: int | None, limit: int) -> UInt8[ndarray, "N"]:
+    """One number from 1 per line, made to count from 0."""
+    values = _text(path)
+    if values.shape[1] != 1 or (rows is not None and len(values) != rows):
+        raise LNTrustError(f"{path}: has shape {values.shape}; must be one number for each window")
+    valid = (values >= 1) & (values <= limit) & (values == np.rint(values))
+    if not valid.all():
+        raise LNTrustError(f"{path}: has {values[~valid][0]}; must be whole numbers, 1…{limit}")
+    return (values[:, 0] - 1).astype(np.uint8)
+
+
+def _text(path: Path) -> Float64[ndarray, "n k"]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of an empty file, which is an error here
+            values = np.loadtxt(path, dtype=np.float64, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{path}: not a readable table of numbers: {error}") from None
+    if not values.size:
+        raise LNTrustError(f"{path}: is empty")
+    return values

@@ -1,0 +1,1 @@
+"""Whose data: sizes, splits, regions, people."""

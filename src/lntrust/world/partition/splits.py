@@ -1,0 +1,138 @@
+"""Cutting lists of examples: every node's labelled examples into test, validation and training."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import PartitionSettings
+from lntrust.world.ragged import Ragged
+
+
+class Sides(NamedTuple):
+    """Example ids per node on each side of a split."""
+
+    train: Ragged
+    validation: Ragged
+    test: Ragged
+
+
+def by_owner(ids: Int[ndarray, "k"], owner: Int[ndarray, "k"], n: int) -> Ragged:
+    """Ids listed by the node that owns them, in the given order."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=n))])
+    return Ragged(ids[np.argsort(owner, kind="stable")].astype(np.int64), offsets.astype(np.int64))
+
+
+def empty(n: int) -> Ragged:
+    return Ragged(np.zeros(0, dtype=np.int64), np.zeros(n + 1, dtype=np.int64))
+
+
+def shuffled(lists: Ragged, rng: np.random.Generator) -> Ragged:
+    """Every list in random order. One sort by owner plus fraction is faster than by two keys."""
+    order = np.argsort(lists.owner + rng.random(len(lists.values)), kind="stable")
+    return Ragged(lists.values[order], lists.offsets)
+
+
+def cut(lists: Ragged, *counts: Int[ndarray, "n"]) -> tuple[Ragged, ...]:
+    """The first counts[0] of every list, the next counts[1], …, and the rest."""
+    owner = lists.owner
+    rank = np.arange(len(owner)) - lists.offsets[owner]
+    ends = np.cumsum(np.stack(counts), axis=0)[:, owner]
+    piece = (rank >= ends).sum(axis=0)
+    return tuple(
+        by_owner(lists.values[piece == k], owner[piece == k], len(lists)) for k in range(len(counts) + 1)
+    )
+
+
+def class_table(lists: Ragged, labels: Int[ndarray, "N"], classes: int) -> Int[ndarray, "n C"]:
+    """How many examples of each class every list holds."""
+    cells = lists.owner * classes + labels[lists.values]
+    return np.bincount(cells, minlength=len(lists) * classes).reshape(-1, classes)
+
+
+def split_counts(
+    sizes: Int[ndarray, "n"], test_fraction: float, val_fraction: float
+) -> tuple[Int[ndarray, "n"], Int[ndarray, "n"]]:
+    """Test and validation examples of nodes of at least 3: one each, and one to train on.
+
+    Where rounding up both would leave nothing to train on, the larger gives way.
+    """
+    test = np.maximum(np.rint(test_fraction * sizes), 1).astype(np.int64)
+    validation = np.maximum(np.rint(val_fraction * sizes), 1).astype(np.int64)
+    short = np.maximum(test + validation + 1 - sizes, 0)
+    from_test = test >= validation
+    return test - short * from_test, validation - short * ~from_test
+
+
+def split_nodes(
+    lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings, rng: np.random.Generator
+) -> Sides:
+    """Every node's examples cut at random, or class by class as earlier work did."""
+    mixed = shuffled(lists, rng)
+    if settings.split == "per_class_rounded":
+        return _split_by_class(mixed, labels, settings)
+    sizes = split_counts(lists.lengths, settings.test_fraction, settings.val_fraction)
+    test, validation, train = cut(mixed, *sizes)
+    return Sides(train, validation, test)
+
+
+def _split_by_class(lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings) -> Sides:
+    """Of every class ⌊fraction·count⌋ to test and validation, which so never see rare classes."""
+    owner, of_class = lists.owner, labels[lists.values]
+    group = owner * (int(of_class.max(initial=0)) + 1) + of_class
+    count = np.bincount(group)
+    order = np.argsort(group, kind="stable")
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - (np.cumsum(count) - count)[group[order]]
+    test = _whole(settings.test_fraction * count)[group]
+    validation = test + _whole(settings.val_fraction * count)[group]
+    piece = (rank >= test).astype(np.int64) + (rank >= validation)
+    sides = [by_owner(lists.values[piece == k], owner[piece == k], len(lists)) for k in range(3)]
+    return Sides(train=sides[2], validation=sides[1], test=sides[0])
+
+
+def _whole(values: Float[ndarray, "k"]) -> Int[ndarray, "k"]:
+    """Rounded down; the tiny addend keeps 0.29·100 from becoming 28."""
+    return np.floor(values + 1e-9).astype(np.int64)
+
+
+def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: np.random.Generator) -> Ragged:
+    """Every node's own unlabelled examples, without repeats inside a node."""
+    if shard == 0 or len(pool) == 0:
+        return empty(n)
+    if shard > len(pool):
+        raise LNTrustError(
+            f"partition.shard = {shard}: the pool holds {len(pool)} examples, and a node can draw "
+            f"{len(pool)} at most"
+        )
+    return Ragged.of([rng.choice(pool, shard, replace=False) for _ in range(n)])
+
+
+def level_counts(available: Int[ndarray, "C"], total: int) -> Int[ndarray, "C"]:
+    """`total` examples (or all there are) as evenly over the classes as their numbers allow."""
+    total = min(total, int(available.sum()))
+    levels = np.arange(int(available.max(initial=0)) + 1)
+    reached = np.minimum(available[None, :], levels[:, None]).sum(axis=1)
+    level = int(np.searchsorted(reached, total, side="right")) - 1
+    counts = np.minimum(available, level)
+    counts[np.flatnonzero(available > level)[: total - int(counts.sum())]] += 1
+    return np.asarray(counts)
+
+
+def take_by_class(
+    ids: Int[ndarray, "k"],
+    labels: Int[ndarray, "N"],
+    counts: Int[ndarray, "n C"],
+    rng: np.random.Generator,
+) -> Ragged:
+    """Lists with these class counts, dealt from `ids` so that no two share an example."""
+    mixed = rng.permutation(ids)
+    n, classes = counts.shape
+    taken, owner = [], []
+    for c in range(classes):
+        of_class = mixed[labels[mixed] == c]
+        taken.append(of_class[: counts[:, c].sum()])
+        owner.append(np.repeat(np.arange(n), counts[:, c]))
+    return by_owner(np.concatenate(taken), np.concatenate(owner), n)

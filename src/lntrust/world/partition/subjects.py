@@ -1,0 +1,105 @@
+"""One person, one node. Overlapping windows form a segment, and a segment goes to one side only."""
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import PartitionSettings
+from lntrust.world.data.datasets import Dataset
+from lntrust.world.partition.splits import Sides, by_owner
+
+POOL, TEST, VALIDATION, TRAIN = range(4)
+
+
+def split_subjects(
+    dataset: Dataset,
+    settings: PartitionSettings,
+    n: int,
+    pool_rng: np.random.Generator,
+    split_rng: np.random.Generator,
+) -> tuple[Int[ndarray, "_"], Sides]:
+    """The pool, and every person's test, validation and training windows."""
+    owner = _owners(dataset, n)
+    ids = np.arange(len(owner))
+    numbers = ids if dataset.segment is None else dataset.segment
+    segment = np.unique(numbers, return_inverse=True)[1].reshape(-1)
+    person = _persons(dataset.name, segment, owner)
+    windows = np.bincount(segment)
+    kind = _usual_class(segment, dataset.labels)
+    side = np.full(len(windows), TRAIN)
+    for i in range(n):
+        own = np.flatnonzero(person == i)
+        pooled = pool_rng.permutation(own)[: round(settings.pool_fraction * len(own))]
+        rest = np.setdiff1d(own, pooled)
+        if len(rest) < 3:
+            raise LNTrustError(
+                f"partition.by = subject: person {i} of {dataset.name} has {len(own)} segments, of "
+                f"which partition.pool_fraction = {settings.pool_fraction} leaves {len(rest)}; at "
+                "least 3 are needed, one each for training, validation and test"
+            )
+        order = rest[_class_by_class(kind[rest], split_rng)]
+        first, second = _cuts(windows[order], settings)
+        side[pooled] = POOL
+        side[order[:first]] = TEST
+        side[order[first:second]] = VALIDATION
+    of_window = side[segment]
+    lists = {s: by_owner(ids[of_window == s], owner[of_window == s], n) for s in range(4)}
+    return lists[POOL].values, Sides(lists[TRAIN], lists[VALIDATION], lists[TEST])
+
+
+def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
+    if dataset.subject is None:
+        raise LNTrustError(
+            f"partition.by = subject: {dataset.name} does not say whose its examples are; use "
+            "partition.by = label_skew"
+        )
+    people, owner = np.unique(dataset.subject, return_inverse=True)
+    if len(people) != n:
+        raise LNTrustError(
+            f"graph.nodes = {n}: {dataset.name} has {len(people)} people, and with partition.by = "
+            f"subject each is one node; set graph.nodes = {len(people)}"
+        )
+    return owner.reshape(-1)
+
+
+def _persons(name: str, segment: Int[ndarray, "N"], owner: Int[ndarray, "N"]) -> Int[ndarray, "S"]:
+    """Whose each segment is."""
+    person = np.zeros(int(segment.max()) + 1, dtype=np.int64)
+    person[segment] = owner
+    if (person[segment] != owner).any():
+        raise LNTrustError(f"{name}: a segment holds windows of two people; each must be of one")
+    return person
+
+
+def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[ndarray, "S"]:
+    """The most frequent class of each segment, the lowest of several."""
+    pairs, count = np.unique(np.stack([segment, labels], axis=1), axis=0, return_counts=True)
+    order = np.lexsort((-pairs[:, 1], count))  # what is written last stays
+    usual = np.zeros(int(segment.max()) + 1, dtype=np.int64)
+    usual[pairs[order, 0]] = pairs[order, 1]
+    return usual
+
+
+def _class_by_class(kind: Int[ndarray, "m"], rng: np.random.Generator) -> Int[ndarray, "m"]:
+    """A random order that takes classes in turn, so that any few in a row differ in class."""
+    mixed = rng.permutation(len(kind))
+    place = rng.permutation(int(kind.max()) + 1)[kind[mixed]]
+    grouped = np.argsort(place, kind="stable")
+    count = np.bincount(place)
+    turn = np.empty(len(kind), dtype=np.int64)
+    turn[grouped] = np.arange(len(kind)) - (np.cumsum(count) - count)[place[grouped]]
+    return mixed[np.lexsort((place, turn))]
+
+
+def _cuts(windows: Int[ndarray, "m"], settings: PartitionSettings) -> tuple[int, int]:
+    """Where test and validation end: as soon as they have their share of the windows.
+
+    Each side keeps at least one segment.
+    """
+    end, m = np.cumsum(windows), len(windows)
+    test = int(np.searchsorted(end, settings.test_fraction * end[-1])) + 1
+    test = min(test, m - 2)
+    wanted = end[test - 1] + settings.val_fraction * end[-1]
+    validation = max(int(np.searchsorted(end, wanted)) + 1, test + 1)
+    return test, min(validation, m - 1)

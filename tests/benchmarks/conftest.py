@@ -1,0 +1,24 @@
+"""A study of linear heads in small, and random codes for it."""
+
+import pytest
+
+from benchmarks.speed.data import random_views
+from lntrust import Study, load_study
+from lntrust.learners.views import Views
+
+SMALL = (
+    "graph.nodes=10", "graph.density=0.4", "partition.labelled=200", "partition.minimum=10",
+    "partition.pool=100", "partition.shard=40", "training.stage1_rounds=2", "training.stage2_rounds=6",
+    "training.steps=2", "training.batch=8", "methods.lntrust.budget=20", "methods.lntrust.warmup=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def heads() -> Study:
+    """sparse-cifar10 with 1 + 9 nodes."""
+    return load_study("sparse-cifar10", SMALL)
+
+
+@pytest.fixture(scope="session")
+def codes(heads: Study) -> Views:
+    return random_views(heads, rows=600, features=16)

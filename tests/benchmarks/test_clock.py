@@ -1,0 +1,92 @@
+"""Clocks and memory."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from benchmarks.speed.clock import fastest, timed_rounds, timed_run, timed_stretch
+from benchmarks.speed.rounds import for_timing, rounds_by_kind
+from lntrust import Study
+from lntrust.experiment import Run
+from lntrust.learners.views import Views
+
+CPU = torch.device("cpu")
+
+
+def test_the_fastest_call_counts() -> None:
+    calls = iter([0.03] * 3 + [0.001] * 1000)
+    got = fastest(lambda: time.sleep(next(calls)), CPU, seconds=0.1)
+    assert 0.001 <= got < 0.02
+
+
+def test_rounds_are_timed_one_by_one_and_nothing_is_evaluated(
+    heads: Study, codes: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("evaluated")
+
+    monkeypatch.setattr(Run, "_evaluate", refuse)
+    run = Run(for_timing(heads, "lntrust"), "lntrust", 0, codes)
+    seen: list[int] = []
+    took = timed_rounds(run, 4, after=seen.append)
+    assert (run.done, len(took), seen) == (4, 4, [0, 1, 2, 3, 4])
+    assert all(t > 0 for t in took)
+
+
+def test_what_is_done_between_rounds_is_not_counted(heads: Study, codes: Views) -> None:
+    run = Run(for_timing(heads, "independent"), "independent", 0, codes)
+    took = timed_rounds(run, 3, after=lambda _: time.sleep(0.5))
+    assert max(took) < 0.5
+
+
+def test_a_stretch_of_rounds(heads: Study, codes: Views) -> None:
+    run = Run(for_timing(heads, "independent"), "independent", 0, codes)
+    seconds, before, after = timed_stretch(run, 2, 5, lambda: run.done)
+    assert (before, after, run.done) == (2, 5, 5)
+    assert seconds > 0
+
+
+def test_kinds_of_rounds(heads: Study, codes: Views) -> None:
+    """Supervised rounds send nothing; distilling and refreshing ones do, as the ledger has it."""
+    run = Run(for_timing(heads, "lntrust"), "lntrust", 0, codes)
+    got = rounds_by_kind(run)
+    assert set(got.seconds) == set(got.bytes) == {"start", "supervised", "distilling", "refresh"}
+    assert got.bytes["supervised"] == 0
+    assert got.bytes["start"] == got.bytes["refresh"] > 0
+    phases = run.network.ledger.summary()["by_phase"]
+    distilled = sum(phases["distil"][kind] for kind in ("query", "reply", "framing"))
+    assert got.bytes["distilling"] * 6 == distilled  # rounds 4 to 9
+    edges = 2 * run.world.graph.number_of_edges()
+    assert phases["distil"]["messages"] == 6 * 2 * edges
+    alone = rounds_by_kind(Run(for_timing(heads, "independent"), "independent", 0, codes))
+    assert set(alone.seconds) == {"supervised"}
+
+
+def test_a_whole_run(heads: Study, codes: Views) -> None:
+    assert timed_run(heads, "independent", 0, codes) > 0
+    assert timed_run(heads, "independent", 0, codes, "loop") > 0
+
+
+PEAK = """
+import torch
+from benchmarks.speed.clock import PeakMemory
+
+big = torch.ones(50_000_000)
+del big
+memory = PeakMemory(torch.device("cpu"))
+quiet = memory.peak - memory.before
+held = torch.ones(50_000_000)
+print(quiet, memory.peak - memory.before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets an earlier peak")
+def test_the_peak_is_of_its_own_time() -> None:
+    """In a process of its own: memory that others have freed there can be taken again without a trace."""
+    told = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    quiet, held = map(float, told.stdout.split())
+    assert quiet < 0.05
+    assert 0.15 < held < 0.3

@@ -1,0 +1,187 @@
+"""`lntrust reproduce`, with a table of a small study."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lntrust.core.files import read_json
+from lntrust.experiment.store.collection import read_runs, write_collection
+
+MINE = """
+title = "A small table"
+place = "Table 0"
+claim = "Together is better."
+seeds = [0, 1]
+
+[[panels]]
+title = "digits"
+study = "tiny.toml"
+shared_stage1 = true
+x = "budget"
+rows = [
+  { label = "Independent", method = "independent", paper = { test = 0.5, test_std = 0.1 } },
+  { label = "B = 20", x = 20, set = { "methods.lntrust.budget" = 20 } },
+  { label = "B = 40", x = 40, set = { "methods.lntrust.budget" = 40 }, paper = { test = 0.9 } },
+]
+claims = [{ says = "All alike", alike = ["B = 20", "B = 40"], within = 1.0 }]
+
+[[figures]]
+kind = "ablation"
+"""
+
+
+@pytest.fixture
+def here(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tiny_file.parent / "mine.toml").write_text(MINE, "utf-8")
+    monkeypatch.chdir(tiny_file.parent)
+    return tiny_file.parent
+
+
+def summaries(folder: Path) -> dict[Path, Any]:
+    return {path: (path.stat().st_mtime_ns, read_json(path)) for path in folder.rglob("summary.json")}
+
+
+def test_a_table_and_its_files(lntrust: Any, here: Path) -> None:
+    got = lntrust("reproduce", "mine.toml")
+    assert got.code == 0, got.err
+    assert "Table 0: A small table" in got.out
+    assert "holds: All alike" in got.out
+    assert "6/6 tasks" in got.err
+    made = {path.name for path in (here / "reproduction").iterdir()}
+    assert made == {"mine.md", "mine.tex", "mine.parquet", "mine-ablation.png", "mine-ablation.pdf"}
+    rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
+    scores = {
+        path.parent: read_json(path)["test"] for path in (here / "runs").rglob("independent/*/summary.json")
+    }
+    assert rows[0]["test_mean"] == pytest.approx(sum(scores.values()) / 2)
+    assert (rows[0]["paper_test"], rows[2]["paper_test"]) == (0.5, 0.9)
+    assert len(list((here / "runs").rglob("stage1/*.safetensors"))) == 4, "withheld and not, two seeds"
+
+    before = summaries(here / "runs")
+    again = lntrust("reproduce", "mine.toml")
+    assert (again.code, again.out) == (0, got.out)
+    assert "kept 6; --fresh" in again.err
+    assert summaries(here / "runs") == before, "nothing is run twice"
+
+    assert lntrust("collect", "runs", "-o", "kept.parquet").code == 0
+    from_file = lntrust("reproduce", "mine.toml", "--from", "kept.parquet", "--out", "elsewhere", "--to", "t")
+    assert (from_file.code, from_file.out) == (0, got.out)
+    assert not (here / "elsewhere").exists(), "nothing is run that lies there"
+    for name in ("mine.md", "mine.tex", "mine.parquet", "mine-ablation.png", "mine-ablation.pdf"):
+        assert (here / "t" / name).read_bytes() == (here / "reproduction" / name).read_bytes()
+
+
+def test_what_was_killed_goes_on(lntrust: Any, here: Path) -> None:
+    """`kill -9` between two runs; the same command ends with the table of one that was left alone."""
+    arguments = ("reproduce", "mine.toml", "--out", "killed", "--to", "a")
+    command = [sys.executable, "-m", "lntrust.cli", *arguments]
+    process = subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while not any((here / "killed").rglob("summary.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    begun = summaries(here / "killed")
+    assert begun
+    got = lntrust(*arguments)
+    assert got.code == 0, got.err
+    assert "kept " in got.err
+    assert len(read_runs([here / "killed"])) == 6
+    assert begun.items() <= summaries(here / "killed").items(), "what was done is kept"
+    whole = lntrust("reproduce", "mine.toml", "--out", "whole", "--to", "b")
+    assert whole.out == got.out
+
+
+def test_other_seeds(lntrust: Any, here: Path) -> None:
+    got = lntrust("reproduce", "mine.toml", "--seeds", "3")
+    assert got.code == 0, got.err
+    assert "seed 3" in got.out
+    assert {path.parent.name[:6] for path in (here / "runs").rglob("summary.json")} == {"seed-3"}
+
+
+def test_without_a_name_all_are_listed(lntrust: Any) -> None:
+    got = lntrust("reproduce")
+    assert got.code == 0
+    assert "Table 1" in got.out
+    assert "communication" in got.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tabel"], "Must be all, a .toml file, or one of"),
+        (["mine.toml", "--seeds", "x"], "must be numbers and ranges"),
+        (["mine.toml", "--from", "nowhere"], "neither a folder with runs nor a collection"),
+        (["mine.toml", "--out", "tiny.toml"], "is a file"),
+        (["mine.toml", "--to", "tiny.toml"], "is a file"),
+    ],
+)
+def test_what_is_wrong_is_said(lntrust: Any, here: Path, arguments: list[str], words: str) -> None:
+    got = lntrust("reproduce", *arguments)
+    assert got.code == 2
+    assert words in " ".join(got.err.split())
+
+
+def test_given_runs_of_some_seeds_are_not_mixed_with_new_ones(lntrust: Any, here: Path) -> None:
+    """Seed 0 was made on another device: both seeds are made here, and each stands in the row once."""
+    assert lntrust("reproduce", "mine.toml", "--seeds", "0", "--out", "first").code == 0
+    moved = [replace(r, identity={**r.identity, "device": "cuda"}) for r in read_runs([here / "first"])]
+    write_collection(moved, here / "given.parquet")
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0-1", "--from", "given.parquet")
+    assert got.code == 0, got.err
+    rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
+    assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0, 1), "cpu")}
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0", "--from", "given.parquet", "--out", "none")
+    rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
+    assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0,), "cuda")}
+    assert not (here / "none").exists()
+
+
+def test_runs_of_an_earlier_version_get_their_worlds_described(lntrust: Any, here: Path) -> None:
+    got = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    before = summaries(here / "runs")
+    shutil.rmtree(here / "runs" / "tiny" / "worlds")
+    refused = lntrust("compare", "runs")
+    assert refused.code == 2
+    assert "the command that made it, given again, does that" in refused.err
+    again = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    assert (again.code, again.out) == (0, got.out)
+    assert summaries(here / "runs") == before
+
+
+def test_one_that_fails_leaves_the_others_their_tables(lntrust: Any, here: Path) -> None:
+    """A method that cannot take part in one table; the other is shown and written all the same."""
+    text = MINE.replace('method = "independent"', 'method = "fails:Fails"')
+    (here / "bad.toml").write_text(text, "utf-8")
+    (here / "fails.py").write_text(
+        "from lntrust.methods import Method\n\n\nclass Fails(Method):\n    about = 'fails'\n\n"
+        "    def start(self, site):\n        raise RuntimeError('no')\n",
+        "utf-8",
+    )
+    got = lntrust("reproduce", "bad.toml", "mine.toml", "--seeds", "0")
+    assert got.code == 2
+    assert "1 of 4 tasks failed" in got.err
+    assert "fails:Fails" in got.err
+    assert {"mine.md", "bad.md"} <= {path.name for path in (here / "reproduction").iterdir()}
+    labels = [row["label"] for row in pq.read_table(here / "reproduction" / "bad.parquet").to_pylist()]
+    assert labels == ["B = 20", "B = 40"]
+
+
+def test_a_row_that_fails_is_named(lntrust: Any, here: Path) -> None:
+    text = MINE.replace('"methods.lntrust.budget" = 40', '"data.dataset" = "cifar10"')
+    (here / "bad.toml").write_text(text, "utf-8")
+    got = lntrust("reproduce", "bad.toml", "--data", "nowhere")
+    assert got.code == 2
+    assert "cifar10" in got.err
+    assert not (here / "runs").exists(), "said before anything is run"

@@ -1,0 +1,120 @@
+"""Files appear whole or not at all."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+from lntrust import LNTrustError
+from lntrust.core.files import read_json, read_tensors, write_json, write_tensors, write_whole
+
+
+class BrokenError(Exception):
+    pass
+
+
+def half(path: Path) -> None:
+    path.write_text("half of ")
+    raise BrokenError
+
+
+def full(path: Path) -> None:
+    path.write_text("half of ")
+    raise OSError(28, "No space left on device")
+
+
+class TestWriteWhole:
+    def test_a_new_file_in_a_new_folder(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "b" / "file.txt"
+        write_whole(path, lambda temporary: temporary.write_text("all"))
+        assert path.read_text() == "all"
+        assert list(path.parent.iterdir()) == [path]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+    def test_an_existing_file_is_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "file.txt"
+        path.write_text("old")
+        write_whole(path, lambda temporary: temporary.write_text("new"))
+        assert path.read_text() == "new"
+
+    def test_nobody_sees_a_part(self, tmp_path: Path) -> None:
+        path = tmp_path / "file.txt"
+
+        def write(temporary: Path) -> None:
+            temporary.write_text("half of ")
+            assert not path.exists()
+            temporary.write_text("all")
+
+        write_whole(path, write)
+        assert path.read_text() == "all"
+
+    @pytest.mark.parametrize("write", [half, full])
+    def test_a_writer_that_fails_leaves_nothing(self, tmp_path: Path, write: object) -> None:
+        with pytest.raises((BrokenError, LNTrustError)):
+            write_whole(tmp_path / "file.txt", write)  # type: ignore[arg-type]
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("write", [half, full])
+    def test_and_what_was_there_stays(self, tmp_path: Path, write: object) -> None:
+        path = tmp_path / "file.txt"
+        path.write_text("old")
+        with pytest.raises((BrokenError, LNTrustError)):
+            write_whole(path, write)  # type: ignore[arg-type]
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_disk_error_names_the_file(self, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError, match=rf"cannot write {tmp_path}/file\.txt: .*No space left"):
+            write_whole(tmp_path / "file.txt", full)
+
+
+class TestTensors:
+    def test_a_round_trip(self, tmp_path: Path) -> None:
+        tensors = {
+            "a": torch.randn(3, 4, dtype=torch.float64),
+            "b": torch.tensor([], dtype=torch.int64),
+            "c": torch.arange(6).view(2, 3).T,
+            "d": torch.tensor([float("nan"), float("inf")]),
+        }
+        write_tensors(tmp_path / "t.safetensors", tensors, {"round": "3"})
+        back, metadata = read_tensors(tmp_path / "t.safetensors")
+        assert metadata == {"round": "3"}
+        assert set(back) == set(tensors)
+        for name, tensor in tensors.items():
+            assert back[name].dtype == tensor.dtype
+            assert torch.equal(back[name].nan_to_num(7.0), tensor.nan_to_num(7.0))
+
+    def test_tensors_that_share_memory(self, tmp_path: Path) -> None:
+        """A method may keep a tensor under two names, or the rows of one."""
+        one = torch.arange(6.0).view(2, 3)
+        write_tensors(tmp_path / "t.safetensors", {"a": one, "b": one, "row": one[1]})
+        back, _ = read_tensors(tmp_path / "t.safetensors")
+        assert torch.equal(back["a"], one)
+        assert torch.equal(back["b"], one)
+        assert torch.equal(back["row"], one[1])
+
+    @pytest.mark.parametrize("text", [b"", b"\xff" * 100, b'{"a": 1}'])
+    def test_what_is_no_such_file_is_named(self, tmp_path: Path, text: bytes) -> None:
+        path = tmp_path / "t.safetensors"
+        path.write_bytes(text)
+        with pytest.raises(LNTrustError, match=r"t\.safetensors: not a readable safetensors file"):
+            read_tensors(path)
+
+
+class TestJson:
+    def test_a_round_trip(self, tmp_path: Path) -> None:
+        write_json(tmp_path / "a.json", {"x": [1, None, 0.1]})
+        assert read_json(tmp_path / "a.json") == json.loads((tmp_path / "a.json").read_text())
+        assert read_json(tmp_path / "a.json") == {"x": [1, None, 0.1]}
+
+    def test_no_nan_gets_out(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="JSON"):
+            write_json(tmp_path / "a.json", {"x": float("nan")})
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_is_no_such_file_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.json").write_text("{")
+        with pytest.raises(LNTrustError, match=r"a\.json: not a readable JSON file"):
+            read_json(tmp_path / "a.json")

@@ -1,0 +1,255 @@
+"""Runs read from folders and from one file of many: the same runs, each of them once."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lntrust import LNTrustError, Study, load_study
+from lntrust.experiment import Run
+from lntrust.experiment.store.collection import Record, key_of, read_runs, row_key, write_collection
+from lntrust.learners.views import Views
+
+SMALL = [
+    "graph.nodes=5", "partition.labelled=250", "training.stage1_rounds=1", "training.stage2_rounds=2",
+    "training.refresh=1", "evaluation.every=1", "methods.lntrust.warmup=1",
+    'population.learners=[{name="linear",kind="linear",view="pixels"}]',
+]  # fmt: skip
+
+
+def study(*overrides: str) -> Study:
+    return load_study("digits", [*SMALL, *overrides])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, views: Views) -> Path:
+    """Two methods with two seeds, and one more setting."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("independent", "lntrust"):
+        for seed in (0, 1):
+            Run(study(), method, seed, views, folder=folder)()
+    Run(study("methods.lntrust.top_k=1"), "lntrust", 0, views, folder=folder)()
+    return folder
+
+
+def same(a: Record, b: Record) -> None:
+    assert a.identity == b.identity
+    assert a.summary == b.summary
+    assert a.world == b.world
+    assert a.tables.keys() == b.tables.keys()
+    for name, table in a.tables.items():
+        assert table.equals(b.tables[name]), name
+
+
+def test_every_finished_run_at_any_depth(runs: Path) -> None:
+    records = read_runs([runs])
+    assert [(r.study, r.method) for r in records] == [("digits", "independent")] * 2 + [
+        ("digits", "lntrust")
+    ] * 3
+    assert sorted(r.seed for r in records) == [0, 0, 0, 1, 1]
+    assert len(read_runs([runs / "digits" / "lntrust"])) == 3
+    (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
+    (one,) = read_runs([folder])
+    assert one.summary == json.loads((folder / "summary.json").read_text())
+    assert one.identity == json.loads((folder / "run.json").read_text())
+    assert one.tables.keys() == {"rounds", "trust", "features"}
+    assert one.rounds.equals(pq.read_table(folder / "rounds.parquet"))
+    assert one.rounds["round"].to_pylist() == [1, 2, 3]
+
+
+def test_what_is_not_finished_is_not_a_run(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "some")
+    for summary in (tmp_path / "some" / "digits" / "lntrust").rglob("summary.json"):
+        summary.unlink()
+    assert {record.method for record in read_runs([tmp_path / "some"])} == {"independent"}
+
+
+def test_a_collection_is_what_the_folders_were(runs: Path, tmp_path: Path) -> None:
+    before = read_runs([runs])
+    write_collection(before, tmp_path / "all.parquet")
+    after = read_runs([tmp_path / "all.parquet"])
+    assert len(after) == 5
+    for a, b in zip(before, after, strict=True):
+        same(a, b)
+    write_collection(after, tmp_path / "again.parquet")
+    for a, b in zip(before, read_runs([tmp_path / "again.parquet"]), strict=True):
+        same(a, b)
+
+
+def test_folders_and_collections_together_hold_each_run_once(runs: Path, tmp_path: Path) -> None:
+    everything = read_runs([runs])
+    write_collection(everything[:3], tmp_path / "some.parquet")
+    write_collection(everything[2:], tmp_path / "others.parquet")
+    paths = [tmp_path / "some.parquet", runs / "digits" / "lntrust", tmp_path / "others.parquet", runs]
+    for order in (paths, paths[::-1], [runs, runs]):
+        for a, b in zip(everything, read_runs(order), strict=True):
+            same(a, b)
+
+
+def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_before(
+    runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    write_collection(read_runs([tmp_path / "runs"]), tmp_path / "runs" / "all.parquet")
+    (folder,) = (tmp_path / "runs" / "digits" / "lntrust").glob("seed-1-*")
+    anew = {**json.loads((folder / "summary.json").read_text()), "test": 0.123}
+    (folder / "summary.json").write_text(json.dumps(anew))
+    found = read_runs([tmp_path / "runs"])
+    assert len(found) == 5
+    assert [r.summary for r in found if (r.method, r.seed) == ("lntrust", 1)] == [anew]
+
+
+def elsewhere(record: Record, **changes: Any) -> Record:
+    return Record(record.identity | changes, record.summary, record.world_text, record.tables)
+
+
+def test_the_same_run_on_another_machine_is_the_same_run(runs: Path, tmp_path: Path) -> None:
+    one = read_runs([runs])[0]
+    other = elsewhere(one, hardware={"cpu": "another"}, versions={"torch": "0"}, backend="loop")
+    assert other.key == one.key
+    write_collection([one, other], tmp_path / "both.parquet")
+    assert len(read_runs([tmp_path / "both.parquet"])) == 1
+
+
+def test_devices_are_kept_apart(runs: Path, tmp_path: Path) -> None:
+    one = read_runs([runs])[0]
+    write_collection([one, elsewhere(one, device="cuda")], tmp_path / "both.parquet")
+    assert [r.identity["device"] for r in read_runs([tmp_path / "both.parquet"])] == ["cpu", "cuda"]
+
+
+class TestOtherDataOfTheSameName:
+    """A few runs on them take nobody else's place in a table."""
+
+    def gathered(self, runs: Path, tmp_path: Path, others: int) -> list[Record]:
+        """Five runs on some data, of which two do not say so, and others with other seeds on other data."""
+        mine = read_runs([runs])
+        silent = [elsewhere(r, content={"schema": 2}) for r in mine[:2]]
+        other = {**mine[0].identity["content"], "data": "other"}
+        theirs = [elsewhere(mine[0], seed=k, content=other) for k in range(others)]
+        write_collection([*silent, *mine[2:]], tmp_path / "mine.parquet")
+        write_collection(theirs, tmp_path / "theirs.parquet")
+        return read_runs([tmp_path / "theirs.parquet", tmp_path / "mine.parquet"])
+
+    def test_the_usual_ones_go_without_saying(self, runs: Path, tmp_path: Path) -> None:
+        """Four against three that say so and two that do not."""
+        found = self.gathered(runs, tmp_path, 4)
+        theirs = [r for r in found if r.identity["content"].get("data") == "other"]
+        mine = [r for r in found if r not in theirs]
+        assert {r.key for r in mine} == {r.key for r in read_runs([runs])}
+        assert [r.identity["study"]["data"].get("content") for r in theirs] == ["other"] * 4
+        assert not {r.row_key for r in theirs} & {r.row_key for r in mine}
+
+    def test_runs_that_do_not_say_go_with_those_beside_them(self, runs: Path, tmp_path: Path) -> None:
+        found = self.gathered(runs, tmp_path, 6)
+        named = [r.identity["study"]["data"].get("content") for r in found]
+        mine = read_runs([runs])[0].identity["content"]["data"]
+        assert sorted(named, key=str) == sorted([None] * 6 + [mine] * 5, key=str)
+
+    @pytest.mark.parametrize("others", [4, 6])
+    def test_collected_they_are_the_same(self, runs: Path, tmp_path: Path, others: int) -> None:
+        found = self.gathered(runs, tmp_path, others)
+        write_collection(found, tmp_path / "all.parquet")
+        for a, b in zip(found, read_runs([tmp_path / "all.parquet"]), strict=True):
+            same(a, b)
+
+    def test_alone_nothing_is_said_of_them(self, runs: Path, tmp_path: Path) -> None:
+        """Whatever a collection they were taken from had to say."""
+        theirs = [r for r in self.gathered(runs, tmp_path, 4) if "content" in r.identity["study"]["data"]]
+        write_collection(theirs, tmp_path / "some.parquet")
+        for record in read_runs([tmp_path / "some.parquet"]):
+            assert "content" not in record.identity["study"]["data"]
+
+
+def test_keys(runs: Path) -> None:
+    records = read_runs([runs])
+    assert len({record.key for record in records}) == 5
+    assert len({record.row_key for record in records}) == 3, "all seeds of a setting have one"
+    for record in records:
+        assert record.row_key == row_key(record.identity | {"seed": 99, "device": "cuda"})
+        assert record.key == key_of(record.identity) != record.row_key
+
+
+def test_a_world_is_stored_once(runs: Path, tmp_path: Path) -> None:
+    """Many runs of one world cost what is their own."""
+    one = next(record for record in read_runs([runs]) if record.method == "independent")
+    noise = np.random.default_rng(0).integers(10**9, size=40_000).tolist()  # does not compress
+    heavy = {**one.world, "noise": noise}
+    text = json.dumps(heavy)
+    many = [Record(one.identity | {"settings": {"k": k}}, one.summary, text, one.tables) for k in range(20)]
+    sizes = {}
+    for count in (1, 20):
+        path = tmp_path / f"{count}.parquet"
+        write_collection(many[:count], path)
+        sizes[count] = path.stat().st_size
+    assert sizes[1] > 100_000
+    assert sizes[20] < 1.2 * sizes[1]
+    column = pq.read_metadata(tmp_path / "20.parquet").row_group(0).column(2)
+    assert column.path_in_schema == "world"
+    assert column.total_uncompressed_size < 1.1 * len(text), "however far apart its runs stand in the file"
+    assert all(record.world == heavy for record in read_runs([tmp_path / "20.parquet"]))
+
+
+def test_it_is_smaller_than_the_folders(runs: Path, tmp_path: Path) -> None:
+    write_collection(read_runs([runs]), tmp_path / "all.parquet")
+    folders = sum(file.stat().st_size for file in runs.rglob("*") if file.is_file())
+    assert (tmp_path / "all.parquet").stat().st_size < folders / 5
+
+
+class TestWhatIsWrong:
+    def test_no_runs(self, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError, match=f"{tmp_path}: no finished run there"):
+            read_runs([tmp_path])
+
+    def test_no_such_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError, match="nowhere: neither a folder with runs nor a collection"):
+            read_runs([tmp_path / "nowhere"])
+
+    def test_another_kind_of_file(self, tmp_path: Path) -> None:
+        (tmp_path / "runs.csv").write_text("a,b\n")
+        with pytest.raises(LNTrustError, match=r"runs.csv: neither a folder"):
+            read_runs([tmp_path / "runs.csv"])
+
+    def test_no_parquet(self, tmp_path: Path) -> None:
+        (tmp_path / "runs.parquet").write_text("this is text")
+        with pytest.raises(LNTrustError, match=r"runs.parquet: not a readable Parquet file"):
+            read_runs([tmp_path / "runs.parquet"])
+
+    def test_parquet_of_something_else(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
+        with pytest.raises(LNTrustError, match=r"no collection of runs .`lntrust collect` makes one"):
+            read_runs([tmp_path / "x.parquet"])
+
+    def test_a_table_of_a_run_is_broken(self, runs: Path, tmp_path: Path) -> None:
+        shutil.copytree(runs, tmp_path / "runs")
+        broken = next((tmp_path / "runs").rglob("rounds.parquet"))
+        broken.write_bytes(b"")
+        with pytest.raises(LNTrustError, match=f"{broken}: not a readable"):
+            read_runs([tmp_path / "runs"])
+
+    def test_its_world_is_gone(self, runs: Path, tmp_path: Path) -> None:
+        shutil.copytree(runs, tmp_path / "runs")
+        shutil.rmtree(tmp_path / "runs" / "digits" / "worlds")
+        with pytest.raises(LNTrustError, match=r"its world is not described in world-0-.*given again"):
+            read_runs([tmp_path / "runs"])
+
+    def test_nowhere_to_write(self, runs: Path, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(LNTrustError, match="cannot write"):
+            write_collection(read_runs([runs]), tmp_path / "file" / "all.parquet")
+
+
+def test_paths_may_be_relative(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
+    for here, path in (
+        (runs, "."),
+        (runs / "digits", "lntrust"),
+        (folder.parent, folder.name),
+        (folder, "."),
+    ):
+        monkeypatch.chdir(here)
+        assert read_runs([Path(path)])

@@ -1,0 +1,200 @@
+"""What a run is called: the same for the same thing, another for another, and as it always was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lntrust import Study, load_study
+from lntrust.experiment.store.collection import key_of
+from lntrust.experiment.store.identity import checkpoint, content_of, fingerprint, identity, slug, stage1_file
+from lntrust.experiment.store.schemas import SCHEMA, upgraded
+from lntrust.experiment.store.worlds import world_file
+from lntrust.methods import find_method
+
+
+def of(*overrides: str, method: str = "lntrust", seed: int = 0, device: str = "cpu") -> dict[str, Any]:
+    study = load_study("digits", overrides)
+    return identity(study, method, find_method(method, study), seed, device)
+
+
+class TestReading:
+    def test_honest_goes_without_saying(self) -> None:
+        """Folders of runs made before there were readings are found again."""
+        assert of("reading=honest") == of()
+        assert "reading" not in of()["study"]
+        assert fingerprint(of()) == fingerprint(of("reading=honest"))
+
+    def test_the_papers_is_another_run(self) -> None:
+        paper = of("reading=paper")
+        assert paper["study"]["reading"] == "paper"
+        assert fingerprint(paper) != fingerprint(of())
+        overlapping = fingerprint(of("partition.draws=overlapping"))
+        assert fingerprint(paper) != overlapping, "since tables read it otherwise"
+
+    def test_it_lets_draws_overlap(self) -> None:
+        study, honest = load_study("digits", ["reading=paper"]), load_study("digits")
+        assert (study.partition.draws, honest.partition.draws) == ("overlapping", "disjoint")
+        same = honest.partition.model_copy(update={"draws": "overlapping"})
+        assert honest.model_copy(update={"partition": same, "reading": "paper"}) == study, "and nothing else"
+
+    def test_unless_the_study_says_otherwise(self) -> None:
+        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
+        assert study.partition == load_study("digits").partition
+        assert study.reading == "paper"
+
+    @pytest.mark.parametrize("name", ["geo-eurosat", "wearables"])
+    def test_regions_and_persons_cannot_overlap(self, name: str) -> None:
+        plain, paper = load_study(name), load_study(name, ["reading=paper"])
+        assert paper.partition == plain.partition
+        assert paper.reading == "paper"
+
+    def test_it_survives_a_trip_through_json(self) -> None:
+        """As tasks make it to their worker."""
+        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
+        assert Study.model_validate_json(study.model_dump_json()) == study
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1}, {"method": "uniform"}, {"device": "cuda"},
+        *("training.lr=0.02", "methods.lntrust.top_k=1", "deploy=self", "evaluation.every=3"),
+    ],
+)  # fmt: skip
+def test_another_run_has_another_name(change: str | dict[str, Any]) -> None:
+    other = of(change) if isinstance(change, str) else of(**change)
+    assert fingerprint(other) != fingerprint(of())
+
+
+@pytest.mark.parametrize(
+    "idle", ["seeds=[0,1,2]", 'about="something"', 'compare=["lntrust"]', "methods.uniform.lr=0.5"]
+)
+def test_what_makes_no_difference_to_a_run_is_not_in_its_name(idle: str) -> None:
+    assert fingerprint(of(idle)) == fingerprint(of())
+
+
+def test_it_is_json() -> None:
+    assert json.loads(json.dumps(of())) == of()
+
+
+def test_names_of_folders() -> None:
+    assert slug(of()).parts[:2] == ("digits", "lntrust")
+    assert slug(of(seed=3)).name == f"seed-3-{fingerprint(of(seed=3))}"
+    one, stack = checkpoint([of()]), checkpoint([of(), of(seed=1)])
+    assert one == slug(of()) / "checkpoint.safetensors"
+    assert stack.parent.name.startswith("stack-")
+    assert stack.parent.parent == slug(of()).parent
+    assert stack != checkpoint([of(), of(seed=2)])
+
+
+def test_a_stage_1_is_named_by_what_decides_it() -> None:
+    def name(*overrides: str, **more: Any) -> str:
+        return stage1_file([of(*overrides, **more)], {"lr": 0.01}).name
+
+    assert stage1_file([of()], {}).parts[:2] == ("digits", "stage1")
+    for after in ("training.refresh=3", "training.stage2_rounds=9", "methods.lntrust.top_k=1", "deploy=self"):
+        assert name(after) == name()
+    for before in ("training.stage1_rounds=9", "partition.skew=2", "graph.attach=1", "evaluation.every=3"):
+        assert name(before) != name()
+    assert name(seed=1) != name()
+    assert name(device="cuda") != name()
+    assert stage1_file([of()], {"lr": 0.1}).name != name()
+    assert stage1_file([of(), of(seed=1)], {"lr": 0.01}).name != name()
+
+
+class TestContent:
+    """What settings only name decides the result, too."""
+
+    def test_a_graph_file_is_known_by_what_is_in_it(self, tmp_path: Path) -> None:
+        roads, copy = tmp_path / "roads.txt", tmp_path / "copy.txt"
+        roads.write_text("0 1\n1 2\n")
+        drawn = (f"graph.file={roads}", "graph.kind=file", "graph.nodes=3")
+        before = of(*drawn)
+        assert of(*drawn) == before
+        roads.write_text("0 1\n0 2\n")
+        after = of(*drawn)
+        assert fingerprint(after) != fingerprint(before)
+        assert slug(after) != slug(before)
+        assert world_file(after) != world_file(before)
+        assert stage1_file([after], {}) != stage1_file([before], {})
+        copy.write_text("0 1\n0 2\n")
+        assert of(f"graph.file={copy}", *drawn[1:])["content"]["files"] == {
+            str(copy): after["content"]["files"][str(roads)]
+        }
+
+    def test_an_onnx_file_too(self, tmp_path: Path) -> None:
+        model = tmp_path / "model.onnx"
+        model.write_bytes(b"weights")
+        learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
+        before = of(f"population.learners=[{learner}]")
+        model.write_bytes(b"other weights")
+        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
+
+    def test_the_weights_beside_it_too(self, tmp_path: Path) -> None:
+        model, weights = tmp_path / "model.onnx", tmp_path / "model.onnx.data"
+        model.write_bytes(b"graph")
+        weights.write_bytes(b"weights")
+        learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
+        before = of(f"population.learners=[{learner}]")
+        weights.write_bytes(b"other weights")
+        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
+
+    def test_data_are_known_by_their_digest(self) -> None:
+        study = load_study("digits")
+        a, b = (content_of(study, "uniform", data) for data in ("a", "b"))
+        assert a != b
+        assert a == content_of(study, "uniform", "a")
+
+
+# Settings of the method as it was when the first runs were made.
+PUBLISHED = {
+    "lr", "weighting", "strength", "budget", "warmup", "targets", "soft_scale", "kl_scale", "importance",
+    "confidence_floor", "confidence_margin", "training_gate", "deployment_gate", "top_k", "unlabelled",
+    "epsilon_dep", "delta", "sample",
+}  # fmt: skip
+
+
+class TestYoungerSettings:
+    """Settings that came after runs were made: those runs must be found again."""
+
+    def test_a_published_run_knows_nothing_of_them(self) -> None:
+        study = load_study("digits")
+        method = find_method("lntrust", study)
+        table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "reading"})
+        every = method.settings.model_dump(mode="json")
+        by_hand = {
+            "study": table, "method": "lntrust", "settings": {name: every[name] for name in PUBLISHED},
+            "seed": 0, "device": "cpu", "backend": "batched",
+        }  # fmt: skip
+        assert len(every) > len(PUBLISHED)
+        told = of()
+        assert told.pop("content")["schema"] == SCHEMA
+        assert told == by_hand
+        assert key_of(of()) == key_of(upgraded(by_hand)), "as the first runs were recorded"
+
+    def test_said_but_not_changed_they_are_not_part_of_it(self) -> None:
+        assert fingerprint(
+            of("methods.lntrust.final_rounds=0", "methods.lntrust.reply=float32")
+        ) == fingerprint(of())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *("query=handle", "reply=uint8", "recall=5", "probe_others=2", "refresh=7", "answer_k=2"),
+            *("certainty=0.7", "importance_power=0.5", "evidence=0.9", "look_back=0.9", "final_rounds=3"),
+            *("prior=self", "prior_examples=3", "calibrate=true", "usual_lead=true", "self_share=0.2"),
+            "head_start=0.5",
+        ],
+    )
+    def test_changed_they_are(self, change: str) -> None:
+        other = of(f"methods.lntrust.{change}")
+        assert fingerprint(other) != fingerprint(of())
+        assert set(other["settings"]) == PUBLISHED | {change.partition("=")[0]}
+
+    def test_of_who_answers_for_another_method_too(self) -> None:
+        crossed = of("deploy=trust", method="uniform")
+        assert set(crossed["answerer"]) == PUBLISHED
+        other = of("deploy=trust", "methods.lntrust.answer_k=1", method="uniform")
+        assert fingerprint(other) != fingerprint(crossed)

@@ -1,0 +1,63 @@
+"""What a run says of itself and of the machine it was made on."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+import lntrust
+from lntrust.experiment import Run
+from lntrust.experiment.store.records import evaluation_file, hardware, processor, versions, write_rounds
+from lntrust.learners.views import Views
+
+
+def test_versions_of_what_may_change_a_result() -> None:
+    told = versions()
+    told.pop("revision", None)  # of a checkout; see test_changes.py
+    assert told == {
+        "lntrust": lntrust.__version__, "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": np.__version__, "machine": platform.machine(),
+    }  # fmt: skip
+
+
+def test_hardware_of_a_run_on_the_cpu() -> None:
+    told = hardware(torch.device("cpu"))
+    assert told == {
+        "cpu": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": None,
+    }  # fmt: skip
+    assert told["cpu"]
+
+
+def test_a_run_keeps_them_beside_what_it_is(tiny: Any, views: Views, tmp_path: Path) -> None:
+    one = Run(tiny("training.stage2_rounds=0"), "independent", 0, views, folder=tmp_path)
+    one()
+    assert one.folder is not None
+    told = json.loads((one.folder / "run.json").read_text())
+    assert told.pop("versions") == versions()
+    assert told.pop("hardware") == hardware(torch.device("cpu"))
+    assert told == one.identity
+    assert one.folder.name == f"seed-0-{one.fingerprint}", "the machine is not in the name"
+
+
+def test_rounds_have_a_row_each_and_scores_where_there_are_any(tmp_path: Path) -> None:
+    history = [(0.5, 0), (None, 10), (float("nan"), 20)]
+    scores = {"test": 0.7, "self": 0.6, "test_pooled": 0.65, "self_pooled": None}
+    write_rounds(tmp_path, history, [{"round": 2, **scores}])
+    table = pq.read_table(tmp_path / "rounds.parquet")
+    nothing = dict.fromkeys(scores)
+    assert table.to_pylist() == [
+        {"round": 1, "loss": 0.5, "bytes": 0, **nothing},
+        {"round": 2, "loss": None, "bytes": 10, **scores},
+        {"round": 3, "loss": None, "bytes": 20, **nothing},
+    ]
+    assert {str(field.type) for field in table.schema} == {"int64", "double"}, "even where all is missing"
+
+
+def test_evaluations_sort_as_their_rounds_do() -> None:
+    names = [evaluation_file(Path("f"), number).name for number in (2, 10, 100)]
+    assert names == sorted(names)

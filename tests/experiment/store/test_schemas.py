@@ -1,0 +1,132 @@
+"""Runs that earlier versions recorded: readable, and comparable with today's.
+
+`schema_1/` was made by revision 757f17b: the tiny study, seed 0, with independent, lntrust, lntrust under
+Weighted Majority, whose weights were not normalised then, and a method of one's own; independent on a graph
+from a file; and a log of trials.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lntrust import LNTrustError, load_study
+from lntrust.experiment import Run
+from lntrust.experiment.store.collection import read_runs, write_collection
+from lntrust.experiment.store.schemas import SCHEMA, upgraded
+from lntrust.experiment.tune import Search
+from lntrust.learners.views import Views
+from lntrust.report.rows import rows_of
+
+SCHEMA_1 = Path(__file__).parents[1] / "schema_1"
+HALVES = """from lntrust.methods import Method
+
+
+class Halves(Method):
+    about = "labelled steps in every second round"
+
+    def round(self, site, state, t):
+        return super().round(site, state, t) if t % 2 else state
+"""
+
+
+@pytest.fixture
+def with_todays(tmp_path: Path, tiny: Any, views: Views) -> Path:
+    """Those of schema 1 and seed 1 of the same, made now."""
+    folder = tmp_path / "both"
+    shutil.copytree(SCHEMA_1, folder)
+    for method, *sets in (
+        ("independent",), ("lntrust",), ("lntrust", "methods.lntrust.weighting=weighted_majority"),
+    ):  # fmt: skip
+        Run(tiny(*sets), method, 1, views, folder=folder)()
+    return folder
+
+
+def test_the_first_schema_is_read_as_it_stands() -> None:
+    records = read_runs([SCHEMA_1])
+    assert [(r.study, r.method, r.seed) for r in records] == [
+        ("roads", "independent", 0), ("tiny", "independent", 0), ("tiny", "lntrust", 0),
+        ("tiny", "lntrust", 0), ("tiny", "own_halves:Halves", 0),
+    ]  # fmt: skip
+    for record in records:
+        assert record.identity["content"] == {"schema": SCHEMA}
+        assert len(record.world["kinds"]) == 5
+        assert record.rounds.num_rows == 5
+
+
+def test_old_and_new_seeds_make_one_row(with_todays: Path) -> None:
+    rows = {row.label: row.seeds for row in rows_of(read_runs([with_todays]))["tiny"]}
+    superseded = "lntrust, weighting = weighted_majority (superseded)"
+    assert rows == {
+        "independent": [0, 1],
+        "lntrust, weighting = trust": [0, 1],
+        superseded: [0],
+        "lntrust, weighting = weighted_majority": [1],
+        "own_halves:Halves": [0],
+    }
+
+
+def test_collected_they_are_the_same(with_todays: Path, tmp_path: Path) -> None:
+    records = read_runs([with_todays])
+    write_collection(records, tmp_path / "all.parquet")
+    assert [r.key for r in read_runs([tmp_path / "all.parquet"])] == [r.key for r in records]
+
+
+def test_the_command_line_shows_them(lntrust: Any, with_todays: Path, tmp_path: Path) -> None:
+    shown = lntrust("compare", with_todays)
+    assert shown.code == 0, shown.err
+    assert "superseded" in shown.out
+    assert lntrust("report", with_todays, "-o", tmp_path / "page.html").code == 0
+
+
+def test_one_from_the_future_is_refused() -> None:
+    identity = json.loads(next(SCHEMA_1.rglob("run.json")).read_text())
+    with pytest.raises(LNTrustError, match=f"schema {SCHEMA + 1}: recorded by a newer lntrust"):
+        upgraded({**identity, "content": {"schema": SCHEMA + 1}})
+
+
+def test_of_old_and_new_the_one_that_names_its_data_counts(tmp_path: Path, tiny: Any, views: Views) -> None:
+    shutil.copytree(SCHEMA_1, tmp_path / "both")
+    new = Run(tiny(), "independent", 0, views, folder=tmp_path / "both")
+    made = new()
+    (record,) = [r for r in read_runs([tmp_path / "both" / "tiny"]) if r.method == "independent"]
+    assert record.summary == made
+    assert record.identity["content"]["data"] == views.dataset.digest(["pixels"])
+
+
+def test_with_code_or_files_of_ones_own_they_stand_apart(
+    tmp_path: Path, tiny_file: Path, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what these were when the old ones were made, though all of it may be the same."""
+    monkeypatch.chdir(tmp_path)
+    Path("own_halves.py").write_text(HALVES)
+    Path("roads.txt").write_text("0 1\n1 2\n2 3\n3 4\n")
+    Path("roads.toml").write_text('inherits = "tiny.toml"\ngraph.kind = "file"\ngraph.file = "roads.txt"\n')
+    shutil.copytree(SCHEMA_1, tmp_path / "both")
+    for study, method in ((tiny_file, "own_halves:Halves"), (Path("roads.toml"), "independent")):
+        Run(load_study(study), method, 0, views, folder=tmp_path / "both")()
+    studies = rows_of(read_runs([tmp_path / "both"]))
+    old, new = (row for row in studies["tiny"] if row.first.method == "own_halves:Halves")
+    assert old.label == "own_halves:Halves"
+    assert new.label.startswith("own_halves:Halves, own_halves.py ")
+    assert old.independent is not None
+    assert old.independent == new.independent, "which has no code of its own"
+    old, new = studies["roads"]
+    assert old.label == "independent"
+    assert new.label.startswith("independent, roads.txt ")
+    assert (old.independent, new.independent) == (old.records, new.records)
+
+
+@pytest.mark.parametrize("sets", [("lntrust",), ("independent", "deploy=trust")])
+def test_trials_are_kept_but_for_those_of_weighted_majority(
+    sets: tuple[str, ...], tiny: Any, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lntrust.experiment.store.identity.changed_code", lambda: None)  # of this checkout
+
+    def kept(weighting: str) -> int:
+        study = tiny(*sets[1:], f"methods.lntrust.weighting={weighting}")
+        return len(Search(study, sets[0], 0, views, SCHEMA_1 / "tuned.jsonl").lines)
+
+    assert (kept("trust"), kept("weighted_majority")) == (1, 0)

@@ -1,0 +1,92 @@
+"""Attempts: each number is taken once, and the highest owns the run."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lntrust import LNTrustError
+from lntrust.experiment import Run
+from lntrust.experiment.sweep.attempts import Superseded, attempts, claim
+from lntrust.learners.views import Views
+
+
+def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Everything in a folder, with the time it was written."""
+    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()}
+
+
+def test_numbers_follow_each_other_and_the_newest_owns_the_run(tmp_path: Path) -> None:
+    first, second, third = (claim(tmp_path / "run", resumed=r) for r in (0, 4, 9))
+    assert [first.number, second.number, third.number] == [1, 2, 3]
+    for older in (first, second):
+        with pytest.raises(
+            Superseded, match=f"attempt {older.number} stops, since attempt-{older.number + 1}"
+        ):
+            older.check()
+    third.check()
+    told = attempts(tmp_path / "run")
+    assert [(a["number"], a["pid"], a["resumed"]) for a in told] == [
+        (1, os.getpid(), 0), (2, os.getpid(), 4), (3, os.getpid(), 9),
+    ]  # fmt: skip
+    assert {"host", "started"} < set(told[0])
+
+
+def claim_many(folder: Path, start: Any, taken: Any) -> None:
+    start.wait()
+    taken.send_bytes(json.dumps([claim(folder).number for _ in range(15)]).encode())
+
+
+def test_processes_that_claim_at_once_never_get_the_same_number(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")  # they need no more than is imported here
+    start = context.Barrier(3)
+    children, ends = [], []
+    for _ in range(3):
+        here, there = context.Pipe(duplex=False)
+        children.append(context.Process(target=claim_many, args=(tmp_path, start, there)))
+        ends.append(here)
+    for child in children:
+        child.start()
+    taken = [json.loads(end.recv_bytes()) for end in ends]
+    for child in children:
+        child.join()
+    assert sorted(number for numbers in taken for number in numbers) == list(range(1, 46))
+    assert all(numbers == sorted(numbers) for numbers in taken)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"attempt-{n}.json" for n in range(1, 46))
+    assert {a["pid"] for a in attempts(tmp_path)} == {child.pid for child in children}
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LNTrustError, match="file/run: cannot take an attempt number"):
+        claim(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("met", range(6))
+def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
+    tiny: Any, views: Views, tmp_path: Path, met: int
+) -> None:
+    """Whatever the round after which the newer one begins."""
+    one = Run(tiny(), "uniform", 0, views, folder=tmp_path, guard=lambda: older.check())
+    assert one.folder is not None
+    older = claim(one.folder)
+    before = {}
+
+    def progress(done: int, *_: object) -> None:
+        if done == met:
+            claim(older.folder)
+            before.update(contents(tmp_path))
+
+    with pytest.raises(Superseded, match=r"attempt 1 stops, since attempt-2\.json is newer"):
+        one(resume=True, progress=progress)
+    assert before
+    assert contents(tmp_path) == before
+    newer = Run(tiny(), "uniform", 0, views, folder=tmp_path)
+    newer(resume=True)
+    Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
+    summaries = [json.loads(p.read_text()) for p in tmp_path.rglob("summary.json")]
+    first, second = ({k: v for k, v in s.items() if k != "seconds"} for s in summaries)
+    assert first == second

@@ -1,0 +1,269 @@
+"""The door for clients, on a port of this machine: Triton's own client, and others with worse manners."""
+
+import http.client
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+import urllib3
+from http_service import CLASSES, LARGEST, Node, X, ask, question, settings
+from prometheus_client.parser import text_string_to_metric_families
+from test_metrics import STATUS
+
+from lntrust import __version__
+from lntrust.fleet.http import app as door_module
+from lntrust.fleet.http.app import HttpDoor
+from lntrust.fleet.http.service import Which
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    return Node(settings())
+
+
+@pytest.fixture(scope="module")
+def address(node: Node) -> Iterator[str]:
+    door = HttpDoor(node)
+    yield door.address
+    door.close()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(address, connection_timeout=5, network_timeout=5) as client:
+        yield client
+
+
+# -- with Triton's client ---------------------------------------------------------------------------------
+
+
+def test_triton_finds_the_server_and_its_models(client: triton.InferenceServerClient) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.get_server_metadata() == {
+        "name": "lntrust", "version": __version__, "extensions": ["binary_tensor_data"],
+    }  # fmt: skip
+    for model in ("ensemble", "self"):
+        assert client.is_model_ready(model)
+        assert client.is_model_ready(model, "7")
+        assert not client.is_model_ready(model, "8")
+        assert client.get_model_metadata(model) == client.get_model_metadata(model, "7") == {
+            "name": model, "versions": ["7"], "platform": "lntrust",
+            "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 2, 2]}],
+            "outputs": [
+                {"name": "probabilities", "datatype": "FP32", "shape": [-1, 3]},
+                {"name": "label", "datatype": "BYTES", "shape": [-1]},
+            ],
+        }  # fmt: skip
+    assert not client.is_model_ready("other")
+
+
+@pytest.mark.parametrize("model", ["ensemble", "self"])
+@pytest.mark.parametrize("binary_in", [True, False])
+@pytest.mark.parametrize("binary_out", [True, False, None])
+@pytest.mark.parametrize("version", ["", "7"])
+def test_triton_gets_the_node_s_answers(
+    client: triton.InferenceServerClient, node: Node, model: Which, binary_in: bool, binary_out: bool | None,
+    version: str,
+) -> None:  # fmt: skip
+    tensor = triton.InferInput("pixels", list(X.shape), "FP32")
+    tensor.set_data_from_numpy(X, binary_data=binary_in)
+    outputs = binary_out is not None and [
+        triton.InferRequestedOutput(name, binary_data=binary_out) for name in ("probabilities", "label")
+    ]
+    got = client.infer(model, [tensor], model_version=version, outputs=outputs or None, request_id="42")
+    expected = node.predict(X, model)
+    np.testing.assert_array_equal(got.as_numpy("probabilities"), expected.probabilities)
+    assert got.as_numpy("probabilities").dtype == np.float32
+    labels = [word.decode() if isinstance(word, bytes) else word for word in got.as_numpy("label")]
+    assert labels == [CLASSES[c] for c in expected.probabilities.argmax(-1)]
+    response = got.get_response()
+    assert (response["model_name"], response["model_version"], response["id"]) == (model, "7", "42")
+    if model == "self":
+        assert response["parameters"] == {"weight.a": 1.0, "answered": "a"}
+    else:
+        assert response["parameters"] == {
+            "weight.a": 0.75, "weight.b": 0.25, "answered": "a,b", "silent.c": "no answer in 1 s",
+        }  # fmt: skip
+
+
+def test_triton_is_told_what_is_wrong(client: triton.InferenceServerClient) -> None:
+    tensor = triton.InferInput("pixels", [1, 4], "FP64")
+    tensor.set_data_from_numpy(np.zeros((1, 4)))
+    with pytest.raises(
+        triton.InferenceServerException, match="datatype FP64 is not what is needed; send FP32"
+    ):
+        client.infer("ensemble", [tensor])
+    numbers = X.copy()
+    numbers[2, 1, 0] = np.nan
+    tensor = triton.InferInput("pixels", list(X.shape), "FP32")
+    tensor.set_data_from_numpy(numbers)
+    with pytest.raises(triton.InferenceServerException, match=r"input 'pixels': row 2, column 1, 0 is nan"):
+        client.infer("ensemble", [tensor])
+    with pytest.raises(
+        triton.InferenceServerException, match="'other': is not here; there are ensemble, self"
+    ):
+        client.infer("other", [tensor])
+
+
+# -- without --------------------------------------------------------------------------------------------
+
+
+def test_one_output_alone_and_one_of_each_kind(address: str, node: Node) -> None:
+    expected = node.predict(X).probabilities
+    code, got = ask(address, "/v2/models/ensemble/infer", question(outputs=[{"name": "label"}]))
+    assert code == 200
+    labels = [CLASSES[c] for c in expected.argmax(-1)]
+    assert got["outputs"] == [{"name": "label", "datatype": "BYTES", "shape": [5], "data": labels}]
+    assert "id" not in got
+    connection = http.client.HTTPConnection(address, timeout=10)
+    asked = [{"name": "probabilities", "parameters": {"binary_data": True}}, {"name": "label"}]
+    connection.request("POST", "/v2/models/ensemble/infer", json.dumps(question(outputs=asked)))
+    response = connection.getresponse()
+    body, length = response.read(), int(response.headers["Inference-Header-Content-Length"])
+    assert body[length:] == expected.astype("<f4").tobytes()
+    assert json.loads(body[:length])["outputs"][1]["data"] == labels
+    connection.close()
+
+
+def test_numbers_from_json_that_fit_are_taken(address: str, node: Node) -> None:
+    x = np.arange(8, dtype=np.int8).reshape(2, 2, 2)
+    code, got = ask(address, "/v2/models/self/infer", question(x, "INT8"))
+    assert code == 200
+    flat = np.array(got["outputs"][0]["data"], np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(flat, node.predict(x.astype(np.float32), "self").probabilities)
+
+
+ZEROS = np.zeros((1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "body: not JSON"),
+        (b"\xff" * 50, "body: not JSON"),
+        (b"[" * 50_000, "nested too deep"),
+        (question(name="image"), "inputs: ['image'] are not what is needed: exactly one, 'pixels'"),
+        ({"inputs": question()["inputs"] * 2}, "exactly one, 'pixels'"),
+        ({"inputs": []}, "exactly one, 'pixels'"),
+        (question(ZEROS, "FP64"), "input 'pixels': datatype FP64 is not what is needed; send FP32"),
+        (question(ZEROS.astype(int), "INT64"), "datatype INT64 is not what is needed; send FP32"),
+        (question(ZEROS[0]), "shape [2, 2] is not what is needed: [m, 2, 2], m at least 1"),
+        (question(ZEROS[:0]), "shape [0, 2, 2] is not what is needed"),
+        (question(ZEROS.reshape(1, 4)), "shape [1, 4] is not what is needed"),
+        (
+            {"inputs": [{**question(ZEROS[0, 0, :1])["inputs"][0], "shape": []}]},
+            "shape [] is not what is needed",
+        ),
+        (question(outputs=[{"name": "logits"}]), "'logits' is not there; there are probabilities, label"),
+        (question(id=3), "id: 3 is not a string"),
+        (question(ZEROS + np.nan), "input 'pixels': row 0, column 0, 0 is nan; all must be finite"),
+        (question(ZEROS - np.inf), "input 'pixels': row 0, column 0, 0 is -inf; all must be finite"),
+        (json.dumps(question(ZEROS + 7)).replace("7.0", "1e999").encode(), "row 0, column 0, 0 is inf"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(address: str, body: Any, message: str) -> None:
+    code, got = ask(address, "/v2/models/ensemble/infer", body)
+    assert (code, list(got)) == (400, ["error"])
+    assert message in got["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "message"),
+    [
+        ("/v2/models/other", 404, "model 'other': is not here; there are ensemble, self"),
+        ("/v2/models/other/ready", 404, "there are ensemble, self"),
+        ("/v2/models/self/versions/6", 404, "version '6' of self: is not here; there is 7"),
+        ("/v2/models/self/versions/06/ready", 404, "there is 7"),
+        ("/docs", 404, "path '/docs': is not here"),
+        ("/openapi.json", 404, "is not here"),
+        ("/v2/", 404, "is not here"),
+        ("/v2/models/self/infer", 405, "method GET does not do here; POST would"),
+    ],
+)
+def test_what_is_not_there(address: str, path: str, code: int, message: str) -> None:
+    got, error = ask(address, path)
+    assert got == code
+    assert message in error["error"]
+
+
+def test_status_and_metrics(address: str) -> None:
+    assert ask(address, "/status") == (200, STATUS)
+    with urllib3.PoolManager(timeout=10, retries=False) as pool:
+        got = pool.request("GET", f"http://{address}/metrics")
+        assert got.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = list(text_string_to_metric_families(got.data.decode()))
+    assert "lntrust_trust" in {family.name for family in families}
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
+def test_packed_bodies_are_refused_by_name(address: str, encoding: str) -> None:
+    code, got = ask(address, "/v2/models/self/infer", question(), Content_Encoding=encoding)
+    assert (code, f"Content-Encoding: '{encoding}' is not known" in got["error"]) == (415, True)
+    assert ask(address, "/v2/models/self/infer", question(), Content_Encoding="identity")[0] == 200
+
+
+def test_a_body_too_large_is_refused_before_it_is_sent(address: str) -> None:
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        raw.sendall(
+            b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n"
+        )
+        assert raw.recv(100).startswith(b"HTTP/1.1 413")
+    code, got = ask(address, "/v2/models/self/infer", b" " * (LARGEST + 1))
+    assert (code, f"larger than the {LARGEST} bytes of http.largest" in got["error"]) == (413, True)
+    assert ask(address, "/v2/models/self/infer", b" " * LARGEST)[0] == 400
+
+
+def test_chunks_without_an_end_are_refused_once_they_are_too_many(address: str) -> None:
+    host, port = address.split(":")
+    chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        raw.sendall(b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        raw.sendall(chunk * 10)  # as many as may be
+        raw.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            raw.recv(100)
+        raw.settimeout(5)
+        raw.sendall(chunk)  # one too many; and there is no last one
+        assert raw.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_chunked_bodies_are_read(address: str) -> None:
+    text = json.dumps(question()).encode()
+    connection = http.client.HTTPConnection(address, timeout=10)
+    parts = iter([text[:10], text[10:50], text[50:]])
+    connection.request("POST", "/v2/models/self/infer", parts, encode_chunked=True)
+    response = connection.getresponse()
+    assert response.status == 200
+    assert len(json.loads(response.read())["outputs"]) == 2
+    connection.close()
+
+
+def test_no_more_examples_than_an_answer_may_hold(
+    address: str, client: triton.InferenceServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "MOST_PROBABILITIES", 14)  # of 3 classes
+    assert ask(address, "/v2/models/self/infer", question(X[:4]))[0] == 200
+    code, got = ask(address, "/v2/models/self/infer", question(X[:5]))
+    assert (code, got) == (400, {"error": "input 'pixels': 5 examples are too many; send 4 at once"})
+
+
+def test_a_client_that_leaves_and_one_that_dawdles(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(door_module, "SLOWEST", 0.3)
+    host, port = address.split(":")
+    start = b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        raw.sendall(start)
+    with socket.create_connection((host, int(port)), timeout=5) as raw:
+        raw.sendall(start)
+        assert raw.recv(100).startswith(b"HTTP/1.1 408")
+    assert ask(address, "/v2/health/live") == (200, {"live": True})
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

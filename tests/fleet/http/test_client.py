@@ -1,0 +1,196 @@
+"""What the command line asks of a running node, through a real door."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fleets import free_port
+from http_service import CLASSES, Node, X, settings
+from numpy import ndarray
+from test_metrics import STATUS
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.app import HttpDoor
+from lntrust.fleet.http.client import Client, read_inputs
+from lntrust.fleet.http.service import Prediction, Which
+from lntrust.fleet.settings import DTYPES, NodeSettings
+
+Served = Callable[[Node], Client]
+
+
+def at(settings: NodeSettings, address: str) -> Client:
+    """A client of the node with these settings that listens there."""
+    return Client(settings.model_copy(update={"http": settings.http.model_copy(update={"listen": address})}))
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    doors = []
+
+    def serve(node: Node) -> Client:
+        doors.append(HttpDoor(node))
+        return at(node.settings, doors[-1].address)
+
+    yield serve
+    for door in doors:
+        door.close()
+
+
+def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
+    node = Node(settings())
+    client = served(node)
+    assert client.status() == STATUS
+    for which in ("ensemble", "self"):
+        expected, got = node.predict(X, which), client.predict(X, which)
+        np.testing.assert_allclose(got["probabilities"], expected.probabilities, rtol=1e-6)
+        assert got["label"] == [CLASSES[c] for c in expected.probabilities.argmax(1)]
+        assert got["weights"] == expected.weights
+        assert got["silent"] == [f"{name}: {why}" for name, why in expected.silent.items()]
+
+
+class Saying(Node):
+    """Says whatever it is told to about who is silent."""
+
+    silent: dict[str, str]
+
+    def predict(self, x: ndarray, which: Which = "ensemble") -> Prediction:
+        p = super().predict(x, which)
+        return Prediction(p.probabilities, p.weights, p.versions, self.silent)
+
+
+def test_reasons_with_commas_stay_whole(served: Served) -> None:
+    neighbours = [{"name": "b"}, {"name": "c.2"}]
+    node = Saying(NodeSettings.model_validate({**settings().model_dump(), "neighbours": neighbours}))
+    client = served(node)
+    for silent in (
+        {},
+        {"b": "not there"},
+        {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"},
+    ):
+        node.silent = silent
+        assert client.predict(X)["silent"] == [f"{name}: {why}" for name, why in silent.items()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_of_every_dtype_reach_the_node(served: Served, dtype: str) -> None:
+    node = Node(settings(input={"dtype": dtype}))
+    seen: list[ndarray] = []
+    answer = node.predict
+
+    def predict(x: ndarray, which: Which = "ensemble") -> Prediction:
+        seen.append(x)
+        return answer(x, which)
+
+    node.predict = predict  # type: ignore[method-assign]
+    x = (np.arange(8).reshape(2, 2, 2) % 3 / (4 if "float" in dtype else 1)).astype(dtype)
+    served(node).predict(x)
+    assert seen[0].dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(seen[0], x)
+
+
+def test_the_token_in_the_settings_is_shown(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "token.txt"
+    file.write_text("s3cret\n", "utf-8")
+    client = served(Node(settings(token=file)))
+    assert client.status() == STATUS
+    assert client.predict(X)["label"]
+    file.write_text("other\n", "utf-8")
+    with pytest.raises(LNTrustError, match=r"node a: 401: .*Bearer"):
+        client.status()
+    file.unlink()
+    with pytest.raises(LNTrustError, match=re.escape(f"http.token = {file}: cannot be read")):
+        client.status()
+
+
+def test_a_node_that_is_not_there() -> None:
+    client = at(settings(), f"127.0.0.1:{free_port()}")
+    for ask in (client.status, lambda: client.predict(X)):
+        with pytest.raises(LNTrustError, match=r"node a: no answer at 127\.0\.0\.1:\d+ .*lntrust node run"):
+            ask()
+
+
+def test_what_the_node_refuses_is_told(served: Served) -> None:
+    node = Node(settings())
+    node.ready = False
+    with pytest.raises(LNTrustError, match=r"node a: 503: .*not ready"):
+        served(node).predict(X)
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b'"x"', b"", b"\xff"])
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_server_that_is_no_node(body: bytes, code: int) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(LNTrustError, match=r"not a node\?"):
+                at(settings(), f"127.0.0.1:{server.server_port}").status()
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_a_node_without_a_door(tmp_path: Path) -> None:
+    (tmp_path / "NODE.toml").write_text(
+        'name = "a"\n[input]\nshape = [2]\nclasses = ["x", "y"]\n[model]\nkind = "linear"\n[data]\n'
+        'labelled = "d.npz"\nprobe_with = "none"\nshard = "none"\n[http]\nlisten = "off"\n',
+        "utf-8",
+    )
+    with pytest.raises(LNTrustError, match=r"node a: http\.listen = off"):
+        Client.of(tmp_path)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_inputs_from_files_of_every_kind(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "x.npz", x=X, y=np.arange(5))
+    (tmp_path / "x.json").write_text(json.dumps(X.tolist()), "utf-8")
+    pq.write_table(pa.table({"x": X.tolist()}), tmp_path / "x.parquet")
+    for kind in ("npy", "npz", "json", "parquet"):
+        got = read_inputs(tmp_path / f"x.{kind}", settings())
+        np.testing.assert_array_equal(got, X)
+        assert got.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.json", b"[1, 2", "cannot be read"),
+        ("x.json", b"[[[1, 2], [3]]]", "cannot be read"),
+        ("x.json", b"\xff", "cannot be read"),
+        ("x.json", b"[[1, 2]]", "inputs have shape [1, 2]; must be [m, 2, 2]"),
+        ("x.json", b"{}", "inputs have shape []"),
+        ("x.json", b'[[["a", "b"], ["c", "d"]]]', "must be float32"),
+        ("x.npy", b"", "cannot be read"),
+        ("x.npz", b"PK", "cannot be read"),
+        ("x.csv", b"1,2", "must be a .npz or .parquet file"),
+        ("absent.json", None, "cannot be read"),
+        ("absent.npy", None, "cannot be read"),
+    ],
+)
+def test_files_that_hold_no_inputs(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LNTrustError, match=re.escape(message)) as caught:
+        read_inputs(path, settings())
+    assert str(path) in str(caught.value)

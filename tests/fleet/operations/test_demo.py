@@ -1,0 +1,178 @@
+"""The demonstration, with real processes: what it promises, and that it leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lntrust.fleet.operations.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_demo
+from lntrust.fleet.operations.demo_data import (
+    LABELLED,
+    MODELS,
+    MOST,
+    ONNX_FILE,
+    SHARD,
+    TEST,
+    digits,
+    make,
+    rows,
+)
+from lntrust.fleet.operations.demo_show import closing, share
+from lntrust.fleet.settings import load_node
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_two_die_one_returns_and_all_questions_are_answered(tmp_path: Path) -> None:
+    result = run_demo(tmp_path / "demo", 4)
+    assert [each.phase for each in result.phases] == list(PHASES)
+    assert result.errors == []
+    for phase in result.phases:
+        assert phase.questions >= 10
+        assert phase.answered == phase.questions
+        assert 0 < phase.p50 <= phase.p99 < 5
+    back, gone_for_good = result.killed
+    assert result.resumed_round >= result.saved_round > 15
+    nodes = {each.name: each for each in result.nodes}
+    assert nodes[gone_for_good].deployed is None
+    assert nodes[back].round == 55
+    for each in (nodes[name] for name in nodes if name != gone_for_good):
+        assert each.deployed is not None
+        assert each.deployed > 0.5
+        assert each.bytes is not None
+        assert min(each.bytes[way][kind] for way in ("in", "out") for kind in ("query", "reply")) > 0
+    assert len(result.ids) == 5
+    assert all(map(gone, result.ids))
+    text = closing(result)
+    assert "all were answered" in text
+    assert f"{back} came back and went on from round {result.saved_round}" in text
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see a process's children")
+@pytest.mark.parametrize(
+    ("whom", "number", "code", "words"),
+    [
+        ("demo", signal.SIGINT, 130, "all processes of the demonstration have ended"),
+        ("demo", signal.SIGTERM, 130, "all processes of the demonstration have ended"),
+        ("child", signal.SIGKILL, 1, "ended by itself with code -9"),
+    ],
+)
+def test_however_it_ends_no_process_is_left(
+    tmp_path: Path, whom: str, number: signal.Signals, code: int, words: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "lntrust.cli",
+        "fleet",
+        "demo",
+        "--nodes",
+        "4",
+        "--keep",
+        str(tmp_path / "d"),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        # Whoever runs the tests in the background ignores Ctrl-C, and children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        try:
+            children = _children(process, 4)
+            os.kill(process.pid if whom == "demo" else children[0], number)
+            printed, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert words in " ".join(printed.decode().split())
+    assert process.returncode == code
+    assert all(map(gone, children))
+
+
+def _children(process: "subprocess.Popen[bytes]", count: int) -> list[int]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
+        if len(text.split()) >= count:
+            return [int(pid) for pid in text.split()]
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} children came")
+
+
+def test_a_folder_in_use_is_refused(lntrust: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+    got = lntrust("fleet", "demo", "--keep", tmp_path)
+    assert got.code == 2
+    assert "is not empty" in got.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("count", range(4, 9))
+def test_folders_of_every_size(tmp_path: Path, count: int) -> None:
+    made = make(tmp_path, count)
+    names = [each.name for each in made]
+    for each in made:
+        settings = load_node(each.folder)
+        assert [n.name for n in settings.neighbours] == list(each.neighbours)
+        assert 3 <= len(each.neighbours) <= 4
+        assert all(each.name in made[names.index(other)].neighbours for other in each.neighbours)
+        assert each.test_x.shape == (TEST, 8, 8)
+    kinds = {load_node(each.folder).model.kind for each in made}
+    assert {"mlp", "cnn2d", "forest", "onnx"} <= kinds
+
+
+def test_nobody_shares_a_row() -> None:
+    parts, apart = rows()
+    assert [len(each) for each in parts] == [LABELLED + SHARD + TEST] * MOST
+    together = np.concatenate([*parts, apart])
+    assert len(np.unique(together)) == len(together) == len(digits()[1])
+    _, y = digits()
+    counts = np.stack([np.bincount(y[each], minlength=10) for each in parts])
+    assert counts.max(1).min() > 1.5 * counts.mean()  # each has a class of which it has more than its share
+    assert len(MODELS) == MOST
+
+
+def test_the_onnx_file_knows_digits_that_it_has_not_seen() -> None:
+    from lntrust.learners.onnx import OnnxClassifier
+
+    x, y = digits()
+    unseen = np.concatenate(rows()[0])
+    asset = str(files("lntrust.fleet.operations").joinpath("assets", ONNX_FILE))
+    model = OnnxClassifier(asset, (8, 8), 10)
+    said = model.predict_proba(x[unseen].reshape(-1, 64) / 16)
+    np.testing.assert_allclose(said.sum(1), 1, atol=1e-5)
+    assert np.mean(said.argmax(1) == y[unseen]) > 0.8
+
+
+def _result(deployed: float, alone: float, answered: int, resumed: int) -> DemoResult:
+    phases = [PhaseResult(name, 1000, answered, deployed, alone, 0.01, 0.02, 2.0) for name in PHASES]
+    nodes = [NodeResult("a", "mlp", alone, deployed, 2, 0.5, 9, {}), NodeResult("b", "mlp")]
+    return DemoResult(nodes, phases, ("a", "b"), 5, resumed, 12.0, [])
+
+
+def test_the_closing_sentence_tells_what_the_numbers_say() -> None:
+    good = closing(_result(0.9, 0.8, 1000, 5))
+    assert "all were answered" in good
+    assert "right on 0.900 of their test inputs, by themselves on 0.800; 1 of 1 are better" in good
+    assert "went on from round 5" in good
+    bad = closing(_result(0.7, 0.8, 999, 0))
+    assert "only 2997 were answered" in bad
+    assert "1 worse" in bad
+    assert "did NOT go on" in bad
+    assert "0 worse, 1 the same" in closing(_result(0.8, 0.8, 1000, 5))
+    phase = _result(0.8, 0.8, 1000, 5).phases[0]
+    assert share(phase) == "100 %"
+    assert share(replace(phase, questions=100_000, answered=99_999)) == "99.9 %"
+    assert share(replace(phase, answered=500)) == "50.0 %"

@@ -1,0 +1,248 @@
+"""Whatever bytes a neighbour sends: a reason or an answer comes out, and nothing else happens."""
+
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fleets import Fleet
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from numpy import ndarray
+from rogue import Rogue
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.neighbours import Circle
+from lntrust.fleet.peers.query_handler import Desk
+from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.transport import Door
+from lntrust.fleet.settings import InputSettings, NodeSettings
+from lntrust.fleet.training.learner import Snapshot
+from lntrust.network.codec import Message, decode, encode
+from lntrust.network.encodings import Form
+
+INPUT = InputSettings(shape=(8, 8), dtype="uint8", classes=tuple("0123456789"))
+SETTINGS = NodeSettings.model_validate(
+    {
+        "name": "a",
+        "input": INPUT.model_dump(),
+        "model": {"kind": "linear"},
+        "data": {"labelled": "x.npz", "probe_with": "none", "shard": "none"},
+        "neighbours": [{"name": "b"}],
+        "limits": {"rate": 1e9, "burst": 1e9, "failures": 10_000, "patience": 0.5},
+        "trust": {"reply": "top3"},
+    }
+)
+FACTS = wire.facts(INPUT, 1, 7)
+X = np.zeros((3, 8, 8), dtype=np.uint8)
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+DTYPES = st.sampled_from(["uint8", "int64", "float16", "float32", "float64", "bool"])
+SHAPES = st.one_of(
+    st.lists(st.integers(0, 4), max_size=5).map(tuple), st.sampled_from([(3, 8, 8), (3, 10), (3, 3)])
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> ndarray:
+    shape, dtype = draw(SHAPES), np.dtype(draw(DTYPES))
+    size = int(np.prod(shape)) * dtype.itemsize
+    data = draw(st.binary(min_size=size, max_size=size)) if size <= 400 else bytes(size)
+    if dtype.kind == "b":
+        data = bytes(byte & 1 for byte in data)
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+@st.composite
+def hellos(draw: st.DrawFn) -> ndarray:
+    """Facts with something else in them; or not even that."""
+    changed = draw(st.dictionaries(st.sampled_from(list(FACTS)), JSON, max_size=3))
+    about = draw(st.one_of(st.just({**FACTS, **changed}), JSON))
+    return np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    """Well formed, and not what was expected."""
+    names = st.sampled_from([wire.INPUTS, wire.PROBABILITIES, "codes", "classes", "other", "é\n"])
+    held = draw(st.dictionaries(names, tensors(), max_size=3))
+    if draw(st.booleans()):
+        held[wire.HELLO] = draw(st.one_of(hellos(), tensors()))
+    kind = draw(st.sampled_from(["query", "reply", "parameters", "anchors"]))
+    return Message(kind, held, draw(NUMBERS), draw(st.one_of(NUMBERS, st.integers(-2, 12))))
+
+
+def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
+    """Some bytes of a valid message are others, or are not there, or are too many."""
+    place = st.integers(0, len(valid) - 1)
+    changes = st.lists(st.tuples(place, st.integers(0, 255)), min_size=1, max_size=4)
+
+    def change(changed: tuple[list[tuple[int, int]], int, bytes]) -> bytes:
+        data = bytearray(valid)
+        for at, byte in changed[0]:
+            data[at] = byte
+        return bytes(data[: changed[1]]) + changed[2]
+
+    cut = st.one_of(st.just(len(valid)), place)
+    return st.tuples(changes, cut, st.binary(max_size=8)).map(change)
+
+
+QUESTION, HELLO = encode(wire.question(X, 0)), encode(wire.hello(FACTS))
+REPLY = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7))
+CODES = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7, Form("top3")))
+PAYLOADS = st.one_of(
+    st.binary(max_size=300), messages().map(encode), mutated(QUESTION), mutated(HELLO), mutated(REPLY),
+    mutated(CODES),
+)  # fmt: skip
+
+
+def header(tensors: dict[str, Any], body: bytes = b"") -> bytes:
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+# What hypothesis would hardly think of: claims of a size that is not there, and text within text.
+CLAIMS = [
+    header({"inputs": {"dtype": "U8", "shape": [2**40, 8, 8], "data_offsets": [0, 2**46]}}),
+    header({"inputs": {"dtype": "U8", "shape": [0, 2**62], "data_offsets": [0, 0]}}),
+    header({"inputs": {"dtype": "BF16", "shape": [0], "data_offsets": [0, 0]}}),
+    header({"inputs": {"dtype": "U8", "shape": [1] * 65, "data_offsets": [0, 1]}}, b"x"),
+    header({"x" * 100_000: {"dtype": "z" * 100_000, "shape": [], "data_offsets": [0, 0]}}),
+    (2**63).to_bytes(8, "little"),
+    b"",
+]
+
+
+def deep(depth: int) -> bytes:
+    text = b'{"protocol":' + b"[" * depth + b"]" * depth + b"}"
+    return encode(Message("query", {wire.HELLO: np.frombuffer(text, dtype=np.uint8)}))
+
+
+def desk() -> Desk:
+    snapshot = Snapshot(7, lambda x: x, lambda x: np.full((len(x), 10), 0.1, dtype=np.float32))
+    return Desk(SETTINGS, Books(["b"]), lambda _: snapshot, lambda: FACTS)
+
+
+def tried(act: Callable[[], object]) -> LNTrustError | None:
+    """A refusal, if it was one; anything else that is raised is a failure of the test."""
+    try:
+        act()
+    except LNTrustError as error:
+        return error
+    return None
+
+
+@given(PAYLOADS, st.booleans())
+@settings(max_examples=400)
+def test_the_desk_answers_or_refuses(data: bytes, met: bool) -> None:
+    at = desk()
+    if met:
+        at("b", HELLO)
+
+    def ask() -> None:
+        answer = decode(at("b", data))
+        assert answer.kind == "reply"
+        assert met or wire.HELLO in answer.tensors
+
+    refusal = tried(ask)
+    assert refusal is None or len(str(refusal)) < 1000
+    assert len(at("b", HELLO)) > 0  # it is as it was
+
+
+@pytest.mark.parametrize("data", [*CLAIMS, *(deep(depth) for depth in (10, 500, 980, 990, 1000, 30_000))])
+def test_the_desk_refuses_claims(data: bytes) -> None:
+    at = desk()
+    at("b", HELLO)
+    tracemalloc.start()
+    try:
+        error = tried(lambda: at("b", data))
+        assert error is not None
+        assert tracemalloc.get_traced_memory()[1] < (16 << 20)
+    finally:
+        tracemalloc.stop()
+    assert len(str(error)) < 1000, len(str(error))
+
+
+@given(messages())
+@settings(max_examples=300)
+def test_what_is_said_is_read_or_refused(message: Message) -> None:
+    def hello() -> None:
+        theirs = wire.told(message)
+        wire.mismatch(FACTS, theirs)
+        assert 0 <= wire.degree_of(theirs) < 1_000_000
+
+    tried(hello)
+    if tried(lambda: wire.asked(message, INPUT)) is None:
+        assert message.tensors[wire.INPUTS].shape[1:] == (8, 8)
+    if tried(lambda: wire.heard(message, 3, 10)) is None:
+        assert message.tensors[wire.PROBABILITIES].shape == (3, 10)
+
+
+class Fuzzer(Rogue):
+    """Answers with the bytes that it is given."""
+
+    said = b""
+    greets = False  # whether it does so to a hello, too
+
+    def _answer(self, asker: str, data: bytes) -> bytes:
+        is_hello = wire.HELLO in decode(data).tensors
+        return super()._answer(asker, data) if is_hello and not self.greets else self.said
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Circle, Fuzzer]]:
+    """A circle of one, and the one."""
+    fleet = Fleet.of(tmp_path_factory.mktemp("fuzz"), "ab")
+    door = Door(fleet.place("a"), desk())
+    circle = Circle(SETTINGS, Books(["b"]), door, lambda: FACTS)
+    with Fuzzer(fleet.place("b"), fleet.members["b"].settings) as fuzzer:
+        circle.wait_for_all(10)
+        yield circle, fuzzer
+    circle.close()
+    door.close()
+
+
+@given(said=PAYLOADS)
+@example(said=CLAIMS[0])
+@example(said=CLAIMS[4])
+@example(said=REPLY)
+@example(said=CODES)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_circle_hears_probabilities_or_says_why_not(pair: tuple[Circle, Fuzzer], said: bytes) -> None:
+    circle, fuzzer = pair
+    fuzzer.said, fuzzer.greets = said, False
+    circle.meet()
+    heard, failed = circle.ask(["b"], X, "probe", timeout=2)
+    assert set(heard) | set(failed) == {"b"}
+    for reply in heard.values():
+        assert reply.probabilities.shape == (3, 10)
+        assert (reply.probabilities >= 0).all()
+        np.testing.assert_allclose(reply.probabilities.sum(1), 1, atol=2e-3)
+    for failure in failed.values():
+        assert failure.kind in ("malformed", "unsound", "refused")
+        assert len(failure.text) < 1000, len(failure.text)
+
+
+@given(said=PAYLOADS)
+@example(said=deep(980))
+@example(said=deep(30_000))
+@example(said=CLAIMS[4])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_circle_bears_any_hello(pair: tuple[Circle, Fuzzer], said: bytes) -> None:
+    circle, fuzzer = pair
+    fuzzer.said, fuzzer.greets = said, True
+    circle.meet()
+    refused = circle.members["b"].refused
+    assume(refused is not None)  # else it said what it should
+    assert len(refused) < 1000, len(refused)
+    heard, failed = circle.ask(["b"], X, "probe", timeout=2)
+    assert not heard
+    assert failed["b"].kind == "mismatch"

@@ -1,0 +1,116 @@
+"""A link that is cut one way: two nodes, each in a network namespace of its own, with a cable between them.
+
+A wrong permanent entry among one side's neighbours (ARP) sends its frames nowhere, while it still receives.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import LNTRUST, Fleet, probed, without
+
+from lntrust.fleet.http.client import Client
+
+ADDRESS = {"a": "10.77.0.1", "b": "10.77.0.2"}
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+
+
+def ip(*words: str, check: bool = True) -> str:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    assert not check or done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+class Cable:
+    """Namespaces for a and b, joined by a pair of interfaces."""
+
+    def __init__(self) -> None:
+        self.names = {name: f"lntrust-{os.getpid()}-{name}" for name in ADDRESS}
+
+    def lay(self) -> None:
+        for name in ADDRESS:
+            ip("netns", "add", self.names[name])
+        a, b = (self.names[name] for name in ADDRESS)
+        ip("link", "add", "cable", "netns", a, "type", "veth", "peer", "name", "cable", "netns", b)
+        for name, address in ADDRESS.items():
+            self.inside(name, "address", "add", f"{address}/24", "dev", "cable")
+            self.inside(name, "link", "set", "cable", "up")
+            self.inside(name, "link", "set", "lo", "up")
+
+    def inside(self, name: str, *words: str) -> str:
+        return ip("-n", self.names[name], *words)
+
+    def cut(self, name: str, other: str) -> None:
+        """What `name` sends to the other gets lost."""
+        wrong = ("lladdr", "02:00:00:00:00:99", "dev", "cable", "nud", "permanent")
+        self.inside(name, "neigh", "replace", ADDRESS[other], *wrong)
+
+    def mend(self, name: str, other: str) -> None:
+        self.inside(name, "neigh", "del", ADDRESS[other], "dev", "cable")
+
+    def remove(self) -> None:
+        for name in self.names.values():
+            ip("netns", "del", name, check=False)
+
+    def visit(self, name: str, what: Callable[[], Any]) -> Any:
+        """Do this in a thread that is in the namespace."""
+
+        def there() -> Any:
+            with Path(f"/run/netns/{self.names[name]}").open("rb") as place:
+                assert ctypes.CDLL(None).setns(place.fileno(), _NEW_NETWORK) == 0
+            return what()
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(there).result()
+
+
+class Apart(Fleet):
+    """A fleet whose clients have to go where the node is."""
+
+    cable: Cable
+
+    def visit(self, name: str, what: Callable[[Client], Any]) -> Any:
+        return self.cable.visit(name, lambda: super(Apart, self).visit(name, what))
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    cable = Cable()
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root can make network namespaces")
+    if subprocess.run(["ip", "netns", "add", cable.names["a"]], capture_output=True).returncode:
+        pytest.skip("no network namespaces can be made here")
+    cable.remove()
+    try:
+        cable.lay()
+        yield cable
+    finally:
+        cable.remove()
+
+
+def test_a_link_cut_one_way_and_mended(cable: Cable, tmp_path: Path) -> None:
+    """Both go on, each by itself; and when it is mended they find each other again."""
+    with Apart.of(tmp_path, "ab", hosts=ADDRESS) as fleet:
+        fleet.cable = cable
+        for name in "ab":
+            fleet.start(name, program=("ip", "netns", "exec", cable.names[name], *LNTRUST))
+        for name, other in ("ab", "ba"):
+            fleet.until(name, probed(other), 30)
+            assert set(fleet.ask(name).weights) == {"a", "b"}
+        cable.cut("a", "b")
+        for name, other in ("ab", "ba"):
+            fleet.ask(name)  # sound and in time, whatever they know by now
+            fleet.until(name, without(other))
+            assert fleet.ask(name).weights == {name: 1.0}
+            fleet.trains(name)
+        cable.mend("a", "b")
+        for name, other in ("ab", "ba"):
+            fleet.until(name, probed(other), 60)
+            fleet.wait(lambda name=name, other=other: fleet.weight(name, other) > 0)  # type: ignore[misc]
+        fleet.print_new_logs()

@@ -1,0 +1,198 @@
+"""Neighbours with a good certificate and bad manners, before real nodes.
+
+Nodes a (which trains), t (which learns whom to trust), s (which stands: its training is over, and it looks
+around seldom) and o (whose owner shows nobody anything) have a neighbour r that does what a test wants.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleets import DEADLINE, DEPLOYED, LEARNED, Clients, Fleet, probed, without
+from rogue import Rogue
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.operations.init import example_part
+
+STANDS = {**DEPLOYED, "life": {"refresh_every": 600.0}}
+SHOWS_NOTHING = {"data": {"probe_with": "none", "shard": "none", "deployed": False}}
+QUOTA = {"rate": 500.0, "burst": 1000.0, "workers": 1, "waiting": 4}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    root: Path = tmp_path_factory.mktemp("rogues")
+    own = {"a": {"limits": QUOTA}, "t": LEARNED, "s": STANDS, "o": SHOWS_NOTHING}
+    with Fleet.of(root, "atsor", own) as fleet:
+        fleet.start("a", "t", "s", "o")
+        yield fleet
+
+
+@pytest.fixture
+def fleet(running: Fleet) -> Iterator[Fleet]:
+    yield running
+    running.print_new_logs()
+
+
+@pytest.fixture
+def rogue(fleet: Fleet) -> Iterator[Rogue]:
+    """Honest at first, and trusted for it."""
+    with Rogue(fleet.place("r"), fleet.members["r"].settings) as rogue:
+        fleet.until("a", probed("r"))
+        yield rogue
+
+
+@pytest.fixture
+def s_anew(fleet: Fleet, rogue: Rogue) -> None:
+    """s looks at one that gives cause again and again ever more seldom, and in other tests r does."""
+    fleet.end("s")
+    fleet.start("s")
+    fleet.until("s", probed("r", "a", "t", "o"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "counted"),
+    [
+        ("slow", "silent"),
+        ("garbage", "malformed"),
+        ("nan", "unsound"),
+        ("not probabilities", "unsound"),
+        ("wrong shape", "malformed"),
+        ("wrong classes", "malformed"),
+        ("huge", "silent"),
+        ("just too large", "malformed"),
+    ],
+)
+def test_answers_that_cannot_be_used_count_for_nothing(
+    fleet: Fleet, rogue: Rogue, mode: str, counted: str
+) -> None:
+    before = fleet.status("a")["failures"].get(counted, 0)
+    rogue.mode = mode
+    with Clients(fleet, "a") as clients:
+        status = fleet.until("a", without("r"))
+        fleet.trains("a")
+    assert status["failures"][counted] > before
+    assert set(clients.answers[-1].weights) == {"a", "t", "s", "o"}  # the others' weights, scaled to 1
+    rogue.mode = "honest"
+    fleet.until("a", probed("r"))
+    fleet.wait(lambda: fleet.weight("a", "r") > 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("permuted hello", "classes are in another order: class 0 is '0' here and '9' there"),
+        ("another protocol", "protocol is 1 here and 2 there"),
+        ("garbage hello", "not safetensors"),
+        ("deep hello", "protocol is 1 here and [[[["),
+    ],
+)
+def test_one_that_means_something_else_is_not_asked(
+    fleet: Fleet, rogue: Rogue, mode: str, reason: str
+) -> None:
+    rogue.mode = mode
+    status = fleet.until("a", without("r"))
+    assert reason in status["neighbours"]["r"]["refused"]
+    asked = len([1 for asker, _ in rogue.asked if asker == "a"])
+    with Clients(fleet, "a") as clients:
+        fleet.trains("a", 5)
+    assert "r" not in clients.answers[-1].weights
+    assert len([1 for asker, _ in rogue.asked if asker == "a"]) == asked
+    rogue.mode = "honest"
+    status = fleet.until("a", probed("r"))
+    assert status["neighbours"]["r"]["refused"] is None
+
+
+def test_one_that_always_says_the_same_is_sound_but_not_trusted(fleet: Fleet, rogue: Rogue) -> None:
+    fleet.until("t", lambda status: status["trust"]["r"] > 0.3)  # as it deserves, while it is honest
+    rogue.mode = "constant"
+    # A busy machine may cost it a probe; what counts is the one that it answers.
+    status = fleet.until("t", lambda status: probed("r")(status) and status["trust"]["r"] < 0.1)
+    assert status["neighbours"]["r"]["state"] == "closed"
+    assert sum(weight for name, weight in status["trust"].items() if name != "r") > 0.9
+    fleet.trains("t")
+
+
+@pytest.mark.usefixtures("s_anew")
+def test_one_with_an_older_model_weighs_nothing_until_it_is_probed_again(fleet: Fleet, rogue: Rogue) -> None:
+    rogue.mode = "older"
+    answer = fleet.ask("s")
+    assert "r" not in answer.weights
+    assert "its model is older (500) than the one probed (1000)" in answer.silent
+    fleet.wait(lambda: fleet.weight("s", "r") > 0)  # it has looked again, out of turn
+    assert fleet.status("s")["neighbours"]["r"]["version"] == 500
+
+
+@pytest.mark.usefixtures("s_anew")
+def test_one_that_greets_slowly_costs_nobody_elses_answers(fleet: Fleet, rogue: Rogue) -> None:
+    rogue.door.close()
+    fleet.wait(lambda: fleet.weight("s", "r") == 0)
+    with Rogue(fleet.place("r"), fleet.members["r"].settings, "slow hello"):
+        fleet.until("s", lambda status: status["neighbours"]["r"]["present"])
+        for _ in range(8):
+            answer = fleet.ask("s")
+            assert set(answer.weights) == {"s", "a", "t", "o"}
+        assert fleet.status("s")["neighbours"]["a"]["state"] == "closed"
+        fleet.wait(lambda: fleet.ask("s").took < DEADLINE / 4)  # left alone, it costs time now and then only
+
+
+@pytest.mark.usefixtures("s_anew")  # and has nobody left to probe while a is flooded
+def test_a_flood_drowns_nobody(fleet: Fleet, rogue: Rogue) -> None:
+    """r asks a without end. a's clients are served, and so is s, another neighbour of a's."""
+    x = example_part(0)[0]["x"][:100]
+    rogue.greet("a")
+    before = fleet.status("a")["refusals"].get("quota", 0)
+    done: list[tuple[int, int, list[str]]] = []
+    flood = threading.Thread(target=lambda: done.append(rogue.flood("a", x, 4.0)))
+    with Clients(fleet, "a") as clients, Clients(fleet, "s") as others:
+        flood.start()
+        fleet.trains("a", 3)
+        flood.join(30)
+    ((asked, answered, refusals),) = done
+    assert asked > 200  # else it was no flood
+    assert answered <= 10 + 5 * 6  # the burst, and what the rate allows meanwhile
+    assert any("quota: 100 examples" in reason for reason in refusals), refusals
+    status = fleet.status("a")
+    assert status["refusals"]["quota"] > before
+    assert status["refusals"]["busy"] > 0  # and was not even looked at
+    assert len(clients.answers) > 5
+    heard = ["a" in answer.weights for answer in others.answers]
+    assert np.mean(heard) > 0.9, (np.mean(heard), [each.silent for each in others.answers][-3:])
+
+    def is_heard_again() -> bool:
+        with suppress(LNTrustError):
+            return "classes" in rogue.greet("a")
+        return False
+
+    fleet.wait(is_heard_again)
+
+
+def test_an_owner_who_says_no_is_obeyed(fleet: Fleet, rogue: Rogue) -> None:
+    """Not one input of o's leaves it, neither its data nor its clients'; it still answers others."""
+    alone = fleet.ask("o")
+    assert alone.weights == {"o": 1.0}
+    fleet.trains("o", 5)
+    assert rogue.greet("o")["classes"] == [str(c) for c in range(10)]
+    x = example_part(0)[0]["x"][:5]
+    np.testing.assert_allclose(rogue.ask("o", x).sum(1), 1, atol=1e-3)
+    fleet.wait(lambda: "a" in {asker for asker, _ in rogue.asked})  # as one that may
+    assert "o" not in {asker for asker, _ in rogue.asked}
+    status = fleet.status("o")
+    assert status["queries"]["out"] == {}
+    assert status["bytes"]["out"]["query"] == 0
+
+
+def test_a_stranger_to_manners_is_told_what_is_wrong(fleet: Fleet, rogue: Rogue) -> None:
+    """Questions before a hello, of another shape, and no message at all: refused, with a reason."""
+    x = example_part(0)[0]["x"][:2]
+    with pytest.raises(LNTrustError, match="not safetensors"):
+        rogue.door.ask("a", b"\x00" * 50, 5)
+    rogue.greet("a")
+    with pytest.raises(LNTrustError, match="must be uint8"):
+        rogue.ask("a", x.astype(np.float32))
+    with pytest.raises(LNTrustError, match="must be uint8"):
+        rogue.ask("a", x[:, :4])
+    assert len(rogue.ask("a", x)) == 2

@@ -1,0 +1,325 @@
+"""A node's own data: the same from every kind of file, and never other numbers than those that were given."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy import ndarray
+from small_nodes import CLASSES, SHAPE, blobs, settings
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.settings import DTYPES, InputSettings
+from lntrust.fleet.training.data import NodeData, Seen, as_inputs, load_data
+
+Write = Callable[[Path, ndarray, Any], str]
+
+
+def npz(folder: Path, x: ndarray, y: Any) -> str:
+    np.savez(folder / "data.npz", x=x, y=y)
+    return str(folder / "data.npz")
+
+
+def parquet(folder: Path, x: ndarray, y: Any) -> str:
+    pq.write_table(pa.table({"x": x.tolist(), "y": list(y)}), folder / "data.parquet")
+    return str(folder / "data.parquet")
+
+
+def load(source: str, before: Seen | None = None, **changes: Any) -> NodeData:
+    data = {"labelled": source, "shard": "none", **changes.pop("data", {})}
+    return load_data(settings(data=data, **changes), before)
+
+
+# -- every kind of file ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [npz, parquet])
+@pytest.mark.parametrize("named", [False, True])
+def test_files_and_loaders_give_the_same(tmp_path: Path, write: Write, named: bool) -> None:
+    x, y = blobs(0)
+    labels = [CLASSES[c] for c in y] if named else y
+    got, expected = load(write(tmp_path, x, labels)), load("small_nodes:labelled")
+    np.testing.assert_array_equal(got.inputs, expected.inputs)
+    np.testing.assert_array_equal(got.labels, expected.labels)
+    assert got.inputs.dtype == np.float32
+    assert got.fingerprint == expected.fingerprint
+
+
+def test_a_flat_column_of_parquet(tmp_path: Path) -> None:
+    x = np.arange(20, dtype=np.uint8).reshape(10, 2)
+    source = parquet(tmp_path, x, [0, 1] * 5)
+    got = load(source, input={"shape": [2], "dtype": "uint8"})
+    assert sorted(map(tuple, got.inputs.tolist())) == sorted(map(tuple, x.tolist()))
+
+
+def test_a_single_number_is_an_input_too(tmp_path: Path) -> None:
+    source = parquet(tmp_path, np.linspace(0, 1, 10), [0, 1] * 5)
+    assert load(source, input={"shape": []}).inputs.shape == (10,)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 3], "data.labelled: label 3 is none of 0…2"),
+        ([0, -1, 1], "label -1 is none of 0…2"),
+        (["ant", "bee", "dog"], "label 'dog' is none of ant, bee, cat"),
+        ([0.0, 1.0, 2.0], "label '0.0' is none of"),
+        ([[0], [1], [2]], "y has shape [3, 1], for 3 inputs"),
+        ([0, 1], "y has shape [2], for 3 inputs"),
+    ],
+)
+def test_labels_that_are_none(tmp_path: Path, labels: Any, message: str) -> None:
+    with pytest.raises(LNTrustError, match=re.escape(message)):
+        load(npz(tmp_path, blobs(0, 3)[0], np.array(labels)))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((3, 4, 4)), "data.labelled: inputs have shape [3, 4, 4]; must be [m, 1, 4, 4]"),
+        (np.zeros(3), "inputs have shape [3]"),
+        (np.zeros((3, *SHAPE), dtype="U1"), "inputs are <U1; must be float32"),
+        (np.zeros((3, *SHAPE), dtype=complex), "inputs are complex128; must be float32"),
+        (np.full((3, *SHAPE), np.nan), "data.labelled: x: row 0, column 0, 0, 0 is nan; all must be finite"),
+    ],
+)
+def test_inputs_that_do_not_fit(tmp_path: Path, x: ndarray, message: str) -> None:
+    with pytest.raises(LNTrustError, match=re.escape(message)):
+        load(npz(tmp_path, x, np.zeros(len(x), dtype=int)))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    ours = "data.labelled = "
+    with pytest.raises(LNTrustError, match=f"{ours}.*cannot be read: .*No such file"):
+        load(str(tmp_path / "absent.npz"))
+    np.savez(tmp_path / "whole.npz", x=blobs(0)[0], y=blobs(0)[1])
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for name, content in (("half.npz", whole[: len(whole) // 2]), ("half.parquet", b"PAR1"), ("e.npz", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(LNTrustError, match=f"{ours}.*{name}.*cannot be read"):
+            load(str(tmp_path / name))
+    np.savez(tmp_path / "other.npz", a=1, b=2)
+    with pytest.raises(
+        LNTrustError, match=rf"{ours}.*has no inputs, x \(a list of numbers a row\); it has a, b"
+    ):
+        load(str(tmp_path / "other.npz"))
+    np.savez(tmp_path / "bare.npz", x=blobs(0)[0])
+    with pytest.raises(LNTrustError, match=f"{ours}.*has no labels, y"):
+        load(str(tmp_path / "bare.npz"))
+    pq.write_table(pa.table({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}), tmp_path / "ragged.parquet")
+    with pytest.raises(LNTrustError, match=f"{ours}.*cannot be read"):
+        load(str(tmp_path / "ragged.parquet"))
+
+
+def test_a_file_is_data_and_never_a_program(tmp_path: Path) -> None:
+    """A pickle runs what is in it when it is opened."""
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "sprung",)
+
+    np.savez(tmp_path / "trap.npz", x=np.array([Trap()], dtype=object), y=np.array([0]), allow_pickle=True)
+    with pytest.raises(LNTrustError, match=r"cannot be read.*allow_pickle=False"):
+        load(str(tmp_path / "trap.npz"))
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("small_nodes:broken", "data.labelled = 'small_nodes:broken': failed: RuntimeError: the camera is"),
+        ("small_nodes:shard", "data.labelled = 'small_nodes:shard': has no labels, y"),
+        ("small_nodes:absent", "small_nodes has nothing named absent"),
+        ("no_such_module:load", "cannot import no_such_module"),
+        ("small_nodes:nothing", "0 of 0 labelled examples would be withheld"),
+        ("data.csv", "data.labelled = 'data.csv': must be a .npz or .parquet file, or package.module:loader"),
+    ],
+)
+def test_loaders_that_fail(source: str, message: str) -> None:
+    with pytest.raises(LNTrustError, match=re.escape(message)):
+        load(source)
+
+
+def test_nothing_to_train_on() -> None:
+    with pytest.raises(LNTrustError, match="has no example to train on"):
+        load("small_nodes:nothing", data={"probe_with": "none"})
+
+
+# -- what each example is for ---------------------------------------------------------------------
+
+
+def rows(data: NodeData, ids: ndarray) -> set[bytes]:
+    return {row.tobytes() for row in data.inputs[ids]}
+
+
+@given(st.integers(0, 2**31), st.integers(10, 30), st.integers(0, 60), st.sampled_from([0.2, 0.5, 0.8]))
+def test_with_more_labels_nothing_is_validated_on_that_was_learned_from(
+    seed: int, size: int, more: int, fraction: float
+) -> None:
+    """And what was withheld stays so, wherever the new ones stand, life after life."""
+    x, y = blobs(0, size + more)
+    order = np.random.default_rng(seed).permutation(size + more)
+    with TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"seed": seed, "data": {"val_fraction": fraction}}
+        first = load(npz(Path(folder), x[:size], y[:size]), **options)
+        then = load(npz(Path(folder), x[order], y[order]), first.seen, **options)
+        again = load(npz(Path(folder), x[order], y[order]), then.seen, **options)
+    assert not rows(then, then.validation) & rows(first, first.train)
+    assert rows(first, first.validation) <= rows(then, then.validation)
+    assert len(then.validation) == min(round(fraction * (size + more)), len(first.validation) + more)
+    assert again.fingerprint == then.fingerprint
+
+
+@given(st.integers(0, 2**31))
+def test_inputs_that_stand_there_twice_change_no_sides(seed: int) -> None:
+    x, y = blobs(0, 12)
+    with TemporaryDirectory() as folder:
+        source = npz(Path(folder), np.concatenate([x, x]), np.concatenate([y, y]))
+        first = load(source, seed=seed)
+        assert load(source, first.seen, seed=seed).fingerprint == first.fingerprint
+
+
+def test_where_all_were_learned_from_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    all_learned = load("small_nodes:labelled", data={"probe_with": "none"})
+    with caplog.at_level("WARNING"):
+        data = load("small_nodes:labelled", all_learned.seen)
+    assert len(data.validation)
+    assert "validation flatters" in caplog.text
+
+
+@given(st.integers(0, 2**31), st.floats(0.05, 0.95))
+def test_every_example_is_used_once_and_the_same_way_at_every_start(seed: int, fraction: float) -> None:
+    data = {"val_fraction": fraction, "shard": "small_nodes:shard"}
+    one, again = (load("small_nodes:labelled", seed=seed, data=data) for _ in range(2))
+    assert one.fingerprint == again.fingerprint
+    np.testing.assert_array_equal(one.inputs, again.inputs)
+    x, y = blobs(0)
+    ids = np.concatenate([one.train, one.validation])
+    assert len(one.validation) == round(fraction * len(x))
+    given_, used = (
+        sorted((row.tobytes(), int(label)) for row, label in zip(rows, labels, strict=True))
+        for rows, labels in ((x, y), (one.inputs[ids], one.labels[ids]))
+    )
+    assert given_ == used, "with the labels they came with"
+    np.testing.assert_array_equal(one.inputs[one.shard], blobs(1)[0])
+    assert set(one.labels[one.shard].tolist()) == {-1}
+
+
+def test_another_seed_withholds_others() -> None:
+    a, b = (load("small_nodes:labelled", seed=seed) for seed in (0, 1))
+    assert not np.array_equal(a.inputs[a.validation], b.inputs[b.validation])
+
+
+def test_a_fraction_that_leaves_nothing(tmp_path: Path) -> None:
+    x, y = blobs(0, 3)
+    for fraction, count in ((0.1, 0), (0.9, 3)):
+        with pytest.raises(LNTrustError, match=f"data.val_fraction = {fraction}: {count} of 3 labelled"):
+            load(npz(tmp_path, x, y), data={"val_fraction": fraction})
+
+
+def test_probes_from_a_file_of_their_own(tmp_path: Path) -> None:
+    x, y = blobs(2, 9)
+    got = load("small_nodes:labelled", data={"probe_with": npz(tmp_path, x, y)})
+    assert len(got.train) == len(blobs(0)[0]), "then nothing is withheld"
+    np.testing.assert_array_equal(got.inputs[got.validation], x)
+    np.testing.assert_array_equal(got.labels[got.validation], y)
+    with pytest.raises(LNTrustError, match=r"data\.probe_with: label 7 is none of"):
+        load("small_nodes:labelled", data={"probe_with": npz(tmp_path, x, y + 7)})
+
+
+def test_who_shows_nothing_has_nothing_to_show() -> None:
+    got = load("small_nodes:labelled", data={"probe_with": "none"})
+    assert (len(got.train), len(got.validation), len(got.shard)) == (30, 0, 0)
+
+
+def test_a_shard_needs_no_labels_and_must_fit(tmp_path: Path) -> None:
+    np.savez(tmp_path / "shard.npz", x=np.zeros((2, 5)))
+    with pytest.raises(LNTrustError, match=re.escape("data.shard: inputs have shape [2, 5]")):
+        load("small_nodes:labelled", data={"shard": str(tmp_path / "shard.npz")})
+
+
+@given(st.integers(0, 29), st.booleans())
+def test_the_fingerprint_changes_when_an_example_does(row: int, in_label: bool) -> None:
+    one = load("small_nodes:labelled", data={"probe_with": "none"})
+    inputs, labels = one.inputs.copy(), one.labels.copy()
+    if in_label:
+        labels[row] = (labels[row] + 1) % len(CLASSES)
+    else:
+        inputs[row, 0, 0, 0] = np.nextafter(inputs[row, 0, 0, 0], np.float32(np.inf))
+    other = NodeData(inputs, labels, one.train, one.validation, one.shard)
+    assert other.fingerprint != one.fingerprint
+    assert NodeData(one.inputs.copy(), labels, one.train, one.train[:0], one.train).fingerprint not in (
+        one.fingerprint,
+        other.fingerprint,
+    ), "what an example is for belongs to it"
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+KINDS = st.sampled_from(["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
+WHOLE = [2**p + d for p in (8, 11, 15, 16, 24, 31, 32, 53, 62, 63, 64) for d in (-1, 0, 1)]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> ndarray:
+    """Of any dtype; often near the places where one dtype holds a number and another does not."""
+    dtype = np.dtype(draw(KINDS))
+    any_ = hnp.from_dtype(dtype)
+    if dtype.kind == "f":
+        near = st.sampled_from(WHOLE).map(lambda n: float(np.float64(n).astype(dtype)))
+        any_ = st.one_of(any_, near, st.integers(-300, 300).map(float))
+    elif dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        near = st.sampled_from([s * n for n in [1, *WHOLE] for s in (1, -1) if low <= s * n <= high])
+        any_ = st.one_of(any_, near)
+    with np.errstate(over="ignore"):
+        return np.array(draw(st.lists(any_, max_size=3)), dtype=dtype)
+
+
+@given(arrays(), st.sampled_from(DTYPES))
+def test_numbers_are_kept_or_refused(x: ndarray, dtype: str) -> None:
+    wanted = InputSettings(shape=(), classes=("a", "b"), dtype=dtype)
+    before, target = x.copy(), np.dtype(dtype)
+    try:
+        got = as_inputs(x, wanted)
+    except LNTrustError as error:
+        told = str(error)
+        assert f"inputs are {x.dtype}, and as {dtype} their numbers would change" in told
+        assert not all(holds(target, a) for a in x.tolist()), "and it is refused for a reason"
+        return
+    assert got.dtype == target
+    np.testing.assert_array_equal(x, before)
+    for a, b in zip(x.tolist(), got.tolist(), strict=True):
+        if x.dtype.kind == target.kind == "f":
+            assert math.isfinite(a) == math.isfinite(b)
+            assert not math.isfinite(a) or abs(a - b) <= max(abs(a) * 2**-10, 2**-24)
+        else:
+            assert a == b  # Python compares whole numbers and floats exactly
+
+
+def holds(dtype: np.dtype[Any], number: float) -> bool:
+    """Whether a dtype has this very number, up to rounding between floats."""
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            rounded = float(np.array(float(number) if isinstance(number, float) else number).astype(dtype))
+        if isinstance(number, float):
+            return math.isfinite(rounded) == math.isfinite(number)
+        return rounded == number
+    if dtype.kind == "b":
+        return number in (0, 1)
+    limits = np.iinfo(dtype)
+    return math.isfinite(number) and limits.min <= number <= limits.max and number == int(number)
+
+
+def test_inputs_that_fit_are_not_copied() -> None:
+    x = blobs(0)[0]
+    assert as_inputs(x, settings().input) is x

@@ -1,0 +1,286 @@
+"""A node's own model: it learns, and its snapshots answer what it said at their moment, for ever."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy import ndarray
+from safetensors.torch import save_file
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+from small_nodes import CLASSES, SHAPE, blobs, normalised, settings
+from torch import nn
+
+from lntrust.core.errors import LNTrustError
+from lntrust.fleet.training.data import NodeData, load_data
+from lntrust.fleet.training.learner import LiveLearner, Snapshot
+from lntrust.fleet.training.world import node_world
+from lntrust.learners import Labelled
+
+TORCH: list[dict[str, Any]] = [
+    {"kind": "linear"},
+    {"kind": "mlp", "options": {"hidden": 8}},
+    {"kind": "cnn2d", "options": {"width": 2}},
+    {"kind": "small_nodes:normalised", "options": {"width": 4}},
+    {"kind": "linear", "scale": 0.5, "view": "small_nodes:twice"},
+]
+FITTED: list[dict[str, Any]] = [
+    {"kind": "forest", "options": {"trees": 5}},
+    {"kind": "sklearn.ensemble:ExtraTreesClassifier", "options": {"n_estimators": 5}},
+    {"kind": "small_nodes:logistic", "options": {"strength": 0.1}, "scale": 2.0},
+]
+X = blobs(5)[0]
+
+
+class Made:
+    """A learner with its data, and a way to teach it."""
+
+    def __init__(self, model: dict[str, Any], **changes: Any) -> None:
+        self.settings = settings(model=model, **changes)
+        self.data: NodeData = load_data(self.settings)
+        self.learner = LiveLearner(self.settings, self.data)
+        self.taught = 0
+
+    def teach(self, rounds: int = 3) -> None:
+        population = self.learner.population
+        lists = node_world(self.settings, self.data).labelled(1, uses_validation=True)
+        labelled = Labelled(
+            lists, population.labels, self.settings.training, population.seeds, 1, population.device
+        )
+        if self.learner.refits:
+            population.refit(lists)
+        for _ in range(rounds):
+            for batch in labelled.round(self.taught):
+                population.step(batch)
+            self.taught += 1
+
+    def says(self, x: ndarray = X) -> ndarray:
+        return self.learner.snapshot(1).predict(x)
+
+
+def named(model: dict[str, Any]) -> str:
+    return str(model["kind"])
+
+
+@pytest.mark.parametrize("model", TORCH + FITTED, ids=named)
+def test_a_snapshot_says_what_the_model_says_of_its_own_examples(model: dict[str, Any]) -> None:
+    made = Made(model)
+    made.teach()
+    own = made.learner.population.predict_own(torch.arange(len(made.data.inputs))[None])[0]
+    got = made.says(made.data.inputs)
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, own.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.sum(1), 1, atol=1e-5)
+    assert made.says(X[:0]).shape == (0, len(CLASSES))
+    np.testing.assert_allclose(made.says(X)[2:3], made.says(X[2:3]), atol=1e-6, err_msg="one by one as well")
+
+
+@pytest.mark.parametrize("model", TORCH + FITTED, ids=named)
+def test_a_snapshot_never_changes_while_the_model_learns(model: dict[str, Any]) -> None:
+    made = Made(model)
+    made.teach(1)
+    kept, x = made.learner.snapshot(3), X.copy()
+    before = kept.predict(x)
+    made.teach(2)
+    if not made.learner.refits:
+        assert not np.array_equal(made.says(), before), "it has learned"
+    made.learner.replace(nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(made_shape(made))), 3)))
+    np.testing.assert_array_equal(kept.predict(x), before)
+    np.testing.assert_array_equal(x, X)
+    assert kept.version == 3
+
+
+def made_shape(made: Made) -> tuple[int, ...]:
+    """The shape of what the model sees."""
+    (stack,) = made.learner.population.stacks
+    return tuple(stack.view.shape[1:])
+
+
+def test_many_inputs_are_seen_a_thousand_at_a_time() -> None:
+    """Else whoever asks about many decides how much memory the node takes."""
+    seen: list[int] = []
+
+    def answer(x: ndarray) -> ndarray:
+        seen.append(len(x))
+        return np.stack([x[:, 0], 1 - x[:, 0]], axis=1)
+
+    x = np.random.default_rng(0).random((5000, 3))
+    np.testing.assert_array_equal(Snapshot(1, lambda x: x, answer).predict(x), answer(x))
+    assert max(seen[:-1]) <= 1024
+    assert sum(seen[:-1]) == 5000
+
+
+def test_learning_learns() -> None:
+    made = Made({"kind": "linear"})
+    made.teach(20)
+    x, y = blobs(9, 300)
+    assert (made.says(x).argmax(1) == y).mean() > 0.7
+
+
+@pytest.mark.parametrize("model", [TORCH[0], TORCH[3], FITTED[0]], ids=named)
+def test_the_same_seed_is_the_same_model_and_another_is_not(model: dict[str, Any]) -> None:
+    makes = [Made(model, seed=seed, data={"probe_with": "none"}) for seed in (1, 1, 2)]
+    for made in makes:
+        made.teach(2)
+    one, same, other = (made.says() for made in makes)
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_before_a_fit_an_estimator_knows_nothing() -> None:
+    np.testing.assert_allclose(Made(FITTED[0]).says(), 1 / 3, rtol=1e-6)
+
+
+def test_a_class_never_seen_gets_nothing(tmp_path: Path) -> None:
+    x, y = blobs(0)
+    np.savez(tmp_path / "two.npz", x=x[y < 2], y=y[y < 2])
+    made = Made(FITTED[0], data={"labelled": str(tmp_path / "two.npz")})
+    made.teach(0)
+    assert (made.says()[:, 2] == 0).all()
+
+
+# -- what the model sees --------------------------------------------------------------------------
+
+
+def test_inputs_are_scaled_and_seen_as_they_are_told_to_be() -> None:
+    scaled, plain = Made({"kind": "linear", "scale": 0.25}), Made({"kind": "linear"})
+    np.testing.assert_allclose(scaled.says(X), plain.says(X * np.float32(0.25)), rtol=1e-6)
+    assert made_shape(Made({"kind": "linear", "view": "small_nodes:twice"})) == (18,)
+
+
+def test_whole_numbers_are_seen_as_numbers() -> None:
+    x = np.arange(32, dtype=np.uint8).reshape(2, *SHAPE)
+    made = Made({"kind": "linear", "scale": 1 / 255})
+    np.testing.assert_array_equal(made.says(x), made.says(x.astype(np.float32)))
+
+
+def test_a_view_that_loses_inputs_is_named() -> None:
+    with pytest.raises(LNTrustError, match=r"model.view = 'small_nodes:halved': made 30 rows of 60 inputs"):
+        Made({"kind": "linear", "view": "small_nodes:halved"})
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"kind": "lineal"}, "model.kind = 'lineal': must be one of linear, .*, onnx, or package.module"),
+        ({"kind": "small_nodes:text"}, "made a str: must be a torch nn.Module or"),
+        ({"kind": "small_nodes:absent"}, "has nothing named absent"),
+        ({"kind": "linear", "options": {"widht": 3}}, "widht"),
+        ({"kind": "forest", "trains": False}, "model.kind = 'forest' cannot answer as it is: NotFittedError"),
+        ({"kind": "linear", "view": "small_nodes:absent"}, "model.view = 'small_nodes:absent'"),
+    ],
+)
+def test_models_that_are_none(model: dict[str, Any], message: str) -> None:
+    with pytest.raises(LNTrustError, match=message):
+        Made(model)
+
+
+# -- weights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_weights_from_a_file(tmp_path: Path, trains: bool) -> None:
+    module = normalised(SHAPE, 3)
+    for name, tensor in module.state_dict().items():  # also those of the buffers
+        tensor.copy_(torch.linspace(0.1, 0.9, tensor.numel()).view(tensor.shape) + len(name) / 20)
+    save_file(module.state_dict(), tmp_path / "w.safetensors")
+    made = Made({"kind": "small_nodes:normalised", "weights": tmp_path / "w.safetensors", "trains": trains})
+    expected = torch.softmax(module.eval()(torch.from_numpy(X)), 1).detach().numpy()
+    np.testing.assert_allclose(made.says(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_do_not_fit(tmp_path: Path) -> None:
+    save_file(nn.Linear(3, 3).state_dict(), tmp_path / "w.safetensors")
+    for path, message in (("w.safetensors", "does not fit the model"), ("absent", "not a readable")):
+        with pytest.raises(LNTrustError, match=message):
+            Made({"kind": "linear", "weights": tmp_path / path})
+
+
+@pytest.mark.parametrize("model", TORCH[:4], ids=named)
+def test_a_model_that_shall_not_train_learns_nothing(model: dict[str, Any]) -> None:
+    made = Made({**model, "trains": False})
+    before = made.says()
+    made.teach()
+    np.testing.assert_array_equal(made.says(), before)
+
+
+# -- replacing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_module_in_the_place_of_the_model(trains: bool) -> None:
+    made = Made({"kind": "linear", "trains": trains})
+    made.teach(1)
+    module = normalised(SHAPE, 3)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    expected = torch.softmax(module.eval()(torch.from_numpy(X)), 1).detach().numpy()
+    made.learner.replace(module)
+    np.testing.assert_allclose(made.says(), expected, rtol=1e-5, atol=1e-6)
+    made.teach(1)
+    assert np.allclose(made.says(), expected, atol=1e-6) == (not trains)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, before[name]), "the owner's own copy stays as it was"
+
+
+def test_an_estimator_in_the_place_of_the_model() -> None:
+    made = Made({"kind": "linear"})
+    made.learner.replace(LogisticRegression())
+    assert made.learner.refits
+    made.teach(0)
+    expected = LogisticRegression().fit(
+        made.data.inputs[made.data.train].reshape(-1, 16), made.data.labels[made.data.train]
+    )
+    np.testing.assert_allclose(made.says(), expected.predict_proba(X.reshape(-1, 16)), rtol=1e-3, atol=1e-4)
+
+
+def test_a_finished_estimator_stays_as_it_is_if_nothing_shall_train() -> None:
+    x, y = blobs(6)
+    finished = ExtraTreesClassifier(5, random_state=0).fit(x.reshape(-1, 16), y)
+    made = Made({"kind": "linear", "trains": False})
+    made.learner.replace(finished)
+    made.teach(1)
+    np.testing.assert_allclose(made.says(), finished.predict_proba(X.reshape(-1, 16)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("other", ["a model", 3, None, object()])
+def test_what_is_no_model_takes_nobodys_place(other: Any) -> None:
+    made = Made({"kind": "linear"})
+    before = made.says()
+    with pytest.raises(LNTrustError, match=r"replace: .* is neither a torch nn\.Module nor has it predict_"):
+        made.learner.replace(other)
+    np.testing.assert_array_equal(made.says(), before)
+
+
+def test_a_module_of_another_shape_leaves_the_old_one() -> None:
+    made = Made({"kind": "linear"})
+    before = made.says()
+    with pytest.raises(LNTrustError, match="replace: the model fails on inputs of shape"):
+        made.learner.replace(nn.Linear(7, 3))
+    np.testing.assert_array_equal(made.says(), before)
+    made.teach(1)
+
+
+def test_a_fitted_model_is_fitted_again_after_a_replacement_that_failed() -> None:
+    made = Made(FITTED[0])
+    with pytest.raises(LNTrustError):
+        made.learner.replace(nn.Linear(7, 3))
+    made.teach(0)
+    assert not np.allclose(made.says(), 1 / 3)
+
+
+class Finished:
+    """A classifier of no library: it answers, and cannot be fitted."""
+
+    classes_ = np.arange(3)
+
+    def predict_proba(self, x: ndarray) -> ndarray:
+        return np.tile([0.5, 0.3, 0.2], (len(x), 1))
+
+
+def test_a_classifier_that_cannot_be_fitted_answers_as_it_is() -> None:
+    made = Made({"kind": "linear"})
+    made.learner.replace(Finished())
+    made.teach(1)
+    np.testing.assert_allclose(made.says(), np.tile([0.5, 0.3, 0.2], (len(X), 1)), rtol=1e-6)

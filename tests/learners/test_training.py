@@ -1,0 +1,302 @@
+"""A stack of torch modules: initial values, plain SGD, users' own modules and clear refusals."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from toy import CLASSES, DATASET, LABELS, everything, labelled, learner, lists, population, train
+
+from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Seeds
+from lntrust.learners import Population
+from lntrust.learners import linear as heads
+from lntrust.learners.training import Stack
+
+
+def only_stack(nodes: Population) -> Stack:
+    (stack,) = nodes.torch_stacks
+    return stack
+
+
+# -- initial weights ----------------------------------------------------------------------------------
+
+
+def test_initial_weights_are_pytorchs_default() -> None:
+    """U(−1/√D, 1/√D) for the weight and the bias of a linear layer with D inputs."""
+    stack = only_stack(population("mlp", n=200))
+    bounds = {"2": 6**-0.5, "4": 7**-0.5}
+    for name, p in stack.params.items():
+        bound = bounds[name.split(".")[0]]
+        assert 0.98 * bound < p.abs().max() <= bound
+        assert abs(float(p.mean())) < 0.1 * bound
+        assert float(p.std()) == pytest.approx(bound / 3**0.5, rel=0.1)
+    weight = stack.params["2.weight"].flatten(1)
+    assert len(torch.unique(weight, dim=0)) == 200
+
+
+def test_initial_weights_depend_on_seed_and_node_alone() -> None:
+    few, many = population("mlp", n=2), population("mlp", n=6)
+    for name, p in only_stack(few).params.items():
+        assert torch.equal(p, only_stack(many).params[name][:2])
+    mixed = population("linear", "mlp", n=6)  # node 1 is the first of its stack
+    for name, p in mixed.torch_stacks[1].params.items():
+        assert torch.equal(p[0], only_stack(many).params[name][1])
+        assert not torch.equal(p[0], only_stack(population("mlp", n=2, seed=1)).params[name][1])
+
+
+def test_initial_weights_ignore_torchs_own_generator() -> None:
+    torch.manual_seed(1)
+    first = only_stack(population("mlp"))
+    torch.manual_seed(2)
+    second = only_stack(population("mlp"))
+    assert all(torch.equal(p, second.params[name]) for name, p in first.params.items())
+
+
+# -- linear heads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["flat", "image"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.2])
+def test_the_fast_path_for_heads_equals_the_generic_one(
+    view: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = learner("linear", view=view, dropout=dropout)
+    fast = train(population(chosen))
+    monkeypatch.setattr(heads, "is_head", lambda _: False)
+    generic = train(population(chosen))
+    assert only_stack(fast).is_head
+    assert not only_stack(generic).is_head
+    for name, value in fast.state().items():
+        torch.testing.assert_close(value, generic.state()[name], rtol=0, atol=1e-10, msg=name)
+    ids = everything()
+    torch.testing.assert_close(fast.predict_all(ids), generic.predict_all(ids), rtol=0, atol=1e-10)
+    nodes, some = torch.tensor([4, 0, 0, 2]), torch.tensor([9, 9, 1, 0])
+    torch.testing.assert_close(fast.predict(nodes, some), generic.predict(nodes, some), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+@pytest.mark.parametrize("kind", ["linear", "mlp", "cnn2d"])
+def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: Any) -> None:
+    """One node, torch.optim.SGD beside it, the same batches."""
+    settings = {"lr": 0.03, "momentum": 0.8, "l2": 0.01}
+    nodes = population(learner(kind, dropout=0.0), n=1, backend=backend, **settings)
+    stack = only_stack(nodes)
+    module = _module_of(kind).double()
+    module.load_state_dict({name: p[0] for name, p in stack.params.items()})
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.03, momentum=0.8, weight_decay=0.01)
+    batches = labelled(nodes)
+    for t in range(4):
+        for batch in batches.round(t):
+            loss = cross_entropy(module(stack.view[batch.examples[0]]), batch.labels[0])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            ours = nodes.step(batch)
+            torch.testing.assert_close(ours[0], loss.detach(), rtol=0, atol=1e-12)
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(stack.params[name][0], p.detach(), rtol=0, atol=1e-12)
+    answers = module(stack.view).softmax(-1).detach()
+    torch.testing.assert_close(nodes.predict_all(everything())[0], answers, rtol=0, atol=1e-12)
+
+
+def _module_of(kind: str) -> nn.Module:
+    layers: dict[str, list[nn.Module]] = {
+        "linear": [nn.Flatten(), nn.Identity(), nn.Linear(6, CLASSES)],
+        "mlp": [nn.Flatten(), nn.Identity(), nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, CLASSES)],
+        "cnn2d": [
+            nn.Conv2d(1, 2, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(2, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Identity(),
+            nn.Linear(64, CLASSES),
+        ],
+    }
+    return nn.Sequential(*layers[kind])
+
+
+@pytest.mark.parametrize("kind", ["own_models:scaled", "own_models:squashed"])
+def test_what_only_looks_like_a_head_is_run_as_it_is(kind: str) -> None:
+    stacked, looped = train(population(kind)), train(population(kind, backend="loop"))
+    torch.testing.assert_close(
+        stacked.predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
+    )
+
+
+# -- dropout ------------------------------------------------------------------------------------------
+
+
+def test_dropout_acts_in_steps_and_never_in_answers() -> None:
+    nodes = population("linear", n=3, lr=1e-30)
+    ids = torch.arange(8).expand(3, 8)
+    batch_losses = [nodes.descend("supervised", ids, _loss, (LABELS[ids],)) for _ in range(3)]
+    assert len({float(losses[0]) for losses in batch_losses}) == 3  # a new mask at each step
+    assert torch.equal(nodes.predict_all(everything()), nodes.predict_all(everything()))
+    stack = only_stack(nodes)
+    plain = stack.view @ stack.params["2.weight"][1].T + stack.params["2.bias"][1]
+    torch.testing.assert_close(nodes.predict_all(everything())[1], plain.softmax(-1))
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+
+
+def test_a_layer_in_two_places_drops_independently() -> None:
+    kind = "own_models:shared_dropout"
+    stacked, looped = population(kind), population(kind, backend="loop")
+    masks = only_stack(stacked)._masks(torch.arange(5), 64)
+    assert {name: tuple(m.shape) for name, m in masks.items()} == {"1.mask": (5, 64, 6), "4.mask": (5, 64, 8)}
+    assert not torch.equal(masks["1.mask"], masks["4.mask"][..., :6])
+    train(stacked)
+    train(looped)
+    torch.testing.assert_close(
+        stacked.predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
+    )
+
+
+# -- users' own modules -------------------------------------------------------------------------------
+
+
+def test_batch_normalisation_is_looped_and_trains_each_node_on_its_own() -> None:
+    nodes = population("own_models:normalised", n=3)
+    stack = only_stack(nodes)
+    assert stack.looped
+    assert "batch normalisation" in str(stack.looped_because)
+    assert not stack.buffers["1.running_mean"].any()  # the trial left no trace
+    train(nodes, rounds=40)
+    mean = stack.buffers["1.running_mean"]
+    assert stack.buffers["1.num_batches_tracked"].tolist() == [200] * 3
+    own = torch.stack([stack.view[torch.from_numpy(ids)].mean(0) for ids in lists(3)])
+    torch.testing.assert_close(mean, own, rtol=0, atol=0.3)  # node by node its own data's mean
+    answers = nodes.predict_all(everything()).argmax(-1)
+    for i, ids in enumerate(lists(3)):
+        assert (answers[i, ids] == LABELS[ids]).double().mean() > 0.7
+
+
+def test_batch_statistics_of_resting_nodes_stand_still() -> None:
+    nodes = population("own_models:normalised", n=3)
+    batch = next(labelled(nodes).round(0))
+    active = torch.tensor([False, True, False])
+    nodes.descend("supervised", batch.examples, _loss, (batch.labels,), active=active)
+    assert only_stack(nodes).buffers["1.num_batches_tracked"].tolist() == [0, 1, 0]
+
+
+def test_what_vmap_cannot_run_is_looped_with_the_reason() -> None:
+    nodes = population("own_models:branching")
+    assert only_stack(nodes).looped
+    assert "torch.vmap cannot run it" in str(only_stack(nodes).looped_because)
+    before = nodes.predict_all(everything())
+    assert not torch.allclose(train(nodes).predict_all(everything()), before)
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Any) -> None:
+    nodes = population("own_models:in_place", backend=backend)
+    stack = only_stack(nodes)
+    train(nodes, rounds=1)
+    answers = nodes.predict_all(everything())
+    pairs = nodes.predict(torch.tensor([0, 4]), torch.tensor([0, 1]))
+    original = torch.from_numpy(DATASET.view("flat")).double()  # type: ignore[arg-type]
+    assert torch.equal(stack.view, original)
+    x = (original - 3) / 2
+    for i in range(5):
+        logits = x @ stack.params["linear.weight"][i].T + stack.params["linear.bias"][i]
+        torch.testing.assert_close(answers[i], logits.softmax(-1))
+    torch.testing.assert_close(pairs, torch.stack([answers[0, 0], answers[4, 1]]))
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_frozen_parameters_stay_as_they_are(backend: Any) -> None:
+    nodes = population("own_models:frozen", backend=backend)
+    before = {name: t.clone() for name, t in only_stack(nodes).state().items()}
+    after = only_stack(train(nodes)).state()
+    moved = {name.split("/")[1] for name, t in after.items() if not torch.equal(t, before[name])}
+    assert moved == {"4.weight", "4.bias"}
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_a_module_without_anything_to_train_only_answers(backend: Any) -> None:
+    nodes = population("own_models:finished", "linear", backend=backend)
+    before = nodes.predict_all(everything())
+    after = train(nodes).predict_all(everything())
+    assert torch.equal(after[::2], before[::2])
+    assert not torch.allclose(after[1::2], before[1::2])
+    assert not nodes.last_loss["supervised"].isnan().any()
+
+
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_an_unused_layer_does_no_harm(backend: Any) -> None:
+    nodes = population("own_models:idle", backend=backend)
+    stack = only_stack(nodes)
+    before = stack.params["idle.weight"].clone(), stack.params["used.weight"].clone()
+    train(nodes)
+    assert torch.equal(stack.params["idle.weight"], before[0])  # as torch.optim.SGD leaves it
+    assert not torch.equal(stack.params["used.weight"], before[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("own_models:gambler", {}, "draws random numbers of its own.*only nn.Dropout"),
+        ("own_models:twice_dropped", {}, "one dropout layer is used twice in a pass"),
+        ("own_models:too_narrow", {}, r"returns \[2, 3\]: must be logits of shape \[B, 4\]"),
+        ("own_models:pair", {}, r"returns tuple: must be logits"),
+        ("own_models:wrong_input", {}, r"fails on inputs of shape \[2, 6\]"),
+        ("own_models:nonsense", {}, "made a dict: must be a torch nn.Module or an estimator"),
+        ("own_models:undecided", {}, "made a SVC: must be"),
+        ("own_models:absent", {}, "own_models has nothing named absent"),
+        ("own_models:not_a_factory", {}, "not callable"),
+        ("no_such_package.models:factory", {}, "cannot import no_such_package"),
+        ("perceptron", {}, "must be one of linear, mlp, .* or package.module:factory"),
+        ("linear", {"hidden": 3}, r"with options \{'hidden': 3\}.*hidden"),
+        ("linear", {"dropout": 1.5}, "dropout"),
+        ("mlp", {"hidden": -1}, r"with options \{'hidden': -1\}.*negative"),
+        ("forest", {"leaves": 3}, "leaves"),
+        ("cnn2d", {}, r"fails on inputs of shape \[2, 6\]"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(kind: str, options: dict[str, Any], message: str) -> None:
+    chosen = learner(kind, name="mine", view="flat").model_copy(update={"options": options})
+    with pytest.raises(LNTrustError, match=rf"(?s)learner mine: kind.*{message}"):
+        population(chosen)
+
+
+def test_an_unknown_view_is_refused_with_those_there_are() -> None:
+    with pytest.raises(LNTrustError, match="no such view; it has flat, series, image"):
+        population(learner("linear", view="smell"))
+
+
+def test_a_refused_module_leaves_torchs_generator_alone() -> None:
+    nodes = population("linear", n=1)
+    before = torch.random.get_rng_state()
+    with pytest.raises(LNTrustError):
+        Stack(
+            learner("own_models:gambler"),
+            torch.tensor([0]),
+            nodes._views["flat"],
+            CLASSES,
+            Seeds((0,), 1),
+            "batched",
+        )
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# -- keeping ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mlp", "own_models:normalised", "own_models:frozen"])
+def test_a_loaded_stack_goes_on_as_if_nothing_had_happened(kind: str) -> None:
+    through = train(population(kind), rounds=2)
+    saved = {name: t.clone() for name, t in through.state().items()}
+    resumed = population(kind, seed=9)
+    resumed.load(saved)
+    resumed._dropout_keys = through._dropout_keys  # the same run: the seed is in its identity
+    for nodes in (through, resumed):
+        for batch in labelled(nodes, stage=2).round(0):
+            nodes.step(batch)
+    for name, value in through.state().items():
+        assert torch.equal(value, resumed.state()[name]), name

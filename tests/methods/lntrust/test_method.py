@@ -1,0 +1,328 @@
+"""LNTrust end to end: its reductions, its messages, its records."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from small_runs import (
+    FLOAT64,
+    MIXED,
+    TORCH,
+    TRAIN_ONLY,
+    assert_resumes,
+    levers,
+    made,
+    parameters,
+    shared,
+    study,
+    told,
+)
+from torch import Tensor
+
+from lntrust.experiment import Run
+from lntrust.learners.estimators import Estimators
+from lntrust.learners.views import Views
+from lntrust.methods import Site, State
+from lntrust.methods.lntrust.lessons import Lesson
+from lntrust.methods.lntrust.method import LNTrust
+from lntrust.network import Network, Questions, Replies
+from lntrust.network.neighbourhood import Neighbourhood
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.rivals import WEIGHTINGS, Weighting
+from lntrust.trust.rivals.base import Memory
+from lntrust.trust.weights import top_k
+
+
+class TestRuns:
+    @pytest.mark.parametrize("targets", ["hard", "soft"])
+    def test_mixed_kinds(self, views: Views, targets: str) -> None:
+        one = Run(study(MIXED, f"methods.lntrust.targets={targets}"), "lntrust", 0, views)
+        summary = one()
+        report = summary["method_report"]
+        assert report["weighting"] == "trust"
+        assert report["faulty_replies"] == 0
+        assert 0 < report["mean_self_trust"] < 1
+        assert 0 < report["mean_lambda"] <= 0.5
+        assert set(report["importance"]) == set(report["importance_std"])
+        assert len(report["importance"]) == 6
+        torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
+        # Everybody who is not padding is trusted a little, as far as float32 can tell from nothing.
+        assert one.state["evidence/mask"].sum() == 6 + len(one.network.edges)
+        assert not (one.state["closed"][~one.state["evidence/mask"]] > 0).any()
+        assert (one.state["closed"] > 0).sum() > 6 + len(one.network.edges) // 2
+        assert (one.state["open"][:, 0] == 0).all()
+
+    @pytest.mark.parametrize("name", WEIGHTINGS)
+    def test_every_weighting(self, views: Views, name: str) -> None:
+        one = Run(study(MIXED, f"methods.lntrust.weighting={name}"), "lntrust", 0, views)
+        summary = one()
+        assert summary["method_report"]["weighting"] == name
+        torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
+        assert all(t.isfinite().all() for t in one.state.values())
+        assert one.network.ledger.payload(phase="distil").sum() > 0
+
+    def test_a_head_start_opens_the_gate_on_evidence(self, views: Views) -> None:
+        """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
+        strict = levers(deployment_gate="evidence", evidence=0.999999)
+        closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(head_start=100))
+        assert not closed.state["answers together"].any()
+        assert opened.state["answers together"].all()
+        assert torch.equal(closed.state["closed"], opened.state["closed"])
+
+    def test_evidence_leaves_strengths_as_exact_as_they_are(self, views: Views) -> None:
+        one = made(views, TORCH, *levers(training_gate="evidence"))
+        assert one.state["lambda"].dtype == one.population.dtype
+
+    @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
+    def test_every_deployment_gate(self, views: Views, gate: str) -> None:
+        one = made(views, TORCH, f"methods.lntrust.deployment_gate={gate}")
+        together = one.state["answers together"]
+        members = one.method.deploy(one.site, one.state).members
+        for i in range(6):
+            asked = members[members[:, 0] == i, 1].tolist()
+            assert i in asked
+            assert (len(asked) > 1) == bool(together[i])
+        if gate == "off":
+            assert together.all()
+
+    @pytest.mark.parametrize("setting", ["importance=paper", "importance=off", "kl_scale=per_class",
+                                         "training_gate=false", "strength=0"])  # fmt: skip
+    def test_settings_matter(self, views: Views, setting: str) -> None:
+        plain, other = (
+            shared(views, TORCH, "methods.lntrust.targets=soft", *more)
+            for more in ([], [f"methods.lntrust.{setting}"])
+        )
+        if setting == "training_gate=false":
+            assert (other.state["lambda"] == 0.5).all()
+            if (plain.state["lambda"] == 0.5).all():
+                return
+        assert any(not torch.equal(t, parameters(other)[name]) for name, t in parameters(plain).items())
+
+    def test_distillation_changes_the_learners(self, views: Views) -> None:
+        with_, without = shared(views, TORCH), made(views, TORCH, "methods.lntrust.budget=0")
+        assert any(not torch.equal(t, parameters(without)[name]) for name, t in parameters(with_).items())
+
+    def test_the_same_seed_gives_the_same_bits(self, views: Views) -> None:
+        first, second = (told(Run(study(MIXED), "lntrust", 3, views)()) for _ in range(2))
+        assert first == second
+
+
+class TestBackends:
+    @pytest.mark.parametrize(
+        ("targets", "weighting"), [("hard", "trust"), ("soft", "trust"), ("hard", "weighted_majority")]
+    )
+    def test_equal_in_float64(self, views64: Views, targets: str, weighting: str) -> None:
+        settings = (f"methods.lntrust.targets={targets}", f"methods.lntrust.weighting={weighting}")
+        batched, loop = (
+            made(views64, TORCH, FLOAT64, *settings, backend=backend) for backend in ("batched", "loop")
+        )
+        assert set(batched.state) == set(loop.state)
+        for name, tensor in batched.state.items():
+            # The last bias shifts all scores alike: α has no gradient there, so it only collects rounding.
+            # Of the rest of ψ Adam makes more of rounding than of anything else; not so of α.
+            if name != "memory/bias 2":
+                atol = 1e-7 if name.startswith("memory/") else 1e-8
+                torch.testing.assert_close(tensor, loop.state[name], rtol=0, atol=atol, msg=name)
+        for name, tensor in batched.population.state().items():
+            torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
+        assert batched.network.ledger.summary() == loop.network.ledger.summary()
+
+
+class SelfTrust(Weighting):
+    """All trust in oneself; neighbours alike among each other."""
+
+    def weights(self, memory: Memory, evidence: Evidence, options: Tensor) -> Tensor:
+        alpha = torch.zeros_like(evidence.phi[..., 0])
+        alpha[:, 0] = 1.0
+        return alpha * options
+
+
+class TestReductions:
+    def test_without_budget_it_trains_on_train_only(self, views: Views) -> None:
+        one = made(views, MIXED, "methods.lntrust.budget=0")
+        plain = shared(views, MIXED, method=TRAIN_ONLY)
+        assert one.network.ledger.payload(phase="distil").sum() == 0
+        assert one.network.ledger.payload(phase="probe").sum() > 0
+        for name, tensor in parameters(plain).items():
+            assert torch.equal(tensor, parameters(one)[name]), name
+
+    def test_without_budget_self_is_plain_training_and_test_is_not(self, views: Views) -> None:
+        one = Run(study(MIXED, "methods.lntrust.budget=0"), "lntrust", 0, views)()
+        plain = Run(study(MIXED), TRAIN_ONLY, 0, views)()
+        assert one["per_node"]["self"] == plain["per_node"]["self"]
+        assert one["per_node"]["test"] != one["per_node"]["self"]
+        # Independent has the validation labels to train on, too.
+        independent = Run(study(MIXED), "independent", 0, views)()
+        assert independent["per_node"]["self"] != plain["per_node"]["self"]
+
+    def test_one_node_alone(self, views: Views) -> None:
+        small = ("graph.nodes=1", "partition.labelled=60", MIXED)
+        one, plain = Run(study(*small), "lntrust", 0, views), Run(study(*small), TRAIN_ONLY, 0, views)
+        alone, trained = one(), plain()
+        assert alone["test"] == alone["self"] == trained["test"] == trained["self"]
+        assert alone["per_node"]["test_pooled"] == trained["per_node"]["test_pooled"]
+        assert alone["bytes"]["total"] == 0
+        assert one.state["closed"].tolist() == [[1.0]]
+        assert one.state["lambda"].tolist() == [0.0]  # nobody to learn from
+        for name, tensor in parameters(plain).items():
+            assert torch.equal(tensor, parameters(one)[name])
+        assert alone["method_report"]["importance"]["KL"] == 0
+
+    def test_trust_in_oneself(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(WEIGHTINGS, "uniform", SelfTrust)
+        fixed = Run(study(MIXED, "methods.lntrust.weighting=uniform"), "lntrust", 0, views)()
+        assert fixed["per_node"]["test"] == fixed["per_node"]["self"]
+        assert fixed["per_node"]["test_pooled"] == fixed["per_node"]["self_pooled"]
+        assert fixed["bytes"]["per_deployed_query"] == 0
+
+
+class TestMessages:
+    def test_questions_and_soft_predictions_only(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[Questions, str, Replies]] = []
+        ask = Network.ask
+
+        def recorded(self: Network, questions: Questions, phase: str, edges: Any = None) -> Replies:
+            asked.append((questions, phase, ask(self, questions, phase, edges)))
+            return asked[-1][2]
+
+        def refused(*_: Any, **__: Any) -> None:
+            raise AssertionError("LNTrust sends nothing but questions and predictions")
+
+        monkeypatch.setattr(Network, "ask", recorded)
+        monkeypatch.setattr(Network, "send", refused)
+        one = made(views, MIXED)
+        assert {phase for _, phase, _ in asked} == {"probe", "distil"}
+        assert {kind for _, kind, _ in one.network.ledger} == {"query", "reply"}
+        p = one.world.partition
+        own = {"validation": p.validation, "shard": p.shard}
+        for questions, phase, replies in asked:
+            assert questions.source in (("validation", "shard") if phase == "probe" else ("shard",))
+            assert not questions.ids.is_floating_point()
+            for i in range(one.world.n):  # a node asks about examples of its own
+                ids = questions.ids[questions.offsets[i] : questions.offsets[i + 1]]
+                assert np.isin(ids.numpy(), own[questions.source][i]).all()
+            assert replies.probabilities.shape[1] == 10
+            torch.testing.assert_close(replies.probabilities.sum(-1), torch.ones(len(replies.probabilities)))
+
+    def test_bytes(self, views: Views) -> None:
+        one = shared(views, TORCH)
+        w, ledger = one.world, one.network.ledger
+        question, answer = int(np.prod(w.input_shape)) * np.dtype(w.input_dtype).itemsize, 4 * 10
+        distilling, refreshes, B, sample = 3, 4, 40, 50  # rounds 2–4; after Stage 1, rounds 2, 4, and the end
+        asker, answerer = w.edges[:, 0], w.edges[:, 1]
+        probed = refreshes * (w.partition.validation.lengths + sample)
+        assert (ledger.payload("query", "distil") == distilling * B * question).all()
+        assert (ledger.payload("reply", "distil") == distilling * B * answer).all()
+        assert (ledger.payload("query", "probe") == probed[asker] * question).all()
+        assert (ledger.payload("reply", "probe") == probed[answerer] * answer).all()
+
+    def test_a_shard_smaller_than_sample_and_budget(self, views: Views) -> None:
+        settings = ("partition.shard=30", "methods.lntrust.sample=500", "methods.lntrust.budget=1000")
+        one = made(views, TORCH, *settings)
+        per_edge = one.network.ledger.payload("reply", "distil")
+        assert (per_edge == 3 * 30 * 40).all()
+        probed = 4 * (one.world.partition.validation.lengths + 30) * 40
+        assert (one.network.ledger.payload("reply", "probe") == probed[one.world.edges[:, 1]]).all()
+
+    @pytest.mark.parametrize("k", [1, 2])
+    def test_top_k_asks_k_neighbours(self, views: Views, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
+        asked: list[Tensor] = []
+        trust: list[Tensor] = []
+        ask, distil = Network.ask, LNTrust._distil
+
+        def recorded(self: Network, questions: Questions, phase: str, edges: Any = None) -> Replies:
+            if phase == "distil":
+                asked.append(edges)
+            return ask(self, questions, phase, edges)
+
+        def watched(self: LNTrust, site: Site, state: State, lesson: Lesson) -> State:
+            trust.append(state["open"])
+            return distil(self, site, state, lesson)
+
+        monkeypatch.setattr(Network, "ask", recorded)
+        monkeypatch.setattr(LNTrust, "_distil", watched)
+        one = made(views, TORCH, f"methods.lntrust.top_k={k}")
+        assert len(asked) == len(trust) == 3
+        around = Neighbourhood.of(one.network.edges, 6)
+        for edges, alpha in zip(asked, trust, strict=True):
+            best = [around.edge[i, top_k(alpha, k)[i]].tolist() for i in range(6)]
+            assert all(len(row) <= k for row in best)
+            assert edges.tolist() == [e for row in best for e in row]
+            assert len(edges) < len(one.network.edges)
+
+    def test_without_a_pool(self, views: Views) -> None:
+        one = made(views, MIXED, "methods.lntrust.unlabelled=false")
+        assert one.network.ledger.payload(phase="distil").sum() == 0
+        probed = 4 * one.world.partition.validation.lengths[one.world.edges[:, 1]] * 40
+        assert (one.network.ledger.payload("reply", "probe") == probed).all()
+        phi = one.state["evidence/phi"]
+        assert (phi[..., [0, 3, 4]] == 0).all()
+        assert (phi[..., 5] > 0).any()
+        assert "pseudo/ids" not in one.state
+
+    def test_no_shard_at_all(self, views: Views) -> None:
+        one = made(views, MIXED, "partition.shard=0")
+        assert one.network.ledger.payload(phase="distil").sum() == 0
+
+
+class TestForests:
+    def fitted(self, run: Run) -> list[np.ndarray]:
+        (forests,) = (s for s in run.population.stacks if isinstance(s, Estimators))
+        return [fit[0] for fit in forests._fitted_on if fit is not None]
+
+    def test_they_learn_from_pseudo_labels(self, views: Views) -> None:
+        one = shared(views, MIXED)
+        plain = self.fitted(shared(views, MIXED, method=TRAIN_ONLY))
+        grown = self.fitted(one)
+        assert len(grown) == len(plain) == 2
+        for node, before, after in zip((2, 5), plain, grown, strict=True):
+            assert len(after) > len(before)
+            assert np.array_equal(after[: len(before)], before)
+            assert np.isin(after[len(before) :], one.world.partition.shard[node]).all()
+
+    def test_all_pseudo_labels_weigh_lambda_times_all_labels(self, views: Views) -> None:
+        one = made(views, MIXED, "methods.lntrust.strength=0.25", "methods.lntrust.training_gate=false")
+        assert isinstance(one.method, LNTrust)
+        pseudo = one.method.pseudo_labels(one.site, one.state)
+        assert pseudo is not None
+        weight = pseudo.weight.numpy()
+        for i in range(6):
+            mine = weight[pseudo.examples.owner == i]
+            assert mine.sum() == pytest.approx(0.25 * one.labelled.lists.lengths[i], rel=1e-5)
+
+
+class TestRecords:
+    def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
+        assert_resumes(views, tmp_path, MIXED)
+        for name in ("trust", "features"):
+            (one,), (other,) = (tmp_path.glob(f"{w}/**/{name}.parquet") for w in ("whole", "stopped"))
+            assert pq.read_table(one) == pq.read_table(other)
+
+    def test_trust_over_time_is_kept(self, views: Views, tmp_path: Path) -> None:
+        one = made(views, MIXED, folder=tmp_path)
+        (path,) = tmp_path.rglob("trust.parquet")
+        rows = pq.read_table(path).to_pylist()
+        closed = 6 + len(one.world.edges)
+        assert len(rows) == 4 * closed
+        total: dict[tuple[int, int], float] = {}
+        for row in rows:
+            key = (row["round"], row["node"])
+            total[key] = total.get(key, 0.0) + row["trust"]
+            assert 0 <= row["lambda"] <= 0.5
+        assert {r for r, _ in total} == {0, 2, 4, 5}
+        assert len(total) == 4 * 6
+        assert list(total.values()) == pytest.approx([1.0] * len(total))
+        known = {(i, i) for i in range(6)} | {tuple(edge) for edge in one.world.edges.tolist()}
+        assert {(row["node"], row["member"]) for row in rows} == known
+        (path,) = tmp_path.rglob("features.parquet")
+        features = pq.read_table(path)
+        assert features.num_rows == closed
+        assert features.column_names == [
+            "node", "member", "overlap", "probe_accuracy", "weighted_probe_accuracy", "KL", "entropy",
+            "degree",
+        ]  # fmt: skip
+        degree = one.world.degrees[features["member"].to_numpy()] / 6
+        assert features["degree"].to_numpy() == pytest.approx(degree)

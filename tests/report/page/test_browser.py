@@ -1,0 +1,298 @@
+"""The page in a real browser: it loads alone, tells the runs' numbers, and works for hands and keys."""
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browsing import Opened, draw_all, drawn, option, until
+from playwright.sync_api import Locator, Page
+
+from lntrust.experiment.store.collection import Record
+from lntrust.report.page.html import number
+from lntrust.report.page.write import write_page
+from lntrust.report.table import human_bytes
+
+LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
+
+
+def runs_of(records: list[Record], label: str) -> list[Record]:
+    """The runs of a row of the study `small`, by its label on the page."""
+    name, _, budget = label.partition(", budget = ")
+    of_method = [r for r in records if r.study == "small" and r.method == name]
+    return [r for r in of_method if not budget or r.identity["settings"]["budget"] == int(budget)]
+
+
+class TestLoading:
+    def test_everything_is_drawn_and_nothing_is_fetched(self, report: Path, opened: Opened) -> None:
+        seen = opened(report)
+        draw_all(seen.page)
+        empty = seen.page.evaluate(
+            "[...Charts.known.keys()].filter(box => !box.querySelector('svg, canvas')).length"
+        )
+        assert empty == 0
+        kinds = seen.page.evaluate("[...document.querySelectorAll('[data-chart]')].map(b => b.dataset.chart)")
+        assert set(kinds) == {"bytes", "per_gb", "curves", "scatter", "importance"}
+        assert seen.requests == [report.as_uri()]
+
+    def test_beside_runs_that_diverged(self, records: list[Record], opened: Opened, tmp_path: Path) -> None:
+        """One row has lost a seed, another all of them; the charts are those of what is left."""
+
+        def broken(record: Record) -> bool:
+            return record.study == "small" and (
+                record.method == "uniform" or (record.method == "independent" and record.seed == 1)
+            )
+
+        spoilt = [
+            replace(r, summary=copy.deepcopy(r.summary) | {"diverged": 3, "test": None}) if broken(r) else r
+            for r in records
+        ]
+        path = tmp_path / "diverged.html"
+        write_page(spoilt, path, "lntrust report runs")
+        seen = opened(path)
+        draw_all(seen.page)
+        lines = seen.page.locator("#s-small .results tbody tr")
+        assert [line.get_attribute("data-label") for line in lines.all()] == LABELS
+        heads = lines.locator("th")
+        assert "1 of 2 seeds; seed 1 diverged at round 3" in (heads.nth(0).text_content() or "")
+        assert "seeds 0, 1 diverged at round 3" in (heads.nth(1).text_content() or "")
+        assert set(lines.nth(1).locator("td").all_text_contents()) == {"–"}
+        kinds = seen.page.evaluate(
+            "[...document.querySelectorAll('#s-small [data-chart]')].map(b => b.dataset.chart)"
+        )
+        assert {"bytes", "curves", "importance"} <= set(kinds)
+        series = option(seen.page, "#s-small [data-chart=curves]")["series"]
+        assert [each["name"] for each in series if each["data"]] == ["independent", *LABELS[2:]]
+
+    def test_charts_wait_until_they_are_seen(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        before = drawn(page)
+        page.locator("#map").scroll_into_view_if_needed()
+        until(page, "Charts.known.get(document.getElementById('map')).chart !== null")
+        assert before < drawn(page) < page.evaluate("Charts.known.size")
+
+    def test_size(self, report: Path) -> None:
+        assert 1_000_000 < report.stat().st_size < 3_000_000
+
+    def test_where_it_is_shown_in_the_contents(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        page.get_by_role("navigation").get_by_role("link", name="How it was made").click()
+        until(page, "document.querySelector('nav [aria-current]')?.textContent === 'How it was made'")
+
+
+class TestNumbers:
+    def test_table_equals_the_summaries(self, report: Path, records: list[Record], opened: Opened) -> None:
+        rows = opened(report).page.locator("#s-small .results tbody tr")
+        assert [row.get_attribute("data-label") for row in rows.all()] == LABELS
+        for label, row in zip(LABELS, rows.all(), strict=True):
+            texts = {cell.get_attribute("data-column"): cell.inner_text() for cell in row.locator("td").all()}
+            cells = {
+                name: " ".join(text.split()) for name, text in texts.items()
+            }  # spreads have their own line
+            found = [r.summary for r in runs_of(records, label)]
+            assert len(found) == 2
+            for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
+                values = [summary[score] for summary in found]
+                assert cells[name] == f"{number(float(np.mean(values)))} ± {number(float(np.std(values)))}"
+            assert cells["10th pct."] == number(float(np.mean([s["p10"] for s in found])))
+            assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
+            for name, kind in (("replies", "reply"), ("all", "total")):
+                sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found]))
+                small = "0" if sent == 0 else human_bytes(sent)
+                assert cells[name] == (number(sent / 1e9) if sent >= 1e6 else small)
+
+    def test_difference_is_paired_with_independent(
+        self, report: Path, records: list[Record], opened: Opened
+    ) -> None:
+        row = opened(report).page.locator("#s-small tr[data-label=uniform]")
+        text = row.locator("[data-column='difference, 95 %'] .n").inner_text().replace("−", "-")
+        mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", text))
+        ours, theirs = (runs_of(records, name) for name in ("uniform", "independent"))
+        pairs = zip(ours, theirs, strict=True)
+        wanted = np.mean([a.summary["test"] - b.summary["test"] for a, b in pairs])
+        assert mean == pytest.approx(wanted, abs=6e-4)
+        assert low <= mean <= high
+
+    def test_best_test_is_set_apart(self, report: Path, records: list[Record], opened: Opened) -> None:
+        best = opened(report).page.locator("#s-small tr.best")
+        assert best.count() == 1
+        means = {each: np.mean([r.summary["test"] for r in runs_of(records, each)]) for each in LABELS}
+        assert best.get_attribute("data-label") == max(means, key=lambda each: means[each])
+
+    def test_charts_hold_the_runs_rounds(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        series = option(page, "#s-small [data-chart=curves]")["series"]
+        [told] = [each["data"] for each in series if each["name"] == "uniform"]
+        first = [r.rounds.to_pylist() for r in runs_of(records, "uniform")]
+        wanted = [
+            [a["round"], (a["test"] + b["test"]) / 2]
+            for a, b in zip(*first, strict=True)
+            if a["test"] is not None
+        ]
+        np.testing.assert_allclose(told, wanted, atol=6e-5)
+
+    def test_bytes_can_be_counted_in_two_ways(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+
+        def values() -> list[float]:
+            return [bar["value"] for bar in option(page, "#s-small [data-chart=per_gb]")["series"][0]["data"]]
+
+        paper = values()
+        page.locator("#s-small [data-kind=per_gb]").get_by_role("button", name="all bytes").click()
+        every = values()
+        assert len(every) == len(paper) == 2
+        assert all(a < b for a, b in zip(sorted(every), sorted(paper), strict=True))
+
+
+class TestNodes:
+    def shown(self, page: Page, name: str) -> str:
+        return page.locator(f"#node-tiles [data-tile='{name}']").inner_text()
+
+    def test_click_shows_that_node(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        page.locator("#seed-choice").select_option("1")
+        [record] = [r for r in runs_of(records, "lntrust, budget = 200") if r.seed == 1]
+        scores, told = record.summary["per_node"], record.summary["method_report"]
+        assert scores["test"] != scores["self"]  # else the one could stand for the other below
+        for i in range(6):
+            page.locator(f"#graph [data-node='{i}'] path").click()
+            learner = record.world["learners"][record.world["kinds"][i]]
+            assert page.locator("#node-name").inner_text() == f"Node {i}: {learner}"
+            assert page.locator("#node-choice").input_value() == str(i)
+            names = {
+                "Test": "test",
+                "Self": "self",
+                "Test, pooled": "test_pooled",
+                "Self, pooled": "self_pooled",
+            }
+            for name, score in names.items():
+                assert self.shown(page, name) == number(scores[score][i])
+            assert self.shown(page, "answers") == ("together" if told["together"][i] else "alone")
+            weights = {
+                row.get_attribute("data-member"): row.locator("td.weight").inner_text()
+                for row in page.locator("#node-members tbody tr").all()
+            }
+            assert weights == {j: number(weight) for j, weight in told["trust"][i].items()}
+            wide = {j for j, weight in told["trust"][i].items() if j != str(i) and weight >= 0.005}
+            assert {each.get_attribute("data-from") for each in page.locator("#graph .arrow").all()} == wide
+
+    def test_features_and_classes(self, report: Path, records: list[Record], opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        page.locator("#node-choice").select_option("2")
+        record = runs_of(records, "lntrust, budget = 200")[0]
+        for row in record.tables["features"].to_pylist():
+            if row["node"] == 2:
+                cells = page.locator(f"#node-members [data-member='{row['member']}'] td").all_inner_texts()
+                told = [float(text.replace("−", "-")) for text in cells[3:]]
+                np.testing.assert_allclose(told, list(row.values())[2:], rtol=0.006, atol=6e-4)
+        bars = [each["data"] for each in option(page, "#node-classes")["series"]]
+        assert bars == [record.world["train"][2], record.world["validation"][2]]
+        gate = [point["value"] for point in option(page, "#node-gate")["series"][0]["data"]]
+        path = {(r["round"], r["lambda"]) for r in record.tables["trust"].to_pylist() if r["node"] == 2}
+        np.testing.assert_allclose(gate, sorted(path), atol=6e-4)
+
+    def test_whole_way_by_keyboard(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+
+        def focused() -> str:
+            return str(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+
+        page.keyboard.press("Tab")
+        assert focused() == "Skip to the results"
+        assert page.locator(".skip").bounding_box()["y"] >= 0  # type: ignore[index]
+        page.keyboard.press("Enter")
+        assert focused() == "main"
+        page.keyboard.press("Shift+Tab")  # back into the contents
+        for _ in range(10):
+            if focused() == "Whom the nodes trust":
+                break
+            page.keyboard.press("Shift+Tab")
+        assert focused() == "Whom the nodes trust"
+        page.keyboard.press("Enter")
+        assert page.evaluate("location.hash") == "#nodes"
+        for _ in range(4):
+            page.keyboard.press("Tab")
+            if focused() == "node-choice":
+                break
+        assert focused() == "node-choice"
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"  # who uses keys must see where they are
+        before = page.locator("#node-name").inner_text()
+        page.keyboard.press("ArrowDown")
+        assert page.locator("#node-name").inner_text() == "Node 1: mlp" != before
+        assert page.locator("#graph .chosen").get_attribute("data-node") == "1"
+
+    def test_legend_hides_a_method(self, report: Path, opened: Opened) -> None:
+        page = opened(report).page
+        draw_all(page)
+        button = page.locator("#s-small [data-kind=curves] .legend").get_by_role("button", name="uniform")
+        button.focus()
+        page.keyboard.press("Enter")
+        assert option(page, "#s-small [data-chart=curves]")["legend"][0]["selected"]["uniform"] is False
+        # The button is a new one, and still has the focus.
+        assert page.evaluate("document.activeElement.textContent") == "uniform"
+        assert button.get_attribute("aria-pressed") == "false"
+
+
+def test_map_has_every_tile(report: Path, records: list[Record], opened: Opened) -> None:
+    page = opened(report).page
+    draw_all(page)
+    series = option(page, "#map")["series"]
+    [world] = [r.world for r in records if r.study == "earth" and r.method == "independent"]
+    for place, name in enumerate(world["classes"]):
+        [drawn] = [each["data"] for each in series if each.get("name") == name]
+        tiles = zip(*(world["tiles"][key] for key in ("longitude", "latitude", "class")), strict=True)
+        wanted = [[x / 100, y / 100] for x, y, of_class in tiles if of_class == place]
+        assert sorted(drawn) == sorted(wanted)
+    [lines] = [s for s in series if s["type"] == "lines"]
+    assert len(lines["data"]) == len(world["edges"])
+    at = "place => Charts.known.get(document.getElementById('map')).chart.convertToPixel('geo', place)"
+    rome, stockholm = (page.evaluate(at, place) for place in ([12.5, 41.9], [18.07, 59.33]))
+    assert stockholm[1] < rome[1]  # north is up
+    assert stockholm[0] > rome[0]
+    page.get_by_role("button", name="Zoom in").click()
+    assert option(page, "#map")["geo"][0]["zoom"] == pytest.approx(1.6)
+
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def test_names_are_text_wherever_they_come_from(
+    records: list[Record], tmp_path: Path, opened: Opened
+) -> None:
+    changed = []
+    for record in records:
+        identity, world = copy.deepcopy(record.identity), copy.deepcopy(record.world)
+        identity["study"]["name"] = f"{record.study}{HOSTILE}"
+        identity["hardware"]["cpu"] = HOSTILE
+        world["classes"] = [f"{name}{HOSTILE}" for name in world["classes"]]
+        world["learners"] = [f"{name}{HOSTILE}" for name in world["learners"]]
+        changed.append(replace(record, identity=identity, world_text=json.dumps(world)))
+    path = tmp_path / "hostile.html"
+    write_page(changed, path, f"lntrust report {HOSTILE}")
+    page = opened(path).page
+    draw_all(page)
+    page.locator("#graph [data-node='1'] path").click()
+    hover_all(page, page.locator(".chart"))
+    assert page.title() == "lntrust report"
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("#node-name").inner_text()
+    assert HOSTILE in page.locator("h2").nth(1).inner_text()
+
+
+def hover_all(page: Page, boxes: Locator) -> None:
+    """Have every chart show a tooltip: of the first point of each series."""
+    for i in range(boxes.count()):
+        boxes.nth(i).evaluate(
+            """box => { const { chart } = Charts.known.get(box);
+                 chart.getOption().series.forEach((_, seriesIndex) =>
+                   chart.dispatchAction({ type: "showTip", seriesIndex, dataIndex: 0 })); }"""
+        )

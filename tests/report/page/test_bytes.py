@@ -1,0 +1,187 @@
+"""The page's chart of accuracy against bytes, with presets of LNTrust on it, in a real browser."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browsing import Opened, draw_all, option
+from playwright.sync_api import Page
+
+from lntrust.experiment.reproduction import FigureSettings
+from lntrust.experiment.store.collection import Record
+from lntrust.report.page.data import all_sections, charts_of
+from lntrust.report.page.write import page as page_text
+from lntrust.report.page.write import write_page
+from lntrust.report.rows import rows_of
+from lntrust.report.sections import Section
+
+CHART = "#s-small [data-chart=bytes]"
+OURS = ["lntrust", "lntrust+lean", "lntrust+safe", "lntrust+best"]
+
+
+def as_preset(record: Record, name: str, share: float) -> Record:
+    """The same run under a preset's name, at a share of its bytes."""
+    sent = record.summary["bytes"]
+    headers = {kind: int(share * count) for kind, count in sent["framing_by_kind"].items()}
+    less = {kind: int(share * count) for kind, count in sent.items() if isinstance(count, int)}
+    rounds = record.rounds.to_pydict()
+    rounds["bytes"] = [int(share * count) for count in rounds["bytes"]]
+    table = record.rounds.from_pydict(rounds, schema=record.rounds.schema)
+    return replace(
+        record,
+        identity={**record.identity, "method": f"lntrust+{name}"},
+        summary={**record.summary, "bytes": {**sent, **less, "framing_by_kind": headers}},
+        tables={**record.tables, "rounds": table},
+    )
+
+
+@pytest.fixture(scope="module")
+def mixed(records: list[Record]) -> list[Record]:
+    small = [r for r in records if r.study == "small" and r.identity["settings"].get("budget") != 50]
+    ours = [r for r in small if r.method == "lntrust"]
+    shares = {"lean": 0.01, "safe": 0.9, "best": 0.02}
+    return [*small, *(as_preset(r, name, share) for r in ours for name, share in shares.items())]
+
+
+@pytest.fixture(scope="module")
+def report(mixed: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("presets") / "report.html"
+    write_page(mixed, path, "lntrust report runs -o report.html")
+    return path
+
+
+def shown(page: Page) -> dict[str, list[list[float]]]:
+    return {each["name"]: each["data"] for each in option(page, CHART)["series"]}
+
+
+def test_everything_sent_and_all_but_queries(report: Path, mixed: list[Record], opened: Opened) -> None:
+    page = opened(report).page
+    draw_all(page)
+    every, [axis] = shown(page), option(page, CHART)["xAxis"]
+    assert list(every) == ["independent", "uniform", *OURS]
+    figure = page.locator("#s-small [data-kind=bytes]")
+    figure.get_by_role("button", name="without queries").click()
+    answers = shown(page)
+    assert option(page, CHART)["xAxis"][0]["max"] == axis["max"]  # the same axis, so that one sees them move
+    for method in OURS:
+        books = [(r.summary["bytes"], r.summary["nodes"]) for r in mixed if r.method == method]
+        total = np.mean([book["total"] / nodes for book, nodes in books])
+        reply = np.mean([(book["reply"] + book["framing_by_kind"]["reply"]) / n for book, n in books])
+        assert every[method][-1][0] == pytest.approx(total, rel=1e-3)
+        [[sent, test]] = answers[method]
+        assert sent == pytest.approx(reply, rel=1e-3)
+        assert test == every[method][-1][1]
+    for levels in (every, answers):  # who sends nothing lies flat
+        assert len({height for _, height in levels["independent"]}) == 1
+    figure.get_by_role("button", name="everything sent").click()
+    assert shown(page) == every
+    note = figure.locator(".note").inner_text()
+    assert note.startswith("Higher is better, further left is cheaper")
+    assert note.endswith("their course is not stored; with their headers.")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opened, scheme: str) -> None:
+    page = opened(report, scheme=scheme).page
+    draw_all(page)
+    series = option(page, CHART)["series"]
+    ours = [each for each in series if each["name"] in OURS]
+    looks = {(each["symbol"], each["lineStyle"]["color"], each["lineStyle"]["width"]) for each in ours}
+    assert len(looks) == len({symbol for symbol, _, _ in looks}) == 4
+    assert {width for _, _, width in looks} == {2.6}
+    colours = [[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for _, colour, _ in looks]
+    assert all(blue == max(red, green, blue) for red, green, blue in colours)
+    swatches = page.evaluate(
+        "[...document.querySelectorAll('#s-small .swatch')].map(e => e.style.background)"
+    )
+    assert len(set(swatches)) == 6
+
+
+def test_a_plus_in_a_name_breaks_nothing(report: Path, opened: Opened) -> None:
+    page = opened(report).page
+    draw_all(page)
+    labels = page.locator("#s-small .results tbody tr").evaluate_all("all => all.map(e => e.dataset.label)")
+    assert labels == ["independent", "uniform", *OURS]
+    page.locator("#s-small [data-kind=scatter] select").select_option(label="lntrust+lean")
+    assert option(page, "#s-small [data-chart=scatter]")["yAxis"][0]["name"].startswith("lntrust+lean")
+    page.locator("#run-choice").select_option("small · lntrust+best")
+    assert page.locator("#node-name").inner_text().startswith("Node 0")
+    button = page.locator("#s-small [data-kind=bytes] .legend").get_by_role("button", name="lntrust+lean")
+    button.click()
+    assert option(page, CHART)["legend"][0]["selected"] == {"lntrust+lean": False}
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert [each for each in ids if not re.fullmatch(r"[\w-]+", each)] == []
+    main = page.evaluate("DATA.sections[0].rows.filter(row => row.main).map(row => row.label)")
+    assert main == ["lntrust"]
+
+
+def test_how_many_are_asked(report: Path, mixed: list[Record], opened: Opened) -> None:
+    page = opened(report).page
+    for method in ("independent", "uniform", "lntrust"):
+        cell = page.locator(f"#s-small tr[data-label='{method}'] [data-column=asked]").inner_text()
+        asked = float(np.mean([r.summary["bytes"]["asked_per_input"] for r in mixed if r.method == method]))
+        assert cell == (f"{asked:.1f}" if asked else "0")
+
+
+def test_old_runs_have_no_such_column(mixed: list[Record]) -> None:
+    def older(record: Record) -> Record:
+        kept = {
+            k: v
+            for k, v in record.summary["bytes"].items()
+            if k not in ("framing_by_kind", "asked_per_input")
+        }
+        return replace(record, summary={**record.summary, "bytes": kept})
+
+    text = page_text([older(record) for record in mixed], "x")
+    assert 'data-column="bytes per answer"' in text
+    assert 'data-column="asked"' not in text
+    assert "without headers, which these runs have not stored by kind." in text
+
+
+@pytest.mark.parametrize(
+    ("methods", "there"),
+    [(["lntrust"], True), (["uniform", "lntrust"], True), (["independent", "uniform"], False)],
+)
+def test_shown_at_once_whenever_anybody_sends(mixed: list[Record], methods: list[str], there: bool) -> None:
+    rows = rows_of([r for r in mixed if r.method in methods])["small"]
+    for figures in ([], [FigureSettings(kind="curves")]):
+        at_once, more = charts_of(Section("s", "s", "small", rows, figures=figures))
+        assert ("bytes" in at_once) == there
+        assert "bytes" not in more
+    # Where a section is about something else, it is among the folded ones.
+    asked = [FigureSettings(kind="importance")]
+    at_once, more = charts_of(Section("s", "s", "small", rows, figures=asked))
+    assert ("bytes" in at_once, "bytes" in more) == (False, there)
+
+
+def test_one_that_was_never_evaluated_does_not_hide_the_others(
+    mixed: list[Record], tmp_path: Path, opened: Opened
+) -> None:
+    def blind(record: Record) -> Record:
+        rounds = record.rounds.to_pydict()
+        rounds |= {
+            name: [None] * len(record.rounds) for name in ("test", "self", "test_pooled", "self_pooled")
+        }
+        table = record.rounds.from_pydict(rounds, schema=record.rounds.schema)
+        return replace(record, tables={**record.tables, "rounds": table})
+
+    path = tmp_path / "report.html"
+    write_page([blind(r) if r.method == "lntrust+safe" else r for r in mixed], path, "x")
+    page = opened(path).page
+    draw_all(page)
+    assert list(shown(page)) == ["independent", "uniform", "lntrust", "lntrust+lean", "lntrust+best"]
+    names = page.locator("#s-small [data-kind=bytes] .legend button").all_inner_texts()
+    assert names == list(shown(page))
+
+
+def test_what_is_sent_after_the_last_round_counts(mixed: list[Record]) -> None:
+    late = [
+        replace(r, summary={**r.summary, "bytes": {**r.summary["bytes"], "total": 6_000_000}})
+        for r in mixed
+        if r.method == "uniform"
+    ]
+    section = Section("s", "s", "small", rows_of(late)["small"])
+    [row] = all_sections([section], {})["rows"].values()
+    assert row["curve"]["gb"] == [0, 0, 0.001]

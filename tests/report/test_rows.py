@@ -1,0 +1,347 @@
+"""Rows: which runs they are made of, what they are compared with, and what they are called."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up import NODES, made
+
+from lntrust.experiment import Run
+from lntrust.experiment.store.collection import Record, read_runs
+from lntrust.learners.views import Views
+from lntrust.report.rows import Row, Spread, flat_settings, main_row, make_row, rows_of
+
+
+def rows(*records: Record) -> list[Row]:
+    (found,) = rows_of(records).values()
+    return found
+
+
+def labels(*records: Record) -> list[str]:
+    return [row.label for row in rows(*records)]
+
+
+def made_of(record: Record, method: str | None = None, **content: dict[str, str]) -> Record:
+    """The same run, with files and sources of the user's."""
+    of = record.identity
+    changed = {"method": method or record.method, "content": {**of["content"], **content}}
+    return replace(record, identity={**of, **changed})
+
+
+class TestWhatIsComparedWithWhat:
+    def test_independent_in_the_same_world(self) -> None:
+        alone = [made("independent", seed, 0.7) for seed in (1, 0)]
+        ours = [made("lntrust", seed, 0.7 + 0.1 * (seed + 1)) for seed in (0, 1)]
+        row = rows(*alone, *ours)[-1]
+        assert row.seeds == [0, 1]
+        assert row.independent is not None
+        assert [record.seed for record in row.independent] == [0, 1]
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx(0.15)
+        assert row.difference.above_zero
+        assert row.improvement == 1.0
+        assert row.below_independent == 0.0
+
+    def test_one_made_on_another_device_will_do_where_there_is_no_nearer_one(self) -> None:
+        far, near, ours = made("independent", device="cuda"), made("independent"), made("lntrust")
+        assert [r.identity["device"] for r in rows(far, ours)[-1].independent or []] == ["cuda"]
+        assert [r.identity["device"] for r in rows(far, near, ours)[-1].independent or []] == ["cpu"]
+
+    @pytest.mark.parametrize(
+        ("alone", "ours"),
+        [
+            ({"seed": 1}, {}),
+            ({"sets": ["training.lr=0.02"]}, {}),
+            ({}, {"sets": ["training.stage2_rounds=7"]}),
+            ({}, {"sets": ["partition.skew=3"]}),
+            ({}, {"sets": ["graph.attach=3"]}),
+            ({}, {"sets": ["reading=paper"]}),
+            ({"sets": ["deploy=trust"]}, {}),
+        ],
+    )
+    def test_nothing_else_will_do(self, alone: dict[str, object], ours: dict[str, object]) -> None:
+        row = rows(made("independent", **alone), made("lntrust", **ours))[-1]  # type: ignore[arg-type]
+        assert row.first.method == "lntrust"
+        assert row.independent is None
+        assert row.difference is row.pooled_difference is row.improvement is row.below_independent is None
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "partition.val_fraction=0.1",
+            "training.refresh=3",
+            "evaluation.every=3",
+            "network.query=ids",
+            "methods.lntrust.budget=7",
+            "methods.lntrust.lr=0.05",
+            "deploy=trust",
+        ],
+    )
+    def test_what_does_not_touch_independent_still_pairs(self, change: str) -> None:
+        assert rows(made("independent"), made("lntrust", sets=[change]))[-1].independent is not None
+
+    @pytest.mark.parametrize("part", ["files", "sources"])
+    def test_one_made_of_the_same(self, part: str) -> None:
+        """Of two edits of a model, a graph or an ONNX file each has its own Independent."""
+        runs = [
+            made_of(made(method, test=test), **{part: {"mine": digest}})
+            for digest, alone in (("before", 0.3), ("after", 0.6))
+            for method, test in (("independent", alone), ("uniform", 0.7))
+        ]
+        for order in (runs, runs[::-1]):
+            found = {row.label: row.difference for row in rows(*order)}
+            gains = {label: None if each is None else each.mean for label, each in found.items()}
+            assert gains == {
+                "independent, mine before": 0, "independent, mine after": 0,
+                "uniform, mine before": pytest.approx(0.4), "uniform, mine after": pytest.approx(0.1),
+            }  # fmt: skip
+
+    def test_a_method_of_ones_own_brings_its_source(self) -> None:
+        def own(**sources: str) -> Record:
+            return made_of(made("uniform"), method="mine:Own", sources={"mine": "a", **sources})
+
+        plain, models = made("independent"), made_of(made("independent"), sources={"models": "a"})
+        assert make_row("ours", [own()], [plain, models]).independent == [plain]
+        assert make_row("ours", [own(models="a")], [models]).independent == [models]
+        assert make_row("ours", [own(models="b")], [models]).independent is None
+
+    def test_models_that_the_first_runs_said_nothing_of(self) -> None:
+        kind = "sklearn.ensemble:ExtraTreesClassifier"
+        sets = [f'population.learners=[{{name="m",kind="{kind}",view="pixels"}}]']
+        new = [made(method, sets=sets) for method in ("independent", "uniform")]
+        new.append(
+            made_of(new[1], method="mine:Own", sources={"mine": "a", **new[1].identity["content"]["sources"]})
+        )
+        old = [replace(record, identity={**record.identity, "content": {"schema": 2}}) for record in new]
+        for record in new:
+            assert make_row("ours", [record], [old[0]]).independent is None
+            assert make_row("ours", [record], [old[0], new[0]]).independent == [new[0]]
+        for record in old:
+            assert make_row("ours", [record], [new[0]]).independent is None
+            assert make_row("ours", [record], [old[0], new[0]]).independent == [old[0]]
+
+    def test_one_seed_without_a_partner_is_enough_for_none(self) -> None:
+        assert rows(made("independent", 0), made("lntrust", 0), made("lntrust", 1))[-1].independent is None
+
+    def test_of_several_independents_that_of_the_study_is_taken(self) -> None:
+        plain = made("independent", test=0.7)
+        tuned = [made("independent", sets=[f"methods.independent.lr={lr}"]) for lr in (0.002, 0.05, 0.1)]
+        for among in ([plain, *tuned], [*tuned, plain]):
+            assert make_row("ours", [made()], among).independent == [plain]
+        first = make_row("ours", [made()], tuned).independent
+        assert make_row("ours", [made()], tuned[::-1]).independent == first, "whatever the order"
+
+    def test_node_by_node(self) -> None:
+        alone = made("independent", test=[0.9, 0.1, None, 0.5])
+        ours = made("lntrust", test=[0.8, 0.4, 1.0, None])
+        row = rows(alone, ours)[-1]
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx((-0.1 + 0.3) / 2)
+        assert row.improvement == 0.5
+        assert row.below_independent == 0.5, "of the two nodes that have both scores"
+
+    def test_single_nodes_are_judged_pooled_if_both_can_be(self) -> None:
+        alone = made("independent", test=0.5, pooled=0.6)
+        lower = [0.9, 0.9, 0.9, 0.1]
+        row = rows(alone, made(test=0.9, pooled=lower))[-1]
+        assert (row.improvement, row.below_independent) == (0.75, 0.25)
+        assert row.pooled_difference is not None
+        assert row.pooled_difference.mean == pytest.approx(0.1)
+        row = rows(alone, made(test=lower, sets=["evaluation.pooled=false"]))[-1]
+        assert (row.improvement, row.below_independent) == (0.75, 0.25), "own scores with own scores"
+        assert row.pooled_difference is None
+
+    def test_nobody_has_a_score(self) -> None:
+        nothing: list[None] = [None] * NODES
+        row = rows(made("independent"), made(test=nothing))[-1]
+        assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
+
+
+class TestLabels:
+    def test_independent_first_lntrust_last_the_others_by_name(self) -> None:
+        methods = ["lntrust", "uniform", "d_psgd", "independent", "dml"]
+        assert labels(*map(made, methods)) == ["independent", "d_psgd", "dml", "uniform", "lntrust"]
+
+    def test_one_setting_needs_no_words(self) -> None:
+        assert labels(made(seed=1), made(seed=0)) == ["lntrust"]
+
+    @pytest.mark.parametrize(
+        ("sets", "expected"),
+        [
+            ([["methods.lntrust.top_k=10"], ["methods.lntrust.top_k=9"]], ["top_k = 9", "top_k = 10"]),
+            ([["training.lr=0.1"], ["training.lr=1e-05"]], ["lr = 1e-05", "lr = 0.1"]),
+            ([["graph.seed=10"], ["graph.seed=9"]], ["seed = 9", "seed = 10"]),
+            ([["evaluation.every=1"], ["evaluation.every=2"]], ["every = 1", "every = 2"]),
+            (
+                [["training.refresh=1", "evaluation.every=1"], ["training.refresh=2", "evaluation.every=2"]],
+                ["refresh = 1", "refresh = 2"],
+            ),
+            (
+                [[], ["methods.lntrust.top_k=2", "methods.lntrust.training_gate=false"]],
+                ["training_gate = False, top_k = 2", "training_gate = True, top_k = None"],
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_differs_is_told(self, sets: list[list[str]], expected: list[str]) -> None:
+        found = labels(*(made(sets=each) for each in sets))
+        assert found == [f"lntrust, {label}" for label in expected]
+
+    def test_a_setting_of_one_method_is_not_the_others(self) -> None:
+        changed = "methods.lntrust.budget=7"
+        found = labels(made("uniform"), made("uniform", 1, sets=[changed]), made(), made(sets=[changed]))
+        assert found[0] == "uniform"
+        assert len(found) == 3
+
+    def test_ways_to_deploy_and_devices_are_rows_of_their_own(self) -> None:
+        assert labels(made("dml", sets=["deploy=trust"]), made("dml")) == ["dml", "dml → trust"]
+        assert labels(made(device="cuda"), made()) == ["lntrust, device = cpu", "lntrust, device = cuda"]
+
+    def test_the_papers_reading(self) -> None:
+        plain, paper = labels(made(), made(sets=["reading=paper"]))
+        assert plain == "lntrust, draws = disjoint"
+        assert "reading = paper" in paper
+        assert "draws = overlapping" in paper
+
+    def test_every_setting_has_a_path(self) -> None:
+        flat = flat_settings(made(seed=3).identity)
+        assert flat["study.training.refresh"] == 10
+        assert flat["settings.budget"] == made().identity["settings"]["budget"]
+        assert flat["study.graph.seed"] is None, "the graph's, not the run's"
+        assert not [path for path in flat if path in ("seed", "study.name") or path.startswith("hardware")]
+
+    def test_studies_apart(self) -> None:
+        found = rows_of([made(), made(study="wearables"), made("uniform")])
+        assert {study: len(rows) for study, rows in found.items()} == {"digits": 2, "wearables": 1}
+
+
+class TestScores:
+    def test_mean_and_deviation_over_seeds(self) -> None:
+        (row,) = rows(*(made(seed=seed, test=test) for seed, test in ((2, 0.7), (0, 0.8), (1, 0.9))))
+        assert row.test == pytest.approx((0.8, np.sqrt(0.02 / 3)))
+        assert str(Spread(0.8, 0.0816)) == "0.800 ± 0.082"
+        assert row.gain == pytest.approx((0.2, np.sqrt(0.02 / 3)))
+
+    def test_gain_needs_a_stage_1(self) -> None:
+        assert rows(made(stage1=None))[0].gain is None
+
+    def test_the_papers_reading_shows_the_best_round_of_lntrust_only(self) -> None:
+        paper = ["reading=paper"]
+        ours, uniform = (
+            rows(made(name, test=0.8, best=0.85, sets=paper))[0] for name in ("lntrust", "uniform")
+        )
+        assert ours.test == pytest.approx((0.85, 0))
+        assert ours.test_selected
+        assert ours.gain == pytest.approx((0.25, 0)), "of the Test that is shown"
+        assert uniform.test == pytest.approx((0.8, 0))
+        assert not uniform.test_selected
+        honest = rows(made(test=0.8, best=0.85))[0]
+        assert honest.test == pytest.approx((0.8, 0))
+        assert not honest.test_selected
+
+    def test_bytes_are_per_node(self) -> None:
+        row = rows(made(seed=0, sent={"query": 8 * 10**9, "reply": 4 * 10**9}), made(seed=1))[0]
+        assert (row.gigabytes("query"), row.gigabytes("reply"), row.gigabytes()) == (1.0, 0.5, 1.5)
+        assert row.bytes_per_answer == 100
+        assert row.seconds == 2
+
+
+def test_real_runs(tiny: Any, views: Views, tmp_path: Path) -> None:
+    summaries = {
+        (method, seed): Run(tiny(), method, seed, views, folder=tmp_path)()
+        for method in ("independent", "lntrust")
+        for seed in (0, 1)
+    }
+    alone, ours = rows(*read_runs([tmp_path]))
+    assert ours.test is not None
+    assert ours.test.mean == pytest.approx(np.mean([summaries["lntrust", s]["test"] for s in (0, 1)]))
+    assert ours.difference is not None
+    assert alone.test is not None
+    assert ours.difference.mean == pytest.approx(ours.test.mean - alone.test.mean)
+    assert alone.difference == (0, 0, 0)
+    assert alone.improvement == 0.5
+    assert ours.gigabytes() > 0 == alone.gigabytes()
+
+
+class TestPresets:
+    def test_they_follow_lntrust_which_stands_for_itself(self) -> None:
+        names = ("lntrust+best", "uniform", "lntrust+lean", "lntrust", "mean_teacher", "lntrust+safe")
+        found = rows(*(made(name) for name in names), made("independent"))
+        assert [row.label for row in found] == [
+            "independent", "mean_teacher", "uniform", "lntrust", "lntrust+lean", "lntrust+safe",
+            "lntrust+best",
+        ]  # fmt: skip
+        assert main_row(found) is found[3]
+        assert all(row.independent is not None for row in found)
+
+    def test_settings_on_top_of_one_are_told(self) -> None:
+        two = [made("lntrust+lean", sets=[f"methods.lntrust+lean.budget={k}"]) for k in (5, 50)]
+        assert labels(made("lntrust"), *two) == [
+            "lntrust", "lntrust+lean, budget = 5", "lntrust+lean, budget = 50",
+        ]  # fmt: skip
+
+
+SENT = {"query": 900, "reply": 400, "parameters": 40, "anchors": 4, "framing": 60}
+HEADERS = {"query": 30, "reply": 20, "parameters": 8, "anchors": 2}
+
+
+class TestBytes:
+    def known(self, seed: int, times: int) -> Record:
+        record = made("lntrust", seed, sent={kind: times * sent for kind, sent in SENT.items()})
+        headers = {kind: times * sent for kind, sent in HEADERS.items()}
+        record.summary["bytes"] |= {"framing_by_kind": headers, "asked_per_input": 1.5 * times}
+        return record
+
+    def test_answers_are_all_but_queries_with_their_headers(self) -> None:
+        (row,) = rows(self.known(0, 1), self.known(1, 3))
+        assert row.headers("query") == pytest.approx(2 * 30 / NODES / 1e9)
+        assert row.answers == pytest.approx(2 * (400 + 40 + 4 + 20 + 8 + 2) / NODES / 1e9)
+        assert row.asked == pytest.approx(3.0)
+
+    @pytest.mark.parametrize("new", [0, 1])
+    def test_runs_that_do_not_know_their_headers(self, new: int) -> None:
+        """One of them is enough: what is known of the other is no mean."""
+        old = [made("lntrust", seed, sent=SENT) for seed in range(2 - new)]
+        (row,) = rows(*old, *(self.known(1, 1) for _ in range(new)))
+        assert row.headers("reply") is None
+        assert row.asked is None
+        assert row.answers == pytest.approx((400 + 40 + 4) / NODES / 1e9)
+
+
+class TestDiverged:
+    """A run that diverged is in no mean, and is told."""
+
+    def broken(self, method: str = "uniform", seed: int = 1, number: int = 7) -> Record:
+        return made(method, seed, None, own=None, stage1=None, diverged=number, p10=None, harmed=None)
+
+    def test_means_are_of_the_others(self) -> None:
+        (row,) = rows(made("uniform", 0, 0.6), self.broken(), made("uniform", 2, 0.8))
+        assert row.test == pytest.approx((0.7, 0.1))
+        assert (row.seeds, [record.seed for record in row.runs]) == ([0, 2], [0, 1, 2])
+        assert row.what_diverged == "2 of 3 seeds; seed 1 diverged at round 7"
+
+    def test_where_all_did_there_are_no_numbers(self) -> None:
+        alone = [made("independent", seed, 0.6) for seed in (0, 1)]
+        _, row = rows(*alone, self.broken(seed=0, number=9), self.broken(seed=1))
+        assert row.what_diverged == "seed 0 diverged at round 9; seed 1 diverged at round 7"
+        assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
+        assert row.asked is row.spread("p10") is row.spread("harmed") is None
+        assert row.first.seed == 0
+
+    def test_the_others_are_paired_as_ever(self) -> None:
+        alone = [made("independent", seed, 0.6) for seed in (0, 1, 2)]
+        *_, row = rows(*alone, made("uniform", 0, 0.7), self.broken(), made("uniform", 2, 0.7))
+        assert row.difference is not None
+        assert row.difference.mean == pytest.approx(0.1)
+
+    def test_an_independent_that_did_is_nobodys_partner(self) -> None:
+        alone = [made("independent", 0, 0.6), self.broken("independent", 1)]
+        *_, row = rows(*alone, made("uniform", 0, 0.7), made("uniform", 1, 0.7))
+        assert row.difference is None
+        assert row.test is not None
+
+    def test_older_runs_do_not_say(self) -> None:
+        (row,) = rows(made("uniform"))
+        assert "diverged" not in row.first.summary
+        assert row.what_diverged == ""

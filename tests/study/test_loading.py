@@ -1,0 +1,222 @@
+"""Studies: what ships, inheritance, overrides, and a meaning for every field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lntrust import LNTrustError, Study, load_study
+from lntrust.study.loading import describe, list_studies
+
+SHIPPED = ["dense-cifar10", "digits", "geo-eurosat", "sparse-cifar10", "sparse-cifar100", "wearables"]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_the_promised_studies_ship() -> None:
+    assert set(SHIPPED) <= set(list_studies())
+
+
+@pytest.mark.parametrize("name", list_studies())
+def test_every_shipped_study_loads_under_its_name_and_says_what_it_is(name: str) -> None:
+    study = load_study(name)
+    assert study.name == name
+    assert study.about
+
+
+def test_the_papers_values() -> None:
+    sparse, hundred, dense = (load_study(n) for n in ("sparse-cifar10", "sparse-cifar100", "dense-cifar10"))
+    assert (sparse.graph.nodes, sparse.graph.density, sparse.partition.skew) == (50, 0.1, 10.0)
+    assert (hundred.data.dataset, hundred.partition.skew, hundred.graph) == ("cifar100", 5.0, sparse.graph)
+    assert (dense.graph.kind, dense.graph.density) == ("gnm", 0.5)
+    assert [learner.view for learner in dense.population.learners] == ["mobilenet_v2"]
+    assert [learner.kind for learner in load_study("wearables").population.learners] == [
+        "linear",
+        "mlp",
+        "cnn1d",
+    ]
+    assert {"linear", "mlp", "forest"} <= {one.kind for one in load_study("digits").population.learners}
+
+
+class TestInherits:
+    def test_tables_merge_field_by_field_and_lists_are_replaced(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path / "mine.toml",
+            """inherits = "digits"
+            compare = ["uniform"]
+            [partition]
+            labelled = 400
+            [[population.learners]]
+            name = "only"
+            kind = "linear"
+            view = "pixels"
+            """,
+        )
+        mine, digits = load_study(path), load_study("digits")
+        assert mine.name == "mine"
+        assert mine.about == digits.about
+        assert mine.compare == ["uniform"]
+        assert mine.partition == digits.partition.model_copy(update={"labelled": 400})
+        assert mine.population.assign == digits.population.assign
+        assert [learner.name for learner in mine.population.learners] == ["only"]
+        assert mine.training == digits.training
+
+    def test_a_relative_path_is_beside_the_file_wherever_the_command_is_given(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "studies" / "parent.toml", 'inherits = "digits"\n[graph]\nnodes = 7\n')
+        child = write(tmp_path / "studies" / "child.toml", 'inherits = "parent.toml"\n')
+        write(tmp_path / "parent.toml", 'inherits = "digits"\n[graph]\nnodes = 9\n')
+        monkeypatch.chdir(tmp_path)
+        assert load_study(child).graph.nodes == 7
+        assert load_study("studies/child.toml").graph.nodes == 7
+
+    def test_over_several_generations(self, tmp_path: Path) -> None:
+        write(tmp_path / "a.toml", 'inherits = "digits"\n[graph]\nnodes = 7\n[training]\nlr = 0.5\n')
+        write(tmp_path / "b.toml", 'inherits = "a.toml"\n[graph]\nattach = 3\n')
+        study = load_study(write(tmp_path / "c.toml", 'inherits = "b.toml"\n[training]\nlr = 0.25\n'))
+        assert (study.graph.nodes, study.graph.attach, study.training.lr) == (7, 3, 0.25)
+
+    def test_a_circle_is_refused(self, tmp_path: Path) -> None:
+        first = write(tmp_path / "a.toml", 'inherits = "b.toml"\n')
+        write(tmp_path / "b.toml", 'inherits = "a.toml"\n')
+        with pytest.raises(LNTrustError, match=r"inherits in a circle: .*a\.toml → b\.toml"):
+            load_study(first)
+
+    def test_a_missing_parent_is_named(self, tmp_path: Path) -> None:
+        child = write(tmp_path / "a.toml", 'inherits = "digit"\n')
+        with pytest.raises(LNTrustError, match="study digit: did you mean digits"):
+            load_study(child)
+
+    def test_it_takes_one_name(self, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError, match="inherits = 3: must be the name or path of one study"):
+            load_study(write(tmp_path / "a.toml", "inherits = 3\n"))
+
+
+@pytest.mark.parametrize("text", [b"nodes = = 3", b"\xff\xfe", b"[graph"])
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(text)
+    with pytest.raises(LNTrustError, match=r"broken\.toml: not a readable TOML file"):
+        load_study(path)
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("override", "path", "value"),
+        [
+            ("graph.nodes=8", "graph.nodes", 8),
+            ("training.lr=0.5", "training.lr", 0.5),
+            ("training.l2=1e-3", "training.l2", 1e-3),
+            ("graph.kind=ring", "graph.kind", "ring"),
+            ('graph.kind="ring"', "graph.kind", "ring"),
+            ("graph.connected=false", "graph.connected", False),
+            ("graph.density=none", "graph.density", None),
+            ("seeds=[3, 4]", "seeds", [3, 4]),
+            ('compare=["uniform"]', "compare", ["uniform"]),
+            ("partition.labelled=1_200", "partition.labelled", 1200),
+            ("about=a = b", "about", "a = b"),
+        ],
+    )
+    def test_values_of_all_types(self, override: str, path: str, value: Any) -> None:
+        assert {p: v for p, v, _ in describe(load_study("digits", [override]))}[path] == value
+
+    def test_an_entry_of_a_list_of_tables(self) -> None:
+        before = load_study("digits").population.learners
+        after = load_study(
+            "digits", ["population.learners.0.kind=mlp", "population.learners.1.options.hidden=5"]
+        ).population.learners
+        assert after[0] == before[0].model_copy(update={"kind": "mlp"})
+        assert after[1].options == {**before[1].options, "hidden": 5}
+        assert after[2:] == before[2:]
+
+    def test_a_table_that_is_not_there_yet(self) -> None:
+        assert load_study("digits", ["methods.centralized.epochs=3"]).methods["centralized"] == {"epochs": 3}
+
+    def test_an_entry_of_a_list_of_values(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.toml", 'inherits = "digits"\nseeds = [3, 4]\n')
+        assert load_study(path, ["seeds.1=9"]).seeds == [3, 9]
+
+    def test_the_last_one_counts(self) -> None:
+        assert load_study("digits", ["graph.nodes=8", "graph.nodes=9"]).graph.nodes == 9
+
+    @pytest.mark.parametrize("override", ["graph.nodes", "=5", "graph.nodes 5", ""])
+    def test_bad_syntax(self, override: str) -> None:
+        with pytest.raises(LNTrustError, match=r"--set .*: must look like path\.to\.field=value"):
+            load_study("digits", [override])
+
+    @pytest.mark.parametrize("entry", ["9", "x", "-1"])
+    def test_an_entry_that_is_not_there(self, entry: str) -> None:
+        override = f"population.learners.{entry}.kind=mlp"
+        with pytest.raises(LNTrustError, match=rf"--set .*: no entry {entry}; entries are 0…3"):
+            load_study("digits", [override])
+
+    def test_a_field_is_no_table(self) -> None:
+        with pytest.raises(LNTrustError, match="nodes is not a table"):
+            load_study("digits", ["graph.nodes.more=1"])
+
+    def test_they_do_not_stay(self) -> None:
+        load_study("digits", ["graph.nodes=8"])
+        assert load_study("digits").graph.nodes == 20
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("graph.nodess=5", "unknown field graph.nodess; did you mean nodes?"),
+            ("grph.nodes=5", "unknown field grph; did you mean graph?"),
+            ("graph.zzz=5", "unknown field graph.zzz; known here: nodes, kind,"),
+            ("population.learners.0.viw=x", "unknown field population.learners.0.viw; did you mean view?"),
+            ("graph.nodes=many", "graph.nodes = 'many': input should be a valid integer"),
+            ("graph.nodes=0", "graph.nodes = 0: input should be greater than or equal to 1"),
+            ("graph.density=1.5", "graph.density = 1.5: input should be less than or equal to 1"),
+            ("graph.kind=tree", "graph.kind = 'tree': input should be 'barabasi_albert', "),
+            ("training.lr=inf", "training.lr = inf: input should be a finite number"),
+            ("training.lr=nan", "training.lr = nan: input should be"),
+            ("seeds=[-1]", "seeds.0 = -1: input should be greater than or equal to 0"),
+            ("seeds=[]", "seeds = []: list should have at least 1 item"),
+            ("partition.val_fraction=0.9", "their sum must be below 1"),
+            ("partition.split=blocks", "split = blocks needs by = region, not by = label_skew"),
+            ("graph.kind=gnm", "graph.kind = gnm needs graph.density"),
+            ("graph.kind=file", "graph.kind = file needs graph.file"),
+            ("graph.kind=geographic", "graph.kind = geographic needs partition.by = region"),
+            ("graph.kind=knn", "graph.kind = knn needs partition.by"),
+            ("population.learners.1.name=linear", "learners must have different names"),
+            ("population.assign=by_degree", "every learner but the last needs a share"),
+        ],
+    )
+    def test_the_message_names_field_value_and_what_would_do(self, override: str, message: str) -> None:
+        with pytest.raises(LNTrustError) as refusal:
+            load_study("digits", [override])
+        assert message in str(refusal.value)
+        assert str(refusal.value).startswith("study digits: ")
+
+    def test_all_findings_are_told_at_once(self) -> None:
+        with pytest.raises(LNTrustError) as refusal:
+            load_study("digits", ["graph.nodes=0", "training.steps=0"])
+        assert len(str(refusal.value).splitlines()) == 2
+
+    def test_what_is_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError, match="population is missing"):
+            load_study(write(tmp_path / "a.toml", "[graph]\nnodes = 3\n"))
+
+    def test_an_unknown_study(self) -> None:
+        with pytest.raises(LNTrustError, match="study sparse-cifar: did you mean sparse-cifar10"):
+            load_study("sparse-cifar")
+
+
+def test_describe_gives_the_value_in_force() -> None:
+    rows = {path: value for path, value, _ in describe(load_study("digits", ["graph.nodes=8"]))}
+    assert rows["graph.nodes"] == 8
+    assert rows["population.learners.3.kind"] == "forest"
+
+
+def test_a_study_cannot_be_changed() -> None:
+    study: Study = load_study("digits")
+    with pytest.raises(ValueError, match="frozen"):
+        study.graph.nodes = 3

@@ -1,0 +1,154 @@
+"""The confidence filter, ω, and the two losses against PyTorch's own."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_evidence import generator, simplex
+from torch.nn import functional as F  # noqa: N812
+
+from lntrust.trust.distil import Importance, confident, hard_loss, importance_weights, soft_loss, threshold
+
+seeds = st.integers(0, 10_000)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 200), st.floats(0, 1), st.floats(-1, 1))
+def test_threshold(C: int, floor: float, margin: float) -> None:
+    tau = threshold(C, floor, margin)
+    assert tau in (floor, 1 / C + margin)
+    assert tau >= floor
+    assert tau >= 1 / C + margin
+
+
+def test_the_papers_thresholds() -> None:
+    assert threshold(10, 0.2, 0.1) == 0.2
+    assert threshold(100, 0.2, 0.1) == 0.2  # the floor
+    assert threshold(4, 0.2, 0.1) == 0.35  # the margin
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds, st.floats(0.2, 0.95))
+def test_confident_keeps_what_is_strictly_above(seed: int, tau: float) -> None:
+    p = simplex(3, 8, 4, g=generator(seed))
+    kept = confident(p, tau)
+    assert kept.tolist() == [[max(row) > tau for row in rows] for rows in p.tolist()]
+    assert not confident(torch.full((1, 1, 4), 0.25), 0.25).any()
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds)
+def test_importance(seed: int) -> None:
+    g = generator(seed)
+    w = simplex(4, 5, g=g)
+    predicted = torch.randint(0, 5, (4, 12), generator=g)
+    kept = torch.rand(4, 12, generator=g) < 0.5
+    kept[0] = False
+    paper, off, mean_one = (importance_weights(k, w, predicted, kept) for k in ("paper", "off", "mean_one"))  # type: ignore[arg-type]
+    assert torch.equal(off, kept.double())
+    for i in range(4):
+        expected = [
+            5 * float(w[i, c]) if keep else 0.0
+            for c, keep in zip(predicted[i].tolist(), kept[i].tolist(), strict=True)
+        ]
+        assert paper[i].tolist() == pytest.approx(expected)
+        if kept[i].any():
+            assert float(mean_one[i][kept[i]].mean()) == pytest.approx(1.0)
+            torch.testing.assert_close(mean_one[i] * paper[i].sum() / kept[i].sum(), paper[i])
+        assert (mean_one[i][~kept[i]] == 0).all()
+
+
+def test_importance_of_classes_that_the_node_does_not_have() -> None:
+    w, kept = torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
+    assert importance_weights("mean_one", w, torch.tensor([[1, 1]]), kept).tolist() == [[0.0, 0.0]]
+    assert importance_weights("mean_one", w, torch.tensor([[0, 1]]), kept).tolist() == [[2.0, 0.0]]
+
+
+class TestImportancePower:
+    def drawn(self, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Some nodes lack classes, and one keeps nothing."""
+        g = generator(seed)
+        w = simplex(4, 5, g=g)
+        w[1, 2:] = 0.0
+        kept = torch.rand(4, 12, generator=g) < 0.5
+        kept[0] = False
+        return w, torch.randint(0, 5, (4, 12), generator=g), kept
+
+    @given(seeds)
+    def test_none_is_as_if_off(self, seed: int) -> None:
+        w, predicted, kept = self.drawn(seed)
+        off = importance_weights("off", w, predicted, kept)
+        assert torch.equal(importance_weights("mean_one", w, predicted, kept, power=0.0), off)
+        assert torch.equal(importance_weights("paper", w, predicted, kept, power=0.0), off)
+
+    @given(seeds)
+    def test_all_of_it_is_the_published_weight_bit_for_bit(self, seed: int) -> None:
+        w, predicted, kept = self.drawn(seed)
+        kinds: tuple[Importance, ...] = ("mean_one", "paper")
+        for kind in kinds:
+            published = importance_weights(kind, w, predicted, kept)
+            assert torch.equal(importance_weights(kind, w, predicted, kept, power=1.0), published)
+
+    @given(seeds)
+    def test_in_between_it_is_tempered(self, seed: int) -> None:
+        w, predicted, kept = self.drawn(seed)
+        paper, root = (importance_weights("paper", w, predicted, kept, power) for power in (1.0, 0.5))
+        torch.testing.assert_close(root.square(), paper)
+        scaled = importance_weights("mean_one", w, predicted, kept, power=0.5)
+        for row, keep in zip(scaled, kept, strict=True):
+            if row.sum() > 0:
+                assert float(row[keep].mean()) == pytest.approx(1.0)
+
+
+def some(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    g = generator(seed)
+    logits = 3 * torch.randn(3, 7, 4, generator=g, dtype=torch.float64)
+    omega = torch.rand(3, 7, generator=g, dtype=torch.float64) * (torch.rand(3, 7, generator=g) < 0.7)
+    return logits, simplex(3, 7, 4, g=g), omega, torch.rand(3, generator=g, dtype=torch.float64)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds)
+def test_losses_equal_pytorchs(seed: int) -> None:
+    logits, p_bar, omega, scale = some(seed)
+    predicted = p_bar.argmax(-1)
+    hard, soft = hard_loss(logits, predicted, omega, scale), soft_loss(logits, p_bar, omega, scale)
+    for i in range(3):
+        each = F.cross_entropy(logits[i], predicted[i], reduction="none")
+        torch.testing.assert_close(hard[i], scale[i] * (omega[i] * each).sum())
+        each = F.kl_div(logits[i].log_softmax(-1), p_bar[i], reduction="none").sum(-1)
+        torch.testing.assert_close(soft[i], scale[i] * (omega[i] * each).sum())
+
+
+@settings(deadline=None, max_examples=20)
+@given(seeds)
+def test_soft_against_one_hot_is_hard(seed: int) -> None:
+    """KL(t‖q) = −Σ t·log q − H(t), and a one-hot t has no entropy."""
+    logits, p_bar, omega, scale = some(seed)
+    predicted = p_bar.argmax(-1)
+    one_hot = F.one_hot(predicted, 4).double()
+    torch.testing.assert_close(
+        soft_loss(logits, one_hot, omega, scale), hard_loss(logits, predicted, omega, scale)
+    )
+    # And any other target differs from its cross-entropy by exactly its entropy.
+    cross = -(p_bar * logits.log_softmax(-1)).sum(-1)
+    entropy = -(p_bar * p_bar.log()).sum(-1)
+    torch.testing.assert_close(
+        soft_loss(logits, p_bar, omega, scale), scale * (omega * (cross - entropy)).sum(-1)
+    )
+
+
+def test_learned_already_costs_nothing() -> None:
+    _, p_bar, omega, scale = some(0)
+    torch.testing.assert_close(soft_loss(p_bar.log(), p_bar, omega, scale), torch.zeros(3).double())
+    sure, right = torch.tensor([[[50.0, 0.0]]]), torch.zeros(1, 1, dtype=torch.int64)
+    assert hard_loss(sure, right, torch.ones(1, 1), torch.ones(1)).tolist() == [0.0]
+
+
+@settings(deadline=None, max_examples=10)
+@given(seeds)
+def test_gradients(seed: int) -> None:
+    logits, p_bar, omega, scale = some(seed)
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: hard_loss(x, p_bar.argmax(-1), omega, scale), (logits,))
+    assert torch.autograd.gradcheck(lambda x: soft_loss(x, p_bar, omega, scale), (logits,))

@@ -1,0 +1,188 @@
+"""How much to learn from neighbours, and whether to answer with them."""
+
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_evidence import evidence, generator, simplex
+
+from lntrust.trust.gates import (
+    better,
+    deployment_gate,
+    effective,
+    ensemble_accuracy,
+    evidence_gate,
+    sign_test,
+    training_gate,
+)
+
+share = st.floats(0, 1)
+
+
+def one(value: float) -> torch.Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 2), share, share, share)
+def test_the_training_gate_is_monotone_and_bounded(
+    strength: float, a: float, b: float, a_self: float
+) -> None:
+    low, high = (float(training_gate(strength, one(v), one(a_self))) for v in sorted((a, b)))
+    assert 0 <= low <= high <= strength
+
+
+@settings(deadline=None)
+@given(st.floats(0, 2), share, share)
+def test_the_training_gate_s_formula(strength: float, a_ens: float, a_self: float) -> None:
+    expected = strength * min(1.0, a_ens / (a_self + 1e-8))
+    assert float(training_gate(strength, one(a_ens), one(a_self))) == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 0.99), st.floats(1e-6, 0.01))
+def test_it_is_wide_open_where_the_ensemble_is_better(a_self: float, more: float) -> None:
+    assert float(training_gate(0.4, one(a_self + more), one(a_self))) == 0.4
+
+
+def test_nobody_right_means_no_distillation() -> None:
+    assert training_gate(0.4, torch.zeros(1), torch.zeros(1)).tolist() == [0.0]
+
+
+def test_ensemble_accuracy_is_the_members_mean() -> None:
+    e = evidence(1)
+    g = generator(2)
+    alpha = torch.rand(e.mask.shape, generator=g, dtype=torch.float64)
+    a = ensemble_accuracy(alpha, e.accuracy)
+    for i in range(len(a)):
+        expected = sum(
+            float(alpha[i, j]) * sum(float(e.w[i, c]) * float(e.rho[i, j, c]) for c in range(e.w.shape[1]))
+            for j in range(alpha.shape[1])
+        )
+        assert float(a[i]) == pytest.approx(expected)
+
+
+class TestDeployment:
+    # Node by node: all better together, only the members, only the ensemble's accuracy, only its loss,
+    # and exactly equal in everything. What paired scores say of it has nothing to do with those.
+    a_deploy = torch.tensor([0.8, 0.8, 0.4, 0.4, 0.5])
+    a_self = torch.full((5,), 0.5)
+    ensemble = (torch.tensor([0.9, 0.3, 0.9, 0.3, 0.5]), torch.tensor([0.2, 2.0, 2.0, 0.2, 1.0]))
+    own = (torch.full((5,), 0.5), torch.full((5,), 1.0))
+    chance = torch.tensor([0.2, 0.7, 0.79, 0.8, 0.9])
+
+    @pytest.mark.parametrize(
+        ("kind", "together"),
+        [
+            ("members", [True, True, False, False, True]),
+            ("ensemble", [True, False, True, False, True]),
+            ("loss", [True, False, False, True, True]),
+            ("off", [True] * 5),
+            ("evidence", [False, False, False, True, True]),
+        ],
+    )
+    def test_each_looks_at_its_own_measure(self, kind: str, together: list[bool]) -> None:
+        out = deployment_gate(
+            kind,  # type: ignore[arg-type]
+            a_deploy=self.a_deploy, a_self=self.a_self, ensemble=self.ensemble, own=self.own,
+            chance=self.chance, evidence=0.8,
+        )  # fmt: skip
+        assert out.dtype == torch.bool
+        assert out.tolist() == together
+
+
+answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30)  # who was right: ours, theirs
+
+
+def chance_of(pairs: list[tuple[bool, bool]], head_start: float = 0.0) -> float:
+    ours, theirs = torch.tensor(pairs, dtype=torch.bool).reshape(-1, 2).unbind(1)
+    return float(better(ours, theirs, torch.tensor([0, len(pairs)]), head_start))
+
+
+class TestBetter:
+    @given(answers)
+    def test_one_is_better_as_far_as_the_other_is_not(self, pairs: list[tuple[bool, bool]]) -> None:
+        swapped = [(b, a) for a, b in pairs]
+        assert 0 <= chance_of(pairs) <= 1
+        assert chance_of(pairs) + chance_of(swapped) == pytest.approx(1.0)
+
+    @given(answers, st.lists(st.booleans(), max_size=9))
+    def test_what_both_get_right_or_wrong_says_nothing(
+        self, pairs: list[tuple[bool, bool]], alike: list[bool]
+    ) -> None:
+        assert chance_of(pairs + [(same, same) for same in alike]) == chance_of(pairs)
+
+    def test_undecided_where_nothing_is_known(self) -> None:
+        assert chance_of([]) == 0.5
+
+    @given(answers, st.floats(0, 5), st.floats(0.01, 5))
+    def test_every_win_makes_it_surer_and_so_does_a_head_start(
+        self, pairs: list[tuple[bool, bool]], head_start: float, more: float
+    ) -> None:
+        before = chance_of(pairs, head_start)
+        assert chance_of([*pairs, (False, True)], head_start) < before
+        assert before < chance_of([*pairs, (True, False)], head_start) or before > 1 - 1e-12
+        assert before < chance_of(pairs, head_start + more) or before > 1 - 1e-12
+
+    def test_node_by_node(self) -> None:
+        g = generator(3)
+        ours, theirs = torch.rand(2, 40, generator=g) < 0.5
+        offsets, ahead = torch.tensor([0, 14, 14, 40]), torch.tensor([0.0, 1.0, 2.5])
+        pairs = list(zip(ours.tolist(), theirs.tolist(), strict=True))
+        expected = [chance_of(pairs[:14]), 0.75, chance_of(pairs[14:], 2.5)]
+        assert better(ours, theirs, offsets, ahead).tolist() == pytest.approx(expected)
+
+
+class TestSignTest:
+    @given(st.lists(st.tuples(st.floats(0, 2000), st.integers(0, 2000)), min_size=1, max_size=20))
+    def test_it_is_a_tail_of_the_beta_distribution(self, counts: list[tuple[float, int]]) -> None:
+        won, lost = torch.tensor(counts, dtype=torch.float64).unbind(1)
+        expected = scipy.stats.beta.sf(0.5, 1 + won.numpy(), 1 + lost.numpy())
+        torch.testing.assert_close(sign_test(won, lost), torch.from_numpy(expected), rtol=0, atol=1e-9)
+
+    def test_a_draw_is_undecided_to_the_last_bit(self) -> None:
+        """A gate at ½ would otherwise be open or closed by rounding."""
+        count = torch.arange(500, dtype=torch.float64)
+        assert (sign_test(count, count) == 0.5).all()
+
+    def test_all_at_once_or_one_by_one(self) -> None:
+        won, lost = torch.randint(0, 60, (2, 200), generator=generator(1)).double()
+        single = torch.cat([sign_test(a[None], b[None]) for a, b in zip(won, lost, strict=True)])
+        assert torch.equal(sign_test(won, lost), single)
+
+    def test_hopeless_is_not_less_than_nothing(self) -> None:
+        lost = torch.arange(2000, dtype=torch.float64)
+        assert (sign_test(torch.ones_like(lost), lost) >= 0).all()
+
+    def test_by_hand(self) -> None:
+        """After one win θ has density 2θ; after two wins and a loss it is as likely above ½ as that of four
+        coins at most two show heads."""
+        chance = sign_test(*torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 0.0]], dtype=torch.float64).T)
+        assert chance.tolist() == pytest.approx([3 / 4, 11 / 16, 1 / 2])
+
+
+class TestEffective:
+    @given(st.integers(1, 9), st.floats(0.01, 1.0))
+    def test_as_many_as_are_alike_whatever_their_sum(self, many: int, each: float) -> None:
+        weights = torch.zeros(1, 9, dtype=torch.float64)
+        weights[:, :many] = each
+        assert float(effective(weights)) == pytest.approx(many)
+
+    def test_nobody(self) -> None:
+        assert effective(torch.zeros(2, 3)).tolist() == [0.0, 0.0]
+        assert effective(torch.zeros(2, 0)).tolist() == [0.0, 0.0]
+
+    @given(st.integers(0, 10_000))
+    def test_between_one_and_all(self, seed: int) -> None:
+        found = effective(simplex(20, 6, g=generator(seed)))
+        assert ((found >= 1 - 1e-9) & (found <= 6 + 1e-9)).all()
+
+
+@given(st.floats(0, 2), share, share)
+def test_the_evidence_gate_is_wide_open_from_even_chances_on(strength: float, a: float, b: float) -> None:
+    low, high = (float(evidence_gate(strength, one(v))) for v in sorted((a, b)))
+    assert 0 <= low <= high <= strength
+    assert float(evidence_gate(strength, one(0.5))) == strength
+    assert float(evidence_gate(strength, one(0.25))) == pytest.approx(strength / 2)
+    assert float(evidence_gate(strength, one(0.0))) == 0

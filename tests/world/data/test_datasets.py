@@ -1,0 +1,212 @@
+"""Datasets: the embedded one, archives of codes and windows, and what is said where files are missing."""
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lntrust import LNTrustError
+from lntrust.learners.views import Views
+from lntrust.world import load_dataset
+from lntrust.world.data.datasets import BACKBONES, FILES, Coded, data_directory, missing_files
+
+
+class TestDigits:
+    def test_shapes(self) -> None:
+        digits = load_dataset("digits")
+        pixels, image = digits.view("pixels"), digits.view("image")
+        assert isinstance(pixels, np.ndarray)
+        assert isinstance(image, np.ndarray)
+        assert digits.labels.shape == (1797,)
+        assert digits.labels.dtype == np.int64
+        assert digits.classes == tuple("0123456789")
+        assert (digits.input_shape, digits.input_dtype) == ((8, 8), "uint8")
+        assert pixels.shape == (1797, 64)
+        assert image.shape == (1797, 1, 8, 8)
+        assert pixels.dtype == image.dtype == np.float32
+        assert (float(pixels.min()), float(pixels.max())) == (0.0, 1.0)
+        assert (image.reshape(1797, 64) == pixels).all()
+
+    def test_another_view(self) -> None:
+        with pytest.raises(LNTrustError) as refusal:
+            load_dataset("digits").view("sound")
+        assert str(refusal.value) == "view = 'sound': digits has no such view; it has pixels, image"
+
+
+class TestMissing:
+    @pytest.mark.parametrize("name", [name for name in FILES if name != "digits"])
+    def test_the_message_names_the_file_and_the_commands(self, name: str, tmp_path: Path) -> None:
+        with pytest.raises(LNTrustError) as refusal:
+            load_dataset(name, tmp_path)
+        first, *rest = str(refusal.value).splitlines()
+        assert first == f"dataset {name}: {tmp_path / name / FILES[name][0]} is not there."
+        assert f"  lntrust data download {name} --to {name}-raw" in rest
+        extracts = [line for line in rest if f"lntrust data extract {name} --images {name}-raw" in line]
+        assert len(extracts) == (1 if name == "uci_har" else len(BACKBONES))
+        assert all(f"--data {tmp_path}" in line for line in extracts)
+        assert all(("--coordinates" in line) == (name == "eurosat") for line in extracts)
+        assert "--data or LNTRUST_DATA" in rest[-1]
+
+    def test_only_what_is_not_there(self, tmp_path: Path) -> None:
+        (tmp_path / "cifar10").mkdir()
+        (tmp_path / "cifar10" / "labels.npz").touch()
+        assert missing_files("cifar10", tmp_path) == [tmp_path / "cifar10" / f"{b}.npz" for b in BACKBONES]
+        assert missing_files("digits", tmp_path) == []
+
+    def test_where_it_is_looked_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LNTRUST_DATA", str(tmp_path / "named"))
+        assert data_directory(tmp_path / "given") == tmp_path / "given"
+        assert data_directory() == tmp_path / "named"
+        monkeypatch.delenv("LNTRUST_DATA")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert data_directory() == tmp_path / ".local" / "share" / "lntrust"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A cifar10 of five examples with three features."""
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    np.savez(folder / "labels.npz", y=np.array([0, 9, 3, 3, 1], dtype=np.uint8))
+    codes = np.arange(15, dtype=np.uint8).reshape(5, 3) * 17
+    step, offset = np.array([0.5, 1.0, 2.0], np.float16), np.array([-1.0, 0.0, 4.0], np.float16)
+    for backbone in BACKBONES:
+        np.savez(folder / f"{backbone}.npz", codes=codes, step=step, offset=offset)
+    return tmp_path
+
+
+class TestCoded:
+    def test_read(self, archive: Path) -> None:
+        dataset = load_dataset("cifar10", archive)
+        view = dataset.view("mobilenet_v2")
+        assert isinstance(view, Coded)
+        assert view.shape == (5, 3)
+        assert view.codes.dtype == np.uint8
+        assert view.step.dtype == view.offset.dtype == np.float32
+        assert dataset.labels.tolist() == [0, 9, 3, 3, 1]
+        assert dataset.input_shape == (32, 32, 3)
+        assert len(dataset.classes) == 10
+        assert dataset.view("mobilenet_v2") is view  # read once
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_decoded(self, archive: Path, dtype: torch.dtype) -> None:
+        dataset = load_dataset("cifar10", archive)
+        view = dataset.view("efficientnet_b0")
+        assert isinstance(view, Coded)
+        features = Views(dataset, torch.device("cpu"), dtype)["efficientnet_b0"]
+        assert features.dtype == dtype
+        assert features.tolist() == (view.codes * view.step + view.offset).tolist()
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"codes": np.zeros((4, 3), np.uint8)}, r"codes is uint8\[4, 3\]; must be uint8\[5, d\]"),
+            ({"codes": np.zeros((5, 3))}, r"codes is float64\[5, 3\]"),
+            ({"step": np.ones(2)}, "one value for each of 3 features"),
+            ({"offset": np.array([0, np.nan, np.inf])}, "view mobilenet_v2, offset: column 1 is nan"),
+            ({"step": np.array([1, 1, 1e300])}, "view mobilenet_v2, step: column 2 is inf"),
+            # Every step and offset is finite, and so are small codes times a large step.
+            ({"step": np.array([1, 3e36, 1])}, "view mobilenet_v2, column 1: row 2 is inf"),
+        ],
+    )
+    def test_what_does_not_fit(self, archive: Path, changes: dict[str, np.ndarray], message: str) -> None:
+        path = archive / "cifar10" / "mobilenet_v2.npz"
+        with np.load(path) as old:
+            np.savez(path, **{**old, **changes})
+        with pytest.raises(LNTrustError, match=message):
+            load_dataset("cifar10", archive).view("mobilenet_v2")
+
+
+class TestNotFinite:
+    """What is not finite is refused where it is loaded, and its place is said."""
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize(
+        ("view", "place"), [("pixels", "row 1234, column 17"), ("image", "1234, column 0, 2, 1")]
+    )
+    def test_a_view(self, bad: float, view: str, place: str) -> None:
+        digits = load_dataset("digits")
+        x = np.array(digits.view("pixels"))
+        x[1234, 17] = x[1500, 3] = bad
+        spoilt = replace(digits, views={"pixels": lambda: x, "image": lambda: x.reshape(-1, 1, 8, 8)})
+        with pytest.raises(LNTrustError) as refusal:
+            Views(spoilt, torch.device("cpu"), torch.float32)[view]
+        assert str(refusal.value).startswith(f"dataset digits, view {view}: row ")
+        assert str(refusal.value).endswith(f"{place} is {bad}; all must be finite")
+
+    def test_what_float32_cannot_hold(self) -> None:
+        digits = load_dataset("digits")
+        x = np.array(digits.view("pixels"), dtype=np.float64)
+        x[7, 5] = 1e39
+        large = replace(digits, views={"pixels": lambda: x})
+        assert Views(large, torch.device("cpu"), torch.float64)["pixels"][7, 5] == 1e39
+        with pytest.raises(LNTrustError, match="view pixels in float32: row 7, column 5 is inf; all must be"):
+            Views(large, torch.device("cpu"), torch.float32)["pixels"]
+
+    @pytest.mark.parametrize("axis", ["latitude", "longitude"])
+    def test_a_place_on_the_earth(self, axis: str, tmp_path: Path) -> None:
+        folder = tmp_path / "eurosat"
+        folder.mkdir()
+        where = {"latitude": np.linspace(40, 50, 9), "longitude": np.linspace(0, 9, 9)}
+        where[axis][6] = np.nan
+        np.savez(folder / "labels.npz", y=np.zeros(9, np.uint8), **where)
+        for backbone in BACKBONES:
+            (folder / f"{backbone}.npz").touch()
+        message = rf"labels\.npz: dataset eurosat, {axis}: row 6 is nan; all must be finite"
+        with pytest.raises(LNTrustError, match=message):
+            load_dataset("eurosat", tmp_path)
+
+    def test_a_label(self, archive: Path) -> None:
+        y = np.array([0, 1, np.nan, 3, 4])
+        np.savez(archive / "cifar10" / "labels.npz", y=y)
+        with pytest.raises(LNTrustError, match=r"labels\.npz: dataset cifar10, y: row 2 is nan; all must be"):
+            load_dataset("cifar10", archive)
+
+    @pytest.mark.parametrize("name", ["y", "subject", "segment"])
+    def test_a_column_of_the_windows(self, tmp_path: Path, name: str) -> None:
+        folder = tmp_path / "uci_har"
+        folder.mkdir()
+        table = {"y": np.zeros(4), "subject": np.ones(4), "segment": np.arange(4.0)}
+        table[name][3] = np.inf
+        x = np.ones((4, 9, 16), dtype=np.float16)
+        np.savez(folder / "windows.npz", x=x, classes=np.array(["sit", "walk"]), **table)
+        message = rf"windows\.npz: dataset uci_har, {name}: row 3 is inf; all must be finite"
+        with pytest.raises(LNTrustError, match=message):
+            load_dataset("uci_har", tmp_path)
+
+    def test_a_view_is_looked_at_once_and_in_pieces(self) -> None:
+        """Beside a large view there is no room for a second one."""
+        digits, x = load_dataset("digits"), np.zeros((40_000, 1000), np.float32)
+        large = replace(digits, views={"pixels": lambda: x})
+        tracemalloc.start()
+        large.view("pixels")
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        large.view("pixels")
+        again = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < x.nbytes / 10
+        assert again < most / 10
+
+
+class TestWindows:
+    def test_read(self, tmp_path: Path) -> None:
+        folder = tmp_path / "uci_har"
+        folder.mkdir()
+        x = np.ones((4, 9, 16), dtype=np.float16)
+        np.savez(
+            folder / "windows.npz", x=x, y=np.array([0, 1, 1, 0]), subject=np.array([1, 1, 2, 2]),
+            segment=np.arange(4), classes=np.array(["sit", "walk"]),
+        )  # fmt: skip
+        dataset = load_dataset("uci_har", tmp_path)
+        windows = dataset.view("windows")
+        assert isinstance(windows, np.ndarray)
+        assert windows.dtype == np.float32
+        assert windows[0, :, 0].tolist() == pytest.approx([5.0] * 3 + [2.0] * 6)
+        assert dataset.classes == ("sit", "walk")
+        assert (dataset.input_shape, dataset.input_dtype) == ((9, 16), "float16")
+        assert dataset.subject is not None
+        assert dataset.subject.tolist() == [1, 1, 2, 2]

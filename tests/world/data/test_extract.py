@@ -1,0 +1,397 @@
+"""Extraction, from small raw files to archives that load_dataset reads."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from numpy import ndarray
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from lntrust.core.errors import LNTrustError
+from lntrust.world.data.datasets import BACKBONES, Coded, how_to_get, load_dataset
+from lntrust.world.data.extract import (
+    OnnxBackbone,
+    extract,
+    extract_windows,
+    load_backbone,
+    preprocess,
+    quantise,
+    segments,
+)
+from lntrust.world.data.images import read_images
+
+FEATURES = 5
+
+
+def write_cifar(folder: Path, fine: bool = False, each: int = 2, seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    kinds = 100 if fine else 10
+    files = ["train", "test"] if fine else [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    for name in files:
+        rows = rng.integers(0, 256, (each, 3073 + fine), dtype=np.uint8)
+        rows[:, : 1 + fine] %= 10
+        rows.tofile(folder / f"{name}.bin")
+    names = "fine_label_names.txt" if fine else "batches.meta.txt"
+    (folder / names).write_text("\n".join(f"kind{i}" for i in range(kinds)))
+    return folder
+
+
+def write_eurosat(folder: Path) -> tuple[Path, Path]:
+    rng = np.random.default_rng(1)
+    rows = ["file,latitude,longitude"]
+    for kind in ("Forest", "River", "SeaLake"):
+        (folder / kind).mkdir(parents=True)
+        for i, suffix in enumerate(("jpg", "png", "jpg")):
+            pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / kind / f"{kind}_{i}.{suffix}")
+            rows.append(f"{kind}/{kind}_{i}.{suffix},{40 + i},{5 + i}")
+    table = folder.parent / "positions.csv"
+    table.write_text("\n".join(rows))
+    return folder, table
+
+
+def write_onnx(
+    path: Path,
+    *,
+    channels_last: bool = False,
+    pooled: bool = True,
+    batch: int | str = "b",
+    side: int | str = 224,
+) -> Path:
+    """A strided convolution and, where `pooled`, a global average; weights from a fixed seed."""
+    rng = np.random.default_rng(7)
+    weights = (rng.normal(size=(FEATURES, 3, 32, 32)) / 32).astype(np.float32)
+    shape = [batch, side, side, 3] if channels_last else [batch, 3, side, side]
+    first = "nchw" if channels_last else "x"
+    nodes = [helper.make_node("Conv", [first, "w"], ["map"], strides=[32, 32])]
+    if channels_last:
+        nodes.insert(0, helper.make_node("Transpose", ["x"], ["nchw"], perm=[0, 3, 1, 2]))
+    if pooled:
+        nodes += [
+            helper.make_node("GlobalAveragePool", ["map"], ["pool"]),
+            helper.make_node("Flatten", ["pool"], ["y"]),
+        ]
+    elif channels_last:
+        nodes.append(helper.make_node("Transpose", ["map"], ["y"], perm=[0, 2, 3, 1]))
+    else:
+        nodes.append(helper.make_node("Identity", ["map"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def decoded(view: object) -> tuple[ndarray, ndarray]:
+    assert isinstance(view, Coded)
+    return view.codes * view.step + view.offset, view.step
+
+
+def check_features(name: str, out: Path, images: Path, model: Path, table: Path | None) -> None:
+    """Both views of the written dataset are within half a step of the features themselves."""
+    pixels = np.concatenate(list(read_images(name, images, table).batches(4)))
+    direct = OnnxBackbone(model).embed(pixels)
+    dataset = load_dataset(name, out)
+    for backbone in BACKBONES:
+        features, step = decoded(dataset.view(backbone))
+        assert (np.abs(features - direct) <= step / 2 * 1.001).all()
+        assert features.shape == (len(dataset.labels), FEATURES)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_cifar_to_archive(tmp_path: Path, name: str) -> None:
+    images = write_cifar(tmp_path / "raw" / "inner", fine=name == "cifar100")
+    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
+    seen: list[tuple[int, int]] = []
+    for backbone in BACKBONES:
+        path = extract(
+            name,
+            tmp_path / "raw",
+            out,
+            backbone,
+            onnx=model,
+            batch=3,
+            progress=lambda *p: seen.append(p),
+        )
+        assert path == out / name / f"{backbone}.npz"
+    check_features(name, out, images, model, None)
+    raw = read_images(name, images)
+    assert seen[-1] == (len(raw), len(raw))
+    dataset = load_dataset(name, out)
+    assert (dataset.labels == raw.labels).all()
+    assert dataset.classes == raw.classes
+    with np.load(out / name / "labels.npz") as table:
+        assert sorted(table.files) == ["classes", "official_test", "y"]
+        assert table["y"].dtype == np.uint8
+        assert table["official_test"].tolist() == [False] * (len(raw) - 2) + [True] * 2
+    with np.load(path) as table:
+        kinds = {key: table[key].dtype for key in table.files}
+    assert kinds == {"codes": np.uint8, "offset": np.float32, "step": np.float32}
+    files = ["efficientnet_b0.npz", "labels.npz", "mobilenet_v2.npz"]
+    assert sorted(file.name for file in (out / name).iterdir()) == files
+
+
+def test_eurosat_to_archive(tmp_path: Path) -> None:
+    images, table = write_eurosat(tmp_path / "raw")
+    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
+    for backbone in BACKBONES:
+        extract("eurosat", images, out, backbone, onnx=model, coordinates=table)
+    check_features("eurosat", out, images, model, table)
+    dataset = load_dataset("eurosat", out)
+    assert dataset.classes == ("Forest", "River", "SeaLake")
+    assert dataset.latitude is not None
+    assert dataset.latitude.tolist() == [40, 41, 42] * 3
+    with np.load(out / "eurosat" / "labels.npz") as stored:
+        assert stored["files"][1] == "Forest/Forest_1.png"
+
+
+def test_labels_that_disagree_are_kept(tmp_path: Path) -> None:
+    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
+    extract("cifar10", write_cifar(tmp_path / "a"), out, "mobilenet_v2", onnx=model)
+    labels = out / "cifar10" / "labels.npz"
+    before = labels.read_bytes()
+    other = write_cifar(tmp_path / "b", seed=1)
+    with pytest.raises(LNTrustError, match=r"labels\.npz: y is not that of the images given"):
+        extract("cifar10", other, out, "efficientnet_b0", onnx=model)
+    assert labels.read_bytes() == before
+    assert not (out / "cifar10" / "efficientnet_b0.npz").exists()
+    labels.write_bytes(before[:40])
+    with pytest.raises(LNTrustError, match=r"labels\.npz: not a readable npz"):
+        extract("cifar10", tmp_path / "a", out, "efficientnet_b0", onnx=model)
+
+
+def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
+    images, table = write_eurosat(tmp_path / "raw")
+    (images / "SeaLake" / "SeaLake_2.jpg").write_bytes(b"damaged")
+    out = tmp_path / "data"
+    model = write_onnx(tmp_path / "m.onnx")
+    with pytest.raises(LNTrustError, match=r"SeaLake_2\.jpg"):
+        extract("eurosat", images, out, "mobilenet_v2", onnx=model, coordinates=table, batch=2)
+    assert not out.exists()
+    out.write_text("a file where the folder should be")
+    images = write_cifar(tmp_path / "c")
+    with pytest.raises(LNTrustError, match="cannot be written"):
+        extract("cifar10", images, out, "mobilenet_v2", onnx=model)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("batch", [1, 4, "b"])
+def test_onnx_layouts_and_batches_agree(
+    tmp_path: Path, channels_last: bool, pooled: bool, batch: int | str
+) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    expected = OnnxBackbone(write_onnx(tmp_path / "plain.onnx")).embed(pixels)
+    model = write_onnx(tmp_path / "m.onnx", channels_last=channels_last, pooled=pooled, batch=batch)
+    features = OnnxBackbone(model).embed(pixels)
+    assert features.dtype == np.float32
+    assert features.shape == (6, FEATURES)
+    np.testing.assert_allclose(features, expected, atol=1e-4)
+    assert np.ptp(expected, axis=0).min() > 1e-3  # else agreement says nothing
+
+
+def test_onnx_side_comes_from_the_model(tmp_path: Path) -> None:
+    assert OnnxBackbone(write_onnx(tmp_path / "a.onnx", side=96)).side == 96
+    assert OnnxBackbone(write_onnx(tmp_path / "b.onnx", side="s")).side == 224
+
+
+def test_onnx_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LNTrustError, match=r"absent\.onnx: is not there"):
+        load_backbone("mobilenet_v2", tmp_path / "absent.onnx")
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(LNTrustError, match=r"junk\.onnx: not a readable ONNX model"):
+        load_backbone("mobilenet_v2", tmp_path / "junk.onnx")
+    good = write_onnx(tmp_path / "good.onnx")
+    with pytest.raises(LNTrustError, match="device = 'tpu'"):
+        load_backbone("mobilenet_v2", good, "tpu")
+    model = onnx.load(good)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "c"
+    onnx.save(model, tmp_path / "open.onnx")
+    with pytest.raises(LNTrustError, match=r"open\.onnx: input shape is"):
+        load_backbone("mobilenet_v2", tmp_path / "open.onnx")
+    others = {"location": "node.key", "size_threshold": 0}
+    onnx.save(onnx.load(good), tmp_path / "other.onnx", save_as_external_data=True, **others)
+    with pytest.raises(LNTrustError, match=r"other\.onnx: would read the file 'node\.key'"):
+        load_backbone("mobilenet_v2", tmp_path / "other.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(LNTrustError, match=r"lntrust\[extract\]"):
+        load_backbone("mobilenet_v2", good)
+
+
+def test_torchvision_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(LNTrustError, match=r'pip install "lntrust\[torchvision\]".*--onnx'):
+        load_backbone("mobilenet_v2")
+
+
+def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a stand-in with torchvision's interface, which is not always installed."""
+    network = torch.nn.Conv2d(3, FEATURES, 32, stride=32)
+    asked: list[tuple[str, str]] = []
+
+    def get_model(name: str, weights: str) -> SimpleNamespace:
+        asked.append((name, weights))
+        return SimpleNamespace(features=network)
+
+    fake = ModuleType("torchvision")
+    fake.models = SimpleNamespace(get_model=get_model)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torchvision", fake)
+    pixels = np.random.default_rng(3).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+    features = load_backbone("efficientnet_b0").embed(pixels)
+    expected = network(preprocess(pixels)).mean((2, 3)).detach().numpy()
+    np.testing.assert_allclose(features, expected, atol=1e-6)
+    assert asked == [("efficientnet_b0", "IMAGENET1K_V1")]
+    with pytest.raises(LNTrustError, match="device 'nonsense'"):
+        load_backbone("efficientnet_b0", device="nonsense")
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 48), (300, 500)])
+def test_preprocess_is_pillows_resize_and_crop(height: int, width: int) -> None:
+    pixels = np.random.default_rng(4).integers(0, 256, (1, height, width, 3), dtype=np.uint8)
+    scale = 256 / min(height, width)
+    size = (round(width * scale), round(height * scale))
+    image = np.array(Image.fromarray(pixels[0]).resize(size, Image.Resampling.BILINEAR))
+    top, left = (size[1] - 224) // 2, (size[0] - 224) // 2
+    crop = image[top : top + 224, left : left + 224].astype(np.float32) / 255
+    expected = (crop - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    given = preprocess(pixels)[0].permute(1, 2, 0).numpy()
+    assert np.abs(given - expected).max() < 1.5 / 255 / 0.224  # Pillow rounds to bytes, twice
+
+
+def test_quantise() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(3000, 70)).astype(np.float32) * 3 - 1
+    x[:, 1] = 0.1  # constant
+    x[0, 2] = 1000.0  # an outlier beyond what quarter deviations can reach
+    codes, step, offset = quantise(x)
+    assert codes.dtype == np.uint8
+    assert (np.abs(codes * step + offset - x) <= step / 2 * 1.001).all()
+    np.testing.assert_allclose(step[3:], x[:, 3:].std(axis=0) / 4, rtol=1e-4)
+    assert step[1] == 1
+    assert not codes[:, 1].any()
+    np.testing.assert_array_equal(offset, x.min(axis=0))
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(LNTrustError, match="backbone = 'resnet'"):
+        extract("cifar10", tmp_path, tmp_path, "resnet")
+    with pytest.raises(LNTrustError, match="batch = 0"):
+        extract("cifar10", tmp_path, tmp_path, "mobilenet_v2", batch=0)
+    with pytest.raises(LNTrustError, match="has no raw images"):
+        extract("uci_har", tmp_path, tmp_path, "mobilenet_v2")
+
+
+def test_not_finite_features_are_refused(tmp_path: Path) -> None:
+    model = onnx.load(write_onnx(tmp_path / "m.onnx"))
+    weights = np.full((FEATURES, 3, 32, 32), np.nan, dtype=np.float32)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    images = write_cifar(tmp_path / "a", each=5)
+    with pytest.raises(LNTrustError, match="images 0…4: the backbone gives NaN"):
+        extract("cifar10", images, tmp_path / "out", "mobilenet_v2", onnx=tmp_path / "m.onnx")
+
+
+def test_the_commands_a_missing_dataset_prints() -> None:
+    assert "--coordinates" in how_to_get("eurosat", Path("data"))
+    assert "--coordinates" not in how_to_get("cifar10", Path("data"))
+
+
+# --- UCI HAR ---------------------------------------------------------------------------------
+
+SIGNALS = [f"{s}_{axis}" for s in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"]
+
+
+def chain(windows: int, seed: int) -> ndarray:
+    """Half-overlapping windows of one recording, [windows, 9, 128]."""
+    signal = np.random.default_rng(seed).normal(size=(9, 64 * (windows + 1)))
+    return np.stack([signal[:, 64 * i : 64 * i + 128] for i in range(windows)])
+
+
+def write_har(folder: Path) -> tuple[ndarray, list[int], list[int]]:
+    """Two recordings of subject 1 shuffled together, one of 2; one of 30 on the test side."""
+    one, two, three, four = chain(3, 0), chain(2, 1), chain(1, 2), chain(2, 3)
+    train = np.stack([two[1], one[0], one[2], two[0], one[1], three[0]])
+    sides = {
+        "train": (train, [1, 5, 5, 1, 5, 6], [1, 1, 1, 1, 1, 2]),
+        "test": (four, [2, 2], [30, 30]),
+    }
+    for side, (x, y, subject) in sides.items():
+        (folder / side / "Inertial Signals").mkdir(parents=True)
+        for channel, signal in enumerate(SIGNALS):
+            path = folder / side / "Inertial Signals" / f"{signal}_{side}.txt"
+            np.savetxt(path, x[:, channel], fmt="%16.7e")
+        np.savetxt(folder / side / f"y_{side}.txt", y, fmt="%d")
+        np.savetxt(folder / side / f"subject_{side}.txt", subject, fmt="%d")
+    names = ["WALKING", "WALKING_UPSTAIRS", "DOWN", "SITTING", "STANDING", "LAYING"]
+    (folder / "activity_labels.txt").write_text("".join(f"{i + 1} {name}\n" for i, name in enumerate(names)))
+    x = np.concatenate([train, four])
+    return x, [0, 4, 4, 0, 4, 5, 1, 1], [0, 0, 0, 0, 0, 1, 29, 29]
+
+
+def test_har_round_trip(tmp_path: Path) -> None:
+    x, y, subject = write_har(tmp_path / "raw" / "UCI HAR Dataset")
+    path = extract_windows(tmp_path / "raw", tmp_path / "data")
+    assert path == tmp_path / "data" / "uci_har" / "windows.npz"
+    with np.load(path) as table:
+        assert table["x"].dtype == np.float16
+        np.testing.assert_allclose(table["x"], x, rtol=1e-3, atol=1e-6)
+        assert table["y"].dtype == table["subject"].dtype == np.uint8
+        assert table["segment"].dtype == np.int16
+    dataset = load_dataset("uci_har", tmp_path / "data")
+    assert dataset.labels.tolist() == y
+    assert dataset.classes[:2] == ("walking", "walking_upstairs")
+    assert dataset.subject is not None
+    assert dataset.segment is not None
+    assert dataset.subject.tolist() == subject
+    assert dataset.segment.tolist() == [0, 1, 1, 0, 1, 2, 3, 3]
+
+
+def test_segments_do_not_cross_subjects_or_classes() -> None:
+    x = chain(4, 0).astype(np.float16)
+    same = np.zeros(4, dtype=np.uint8)
+    split = np.array([0, 0, 1, 1], dtype=np.uint8)
+    assert segments(x, same, same).tolist() == [0, 0, 0, 0]
+    assert segments(x, split, same).tolist() == [0, 0, 1, 1]
+    assert segments(x, same, split).tolist() == [0, 0, 1, 1]
+    apart = np.concatenate([chain(1, seed) for seed in range(3)]).astype(np.float16)
+    assert segments(apart, same[:3], same[:3]).tolist() == [0, 1, 2]
+
+
+def test_har_faults_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(LNTrustError, match=r"activity_labels\.txt is in 0 folders"):
+        extract_windows(tmp_path, tmp_path / "data")
+    root = tmp_path / "har"
+    write_har(root)
+    signal = root / "train" / "Inertial Signals" / "body_gyro_y_train.txt"
+    faults = [
+        (signal, None, r"body_gyro_y_train\.txt: not a readable table"),
+        (signal, "", r"body_gyro_y_train\.txt: is empty"),
+        (signal, "1 2\n3 4\n", r"body_gyro_y_train\.txt: is 2 rows of 2 values; must be 6 of 128"),
+        (signal, ("nan " * 128 + "\n") * 6, r"body_gyro_y_train\.txt: has values that are NaN"),
+        (signal, ("1e9 " * 128 + "\n") * 6, r"body_gyro_y_train\.txt: .* beyond float16"),
+        (signal, "a b\n", r"body_gyro_y_train\.txt: not a readable table"),
+        (root / "test" / "y_test.txt", "2\n7\n", r"y_test\.txt: has 7\.0; must be whole .* 1…6"),
+        (root / "test" / "y_test.txt", "0\n1\n", r"y_test\.txt: has 0\.0"),
+        (root / "test" / "subject_test.txt", "2\n", r"subject_test\.txt: has shape \(1, 1\)"),
+        (root / "activity_labels.txt", "2 A\n1 B\n", r"activity_labels\.txt: must be lines"),
+    ]
+    for path, content, message in faults:
+        before = path.read_text()
+        path.unlink()
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(LNTrustError, match=message):
+            extract_windows(root, tmp_path / "data")
+        path.write_text(before)
+    assert not (tmp_path / "data").exists()

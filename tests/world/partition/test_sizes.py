@@ -1,0 +1,146 @@
+"""Sizes and class counts are met exactly, whatever is drawn."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.optimize import linprog
+
+from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import PartitionSettings
+from lntrust.world.partition.sizes import allocate, cap_counts, class_weights, fit_counts, largest_remainder
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    degrees=hnp.arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 12)),
+    minimum=st.integers(3, 50),
+    more=st.integers(0, 5000),
+    concentration=st.sampled_from([1e-300, 1e-12, 1e-4, 0.05, 1.0, 50.0]),
+    kind=st.sampled_from(["dirichlet", "equal"]),
+    seed=st.integers(0, 1000),
+)
+def test_allocations_meet_total_and_minimum(
+    degrees: np.ndarray, minimum: int, more: int, concentration: float, kind: str, seed: int
+) -> None:
+    total = len(degrees) * minimum + more
+    wanted = PartitionSettings(labelled=total, minimum=minimum, concentration=concentration, sizes=kind)
+    sizes = allocate(wanted, degrees, np.random.default_rng(seed))
+    assert sizes.sum() == total
+    assert sizes.min() >= minimum
+    if kind == "equal":
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_hubs_get_more() -> None:
+    degrees = np.array([1] * 40 + [10] * 10)
+    sizes = np.mean(
+        [allocate(PartitionSettings(), degrees, np.random.default_rng(s)) for s in range(50)],
+        axis=0,
+    )
+    assert sizes[40:].mean() > 10 * sizes[:40].mean()
+
+
+def test_trimming_is_in_proportion_to_the_excess() -> None:
+    """What a node has above the minimum is one multiple of what it drew above it."""
+    degrees = np.arange(1, 21)
+    free = PartitionSettings(labelled=100_000, minimum=3)
+    bound = PartitionSettings(labelled=100_000, minimum=2_000)
+    raw = allocate(free, degrees, np.random.default_rng(3)).astype(float)
+    trimmed = allocate(bound, degrees, np.random.default_rng(3))
+    high = raw > 2_500
+    ratio = (trimmed[high] - 2_000) / (raw[high] - 2_000)
+    assert high.sum() > 3
+    assert np.ptp(ratio) < 0.01
+
+
+def test_too_small_a_total_is_refused_with_arithmetic() -> None:
+    says = r"minimum = 100 for 50 nodes needs 5000 labelled examples; partition\.labelled = 4999"
+    with pytest.raises(LNTrustError, match=says):
+        allocate(PartitionSettings(labelled=4999), np.ones(50, int), np.random.default_rng(0))
+
+
+@settings(deadline=None)
+@given(hnp.arrays(float, st.integers(1, 30), elements=st.floats(0, 100)), st.integers(0, 1000))
+def test_largest_remainder(values: np.ndarray, total: int) -> None:
+    assume(values.sum() > 1e-3)
+    exact = values * (total / values.sum())
+    counts = largest_remainder(exact, total)
+    assert counts.sum() == total
+    assert np.abs(counts - exact).max() < 1 + 1e-6
+
+
+@settings(deadline=None)
+@given(st.integers(1, 30), st.integers(1, 12), st.floats(1, 50), st.data())
+def test_class_weights(n: int, classes: int, skew: float, data: st.DataObject) -> None:
+    held = data.draw(st.none() | st.integers(1, classes))
+    weights = class_weights(n, classes, skew, held)
+    k = held or classes
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert ((weights > 0).sum(axis=1) == k).all()
+    for i in range(n):
+        assert weights[i, i % classes] == pytest.approx(skew / (skew + k - 1))
+        assert (weights[i, [(i + d) % classes for d in range(k)]] > 0).all()
+
+
+def feasible(allowed: np.ndarray, sizes: np.ndarray, supply: np.ndarray) -> bool:
+    """By linear programming, independently of the code under test."""
+    n, classes = allowed.shape
+    rows = np.kron(np.eye(n), np.ones(classes))
+    columns = np.kron(np.ones(n), np.eye(classes))
+    bounds = [(0, None if cell else 0) for cell in allowed.ravel()]
+    answer = linprog(np.zeros(n * classes), A_ub=columns, b_ub=supply, A_eq=rows, b_eq=sizes, bounds=bounds)
+    return bool(answer.status == 0)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), n=st.integers(1, 7), classes=st.integers(1, 6))
+def test_fitted_counts_are_exact_or_refused(data: st.DataObject, n: int, classes: int) -> None:
+    draw = data.draw
+    cells = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 7.0, 300.0])
+    target = draw(hnp.arrays(float, (n, classes), elements=cells))
+    sizes = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 40)))
+    supply = draw(hnp.arrays(np.int64, classes, elements=st.integers(0, 60)))
+    if not feasible(target > 0, sizes, supply):
+        with pytest.raises(LNTrustError, match=r"need .*\d"):
+            fit_counts(target, sizes, supply)
+        return
+    counts = fit_counts(target, sizes, supply)
+    assert (counts >= 0).all()
+    assert (counts.sum(axis=1) == sizes).all()
+    assert (counts.sum(axis=0) <= supply).all()
+    assert (counts[target == 0] == 0).all()
+
+
+def test_fitting_keeps_targets_that_fit() -> None:
+    target = np.array([[30.0, 10.0], [10.0, 30.0]])
+    fitted = fit_counts(target, np.array([40, 40]), np.array([500, 500]))
+    assert np.abs(fitted - target).max() <= 3
+    exact = fit_counts(target, np.array([40, 40]), np.array([40, 40]))
+    np.testing.assert_array_equal(exact, target)
+
+
+def test_infeasible_counts_say_who_needs_what() -> None:
+    target = np.array([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 1.0]])
+    says = "nodes 0, 1 may hold only class 0: they need 30 examples; those classes have 25"
+    with pytest.raises(LNTrustError, match=says):
+        fit_counts(target, np.array([10, 20, 5]), np.array([25, 50, 50]))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 8), st.integers(1, 6))
+def test_capped_counts(seed: int, n: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    supply = rng.integers(1, 30, classes)
+    weights = class_weights(n, classes, 10, None)
+    sizes = rng.integers(1, supply.sum() + 1, n)
+    counts = cap_counts(rng.multinomial(sizes, weights), weights, supply, rng)
+    assert (counts <= supply).all()
+    assert (counts.sum(axis=1) == sizes).all()
+
+
+def test_a_node_that_needs_more_than_its_classes_have() -> None:
+    weights = class_weights(1, 3, 10, 2)
+    with pytest.raises(LNTrustError, match="node 0 needs 9 examples of its classes, which have 8"):
+        cap_counts(np.array([[7, 2, 0]]), weights, np.array([4, 4, 9]), np.random.default_rng(0))

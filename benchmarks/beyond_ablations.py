@@ -121,7 +121,7 @@ def gates() -> str:
     names = [study for study in NAMES if any(row["study"] == study for row in rows)]
     published = {row["study"]: row for row in rows if row["models"] == "lntrust"}
     found = {
-        (row["study"], row["self_share"], row["head_start"], row["evidence"]): row
+        (row["study"], row["self_share"], row["prior_wins"], row["evidence"]): row
         for row in rows
         if row["models"] == "safe"
     }
@@ -134,14 +134,14 @@ def gates() -> str:
             gained = row["pooled"] - published[study]["pooled"]
             cells += [f"{gained:+.3f}".replace("0.", "."), dot(row["harmed"])]
         out.append([f"{share:g}", f"{head:g}", f"{evidence:g}" if evidence else "no gate", *cells])
-    head_row = ["`self_share`", "`head_start`", "`evidence`"]
+    head_row = ["`self_share`", "`prior_wins`", "`evidence`"]
     return table([*head_row, *(f"{s} {what}" for s in names for what in ("Δ pooled", "harmed"))], out)
 
 
 def asking() -> str:
     """When to stop asking, on the same models: those of `lean`."""
     rows = [json.loads(line) for line in ASKING.read_text("utf-8").splitlines()]
-    found = {(row["study"], row["self_share"], row["usual_lead"], row["kappa"]): row for row in rows}
+    found = {(row["study"], row["self_share"], row["typical_margin"], row["kappa"]): row for row in rows}
     names = [study for study in NAMES if any(row["study"] == study for row in rows)]
     out = []
     for share, usual, kappa in STOPS:

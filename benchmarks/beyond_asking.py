@@ -75,7 +75,7 @@ def lines(name: str, seed: int, views: Any) -> list[Row]:
     labels = torch.from_numpy(build_world(runs.study, views.dataset, seed).labels[ids]).to(runs.device)
     counts = weights_of(runs.world.worlds[0], labels)
     own = runs.population.predict_all(torch.from_numpy(ids).to(runs.device))
-    heard, lead = runs.network.heard(own), runs.state["usual lead"]
+    heard, lead = runs.network.heard(own), runs.state["typical margin"]
     out = []
     for share, usual, kappa in itertools.product(SHARES, (False, True), KAPPAS):
         certainty = kappa * lead if usual else kappa
@@ -85,7 +85,7 @@ def lines(name: str, seed: int, views: Any) -> list[Row]:
             "pooled": float((counts * right).sum(1).mean()),
             "asked": float((counts * asked).sum(1).mean()),
         }
-        out.append({"study": name, "self_share": share, "usual_lead": usual, "kappa": kappa, **scores})
+        out.append({"study": name, "self_share": share, "typical_margin": usual, "kappa": kappa, **scores})
     return out
 
 

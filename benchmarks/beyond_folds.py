@@ -32,11 +32,11 @@ from lntrust.experiment.driver import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
 from lntrust.methods import Site, State
-from lntrust.methods.lntrust.inquiry import inquire
+from lntrust.methods.lntrust.inquiry import collect_evidence
 from lntrust.methods.lntrust.method import LNTrust
 from lntrust.methods.lntrust.presets import PRESETS
 from lntrust.study.settings import Study
-from lntrust.trust.asking import usual_lead
+from lntrust.trust.asking import typical_margin
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import probe_response
 from lntrust.trust.rivals import make_weighting
@@ -98,8 +98,8 @@ class Folded(LNTrust):
         memory, out = self._learn(site, weighting, {}, self.shown, True)
         for _ in range(REFITS):
             memory, out = self._learn(site, weighting, memory, self.shown, False)
-        if s.usual_lead:
-            out["usual lead"] = usual_lead(self.shown, out["closed"])
+        if s.typical_margin:
+            out["typical margin"] = typical_margin(self.shown, out["closed"])
         return state | out
 
 
@@ -118,7 +118,9 @@ def evidence_of(runs: Runs) -> Evidence:
     assert isinstance(method, LNTrust)
     pool = bool(runs.world.partition.shard.lengths.min() > 0)
     with runs.network.uncharged():
-        return inquire(runs.site, runs.state, method.settings, runs.rounds + 1, pool, thin=False).evidence
+        return collect_evidence(
+            runs.site, runs.state, method.settings, runs.rounds + 1, pool, thin=False
+        ).evidence
 
 
 def folded(

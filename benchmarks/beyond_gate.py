@@ -29,7 +29,7 @@ from lntrust.experiment.evaluation import padded
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
 from lntrust.methods.lntrust.presets import PRESETS
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 from lntrust.trust.gates import effective, sign_test
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -67,7 +67,7 @@ def trained(base: str, sets: list[str], models: str, seeds: list[int], views: An
 
 def nodes_of(runs: Runs, reply: str) -> Iterator[Row]:
     """For each node and β: its accuracy on the others' validation sets, and what its own has shown."""
-    state, around, form = runs.state, runs.site.around, Form(reply)
+    state, around, form = runs.state, runs.site.around, ReplyEncoding(reply)
     for s, world in enumerate(runs.world.worlds):
         nodes, lists = runs.world.nodes_of(s), world.partition.validation
         ids = np.unique(lists.values)
@@ -121,7 +121,7 @@ def lines(study: str, models: str, nodes: list[Row]) -> Iterator[Row]:
         won, lost = (torch.tensor([x[name][k] for x in nodes]).double() for name in ("won", "lost"))
         chance = sign_test(won + head * voices, lost).numpy()
         for evidence in EVIDENCE:
-            gate = {"self_share": share, "head_start": head, "evidence": evidence}
+            gate = {"self_share": share, "prior_wins": head, "evidence": evidence}
             yield {**n, **gate, **line(chance >= evidence, score[:, k + 1])}
 
 

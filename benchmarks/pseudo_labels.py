@@ -28,7 +28,7 @@ from lntrust import load_study
 from lntrust.experiment import Run
 from lntrust.learners.views import load_views
 from lntrust.methods.base import Site, State
-from lntrust.methods.lntrust.method import Lesson, LNTrust
+from lntrust.methods.lntrust.method import DistillTargets, LNTrust
 from lntrust.study.loading import Study
 from lntrust.world.partition.regions import make_regions
 
@@ -43,7 +43,7 @@ class Watched(LNTrust):
     region: np.ndarray[Any, Any] | None = None
     marks: list[dict[str, float]]
 
-    def _distil(self, site: Site, state: State, lesson: Lesson) -> State:
+    def _distil(self, site: Site, state: State, lesson: DistillTargets) -> State:
         ids = lesson.ids.cpu().numpy()
         kept, omega = lesson.kept.cpu().numpy(), lesson.omega.cpu().numpy() * lesson.kept.cpu().numpy()
         said, true = lesson.predicted.cpu().numpy(), self.truth[ids]

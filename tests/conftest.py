@@ -14,7 +14,7 @@ import torch
 from hypothesis import settings
 
 from lntrust import Study, load_study
-from lntrust.cli import app as cli
+from lntrust.cli import main
 from lntrust.cli import options as cli_options
 from lntrust.core import plugins
 from lntrust.learners.views import Views
@@ -110,7 +110,7 @@ def lntrust(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(cli_options.DebugSwitch, "wanted", False)
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
-            cli.main()
+            main()
         printed = capsys.readouterr()
         code = exit_.value.code
         return Outcome(code if isinstance(code, int) else 0, printed.out, printed.err)

@@ -24,8 +24,8 @@ from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.supervisor import Fleet, free_ports
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door, Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.network.codec import encode
@@ -115,7 +115,7 @@ def throughput(folder: Path, seconds: float, turns: int, in_flight: int) -> dict
         fleet.start("node")
         peers = (Peer("node", settings.network.listen), Peer(_ECHO, f"127.0.0.1:{echo_port}"))
         door = Door(Place(_ASKER, f"127.0.0.1:{own}", authority / _ASKER, peers), lambda *_: b"")
-        circle = Circle(asking, Books(["node"]), door, lambda: wire.facts(asking.input, 1, 0))
+        circle = Neighbours(asking, TrafficCounters(["node"]), door, lambda: wire.facts(asking.input, 1, 0))
         try:
             _wait(lambda: door.present == {"node", _ECHO}, "node and echo", fleet)
             _deployed(fleet, ["node"])

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lntrust.cli import app as cli
+from lntrust.cli import app
 from lntrust.fleet.operations.supervisor import LOG, Fleet, free_ports
 from lntrust.fleet.settings import NodeSettings, fields_of
 
 
 def typed(*arguments: object) -> str:
     """A command that must do; what it printed."""
-    got = CliRunner().invoke(cli.app, [str(each) for each in arguments])
+    got = CliRunner().invoke(app, [str(each) for each in arguments])
     assert got.exit_code == 0, got.output
     return got.output
 

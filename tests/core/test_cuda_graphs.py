@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lntrust.core.cuda_graphs import Replay
+from lntrust.core.cuda_graphs import CudaGraph
 
 DEVICES = [
     "cpu",
@@ -17,7 +17,7 @@ class Counter:
 
     def __init__(self, device: str) -> None:
         self.total = torch.zeros(3, device=device)
-        self.step = Replay(self._step)
+        self.step = CudaGraph(self._step)
 
     def _step(self, x: Tensor, weight: Tensor | None, scale: float) -> Tensor:
         self.total.add_(x if weight is None else x * weight, alpha=scale)

@@ -91,7 +91,7 @@ LEVERS = [
     f"methods.lntrust.{change}"
     for change in (
         "query=handle", "reply=top3", "recall=2", "top_k=2", "probe_others=2", "refresh=1", "answer_k=2",
-        "certainty=0.7", "usual_lead=true", "self_share=0.1", "head_start=0.5",
+        "certainty=0.7", "typical_margin=true", "self_share=0.1", "prior_wins=0.5",
         "importance_power=0.5", "training_gate=evidence", "deployment_gate=evidence",
         "evidence=0.3", "look_back=0.6", "final_rounds=1", "prior=accuracy", "calibrate=true",
     )

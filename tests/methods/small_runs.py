@@ -33,7 +33,7 @@ def levers(**settings: object) -> list[str]:
 # Everything that is off by default.
 ALL_LEVERS = levers(
     query="handle", reply="uint8", recall=2, top_k=2, probe_others=2, refresh=1, answer_k=2,
-    certainty=0.7, usual_lead="true", self_share=0.2, head_start=0.5,
+    certainty=0.7, typical_margin="true", self_share=0.2, prior_wins=0.5,
     importance_power=0.5, training_gate="evidence", deployment_gate="evidence", evidence=0.3, look_back=0.6,
     final_rounds=1, prior="accuracy", prior_examples=5, calibrate="true",
 )  # fmt: skip

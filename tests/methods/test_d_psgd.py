@@ -9,7 +9,7 @@ from small_runs import FLOAT64, LINEAR, TORCH, made, parameters, shared, study
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
-from lntrust.methods.sharing import circles
+from lntrust.methods.sharing import subgraphs
 
 ONLY_LINEAR = f"population.learners=[{LINEAR}]"
 ALONE = ("graph.nodes=1", "partition.labelled=60")
@@ -91,12 +91,12 @@ class TestAverage:
         for name, tensor in parameters(one).items():
             assert torch.equal(tensor, before[name]), name  # only looked at
         pieces = []
-        for circle in circles(one.site):
-            theta = one.population.parameters(circle.stack)
-            for piece in nx.connected_components(one.world.graph.subgraph(circle.stack.nodes.tolist())):
+        for subgraph in subgraphs(one.site):
+            theta = one.population.parameters(subgraph.stack)
+            for piece in nx.connected_components(one.world.graph.subgraph(subgraph.stack.nodes.tolist())):
                 theta[sorted(piece)] = theta[sorted(piece)].mean(0)
                 pieces.append(piece)
-            one.population.set_parameters(circle.stack, theta)
+            one.population.set_parameters(subgraph.stack, theta)
         assert {len(piece) for piece in pieces} >= {1, 3}  # somebody alone, and some who are not
         torch.testing.assert_close(got, one.population.predict_all(one._tested), rtol=0, atol=1e-12)
 

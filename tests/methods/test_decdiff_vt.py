@@ -12,7 +12,7 @@ from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
 from lntrust.methods.decdiff_vt import DecDiffVT, virtual_teacher
-from lntrust.methods.sharing import Circle, circles
+from lntrust.methods.sharing import Subgraph, subgraphs
 
 ONLY_LINEAR = f"population.learners=[{LINEAR}]"
 UNEQUAL = ("partition.sizes=dirichlet", "partition.minimum=20")
@@ -28,11 +28,11 @@ def begun(views: Views, *overrides: str) -> tuple[Run, DecDiffVT]:
     return one, one.method
 
 
-def scatter(run: Run, circle: Circle, scale: float) -> Tensor:
+def scatter(run: Run, subgraph: Subgraph, scale: float) -> Tensor:
     """Parameters that no two nodes share, this far apart."""
-    theta = run.population.parameters(circle.stack)
+    theta = run.population.parameters(subgraph.stack)
     theta = scale * torch.randn(theta.shape, generator=torch.Generator().manual_seed(3), dtype=theta.dtype)
-    run.population.set_parameters(circle.stack, theta)
+    run.population.set_parameters(subgraph.stack, theta)
     return theta
 
 
@@ -45,12 +45,12 @@ class TestTheStep:
         samples = one.labelled.lists.lengths
         assert len(set(samples.tolist())) > 3
         alone = 0
-        for circle in circles(one.site):
-            w = scatter(one, circle, scale)
-            method._approach(one.site, circle)
-            moved = one.population.parameters(circle.stack) - w
-            for i in circle.stack.nodes.tolist():
-                near = circle.sender[circle.receiver == i].tolist()
+        for subgraph in subgraphs(one.site):
+            w = scatter(one, subgraph, scale)
+            method._approach(one.site, subgraph)
+            moved = one.population.parameters(subgraph.stack) - w
+            for i in subgraph.stack.nodes.tolist():
+                near = subgraph.sender[subgraph.receiver == i].tolist()
                 if not near:
                     alone += 1
                     assert (moved[i] == 0).all()
@@ -68,21 +68,21 @@ class TestTheStep:
 
     def test_identical_models_do_not_move(self, views64: Views) -> None:
         one, method = begun(views64, TORCH, *UNEQUAL)
-        for circle in circles(one.site):
-            same = scatter(one, circle, 1.0)[:1].repeat(one.world.n, 1)
-            one.population.set_parameters(circle.stack, same)
-            method._approach(one.site, circle)
+        for subgraph in subgraphs(one.site):
+            same = scatter(one, subgraph, 1.0)[:1].repeat(one.world.n, 1)
+            one.population.set_parameters(subgraph.stack, same)
+            method._approach(one.site, subgraph)
             torch.testing.assert_close(
-                circle.stack.flat(), same[circle.stack.nodes], rtol=0, atol=1e-14
+                subgraph.stack.flat(), same[subgraph.stack.nodes], rtol=0, atol=1e-14
             )  # the weights sum to one but for rounding
 
     def test_everybody_moves_at_once(self, views64: Views) -> None:
         """Two nodes go to each other's old place, so by symmetry they move by opposite steps."""
         one, method = begun(views64, ONLY_LINEAR, "graph.nodes=2", "partition.labelled=100")
-        (circle,) = circles(one.site)
-        w = scatter(one, circle, 1.0)
-        method._approach(one.site, circle)
-        moved = one.population.parameters(circle.stack) - w
+        (subgraph,) = subgraphs(one.site)
+        w = scatter(one, subgraph, 1.0)
+        method._approach(one.site, subgraph)
+        moved = one.population.parameters(subgraph.stack) - w
         torch.testing.assert_close(moved[0], -moved[1], rtol=0, atol=1e-13)
 
 

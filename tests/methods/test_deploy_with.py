@@ -12,7 +12,7 @@ from lntrust.experiment import Run
 from lntrust.experiment.evaluation import answers
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, find_method, list_methods
-from lntrust.methods.deploy_with import Crossed
+from lntrust.methods.deploy_with import DeployWith
 from lntrust.network.neighbourhood import Neighbourhood
 
 DEPLOYMENTS = ("self", "uniform", "trust", "fedpae")
@@ -318,7 +318,7 @@ class TestState:
         name = f"{__name__}:Watchful"
         one = Run(study(*FEW, f"deploy={deploy}"), name, 0, views, folder=tmp_path)
         summary = one()
-        assert isinstance(one.method, Crossed)
+        assert isinstance(one.method, DeployWith)
         assert isinstance(one.method.inner, Watchful)
         own = {"members", "closed"}
         assert set(map(frozenset, one.method.inner.shown)) == {frozenset(own), frozenset(own | {"finished"})}

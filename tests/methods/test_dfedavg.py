@@ -7,7 +7,7 @@ from small_runs import FLOAT64, LINEAR, TORCH, made, parameters, shared, study
 
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods.sharing import circles, metropolis_hastings
+from lntrust.methods.sharing import metropolis_hastings, subgraphs
 
 ONLY_LINEAR = f"population.learners=[{LINEAR}]"
 ROUNDS = 4  # of Stage 2 in small runs
@@ -42,7 +42,7 @@ class TestReductions:
         first = (TORCH, FLOAT64, "training.stage2_rounds=1")
         mixed = made(views64, *first, method="dfedavg")
         before = made(views64, *first, "methods.dfedavg.every=2", method="dfedavg")
-        for new, old in zip(circles(mixed.site), circles(before.site), strict=True):
+        for new, old in zip(subgraphs(mixed.site), subgraphs(before.site), strict=True):
             theta = before.population.parameters(old.stack)
             weights, own = metropolis_hastings(old, torch.float64)
             expected = own[:, None] * theta

@@ -12,7 +12,7 @@ from torch import Tensor
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
 from lntrust.methods.gossip_fedavg import GossipFedAvg
-from lntrust.methods.sharing import Circle, circles
+from lntrust.methods.sharing import Subgraph, subgraphs
 
 ONLY_LINEAR = f"population.learners=[{LINEAR}]"
 ROUNDS, STEPS = 4, 5  # of Stage 2 in small runs
@@ -26,11 +26,11 @@ def begun(views: Views, *overrides: str) -> tuple[Run, GossipFedAvg]:
     return one, one.method
 
 
-def scatter(run: Run, circle: Circle) -> Tensor:
+def scatter(run: Run, subgraph: Subgraph) -> Tensor:
     """Parameters that no two nodes share."""
-    theta = run.population.parameters(circle.stack)
+    theta = run.population.parameters(subgraph.stack)
     theta = torch.randn(theta.shape, generator=torch.Generator().manual_seed(3), dtype=theta.dtype)
-    run.population.set_parameters(circle.stack, theta)
+    run.population.set_parameters(subgraph.stack, theta)
     return theta
 
 
@@ -49,10 +49,10 @@ class TestMerging:
     @pytest.mark.parametrize("ages", [[4, 4], [1, 9], [0, 3], [0, 0]])
     def test_two_nodes(self, views64: Views, ages: list[int]) -> None:
         one, method = begun(views64, ONLY_LINEAR, "graph.nodes=2", "partition.labelled=100")
-        (circle,) = circles(one.site)
-        theta = scatter(one, circle)
-        got = method._gossip(one.site, circle, torch.tensor(ages), 1)
-        x, y = (one.population.parameters(circle.stack)[i] for i in (0, 1))
+        (subgraph,) = subgraphs(one.site)
+        theta = scatter(one, subgraph)
+        got = method._gossip(one.site, subgraph, torch.tensor(ages), 1)
+        x, y = (one.population.parameters(subgraph.stack)[i] for i in (0, 1))
         t, s = ages
         share = s / (t + s) if t + s else 0.0  # of two models that have seen nothing, one's own is kept
         torch.testing.assert_close(x, (1 - share) * theta[0] + share * theta[1], rtol=0, atol=1e-12)
@@ -66,13 +66,13 @@ class TestMerging:
         one, method = begun(views64, ONLY_LINEAR, *path)
         middle = int(one.world.degrees.argmax())
         first, second = sorted({0, 1, 2} - {middle})
-        (circle,) = circles(one.site)
-        theta = scatter(one, circle)
+        (subgraph,) = subgraphs(one.site)
+        theta = scatter(one, subgraph)
         ages = [2, 3, 7]
-        got = method._gossip(one.site, circle, torch.tensor(ages), 1)
+        got = method._gossip(one.site, subgraph, torch.tensor(ages), 1)
         orders = [merged(theta, ages, [(a, middle), (b, middle)]) for a, b in
                   ((first, second), (second, first))]  # fmt: skip
-        new = one.population.parameters(circle.stack)
+        new = one.population.parameters(subgraph.stack)
         torch.testing.assert_close(new[middle], orders[0][0][middle], rtol=0, atol=1e-12)
         assert not torch.allclose(new[middle], orders[1][0][middle], rtol=0, atol=1e-3)
         assert int(got[middle]) == max(ages)
@@ -84,15 +84,15 @@ class TestMerging:
         got = torch.tensor(ages)
         most = 0
         for t in range(1, 6):
-            for circle in circles(one.site):
-                theta = scatter(one, circle)
-                chosen = method._one_each(one.site, circle, t)
-                pushes = [(i, j) for i, j in one.network.edges[circle.edges[chosen]].tolist()]
+            for subgraph in subgraphs(one.site):
+                theta = scatter(one, subgraph)
+                chosen = method._one_each(one.site, subgraph, t)
+                pushes = [(i, j) for i, j in one.network.edges[subgraph.edges[chosen]].tolist()]
                 most = max(most, *Counter(receiver for _, receiver in pushes).values())
-                got = method._gossip(one.site, circle, got, t)
+                got = method._gossip(one.site, subgraph, got, t)
                 new, ages = merged(theta, ages, pushes)
-                expected = new[circle.stack.nodes]
-                torch.testing.assert_close(circle.stack.flat(), expected, rtol=0, atol=1e-12)
+                expected = new[subgraph.stack.nodes]
+                torch.testing.assert_close(subgraph.stack.flat(), expected, rtol=0, atol=1e-12)
             assert got.tolist() == ages
         assert most > 1
 
@@ -107,10 +107,10 @@ class TestMerging:
         one = Run(study(ONLY_LINEAR, "graph.kind=complete"), "gossip_fedavg", 0, views)
         one()
         assert isinstance(one.method, GossipFedAvg)
-        (circle,) = circles(one.site)
+        (subgraph,) = subgraphs(one.site)
         ages = [10, 20, 30, 40, 50, 60]
-        chosen = one.method._one_each(one.site, circle, ROUNDS + 1)
-        pushes = [(i, j) for i, j in one.network.edges[circle.edges[chosen]].tolist()]
+        chosen = one.method._one_each(one.site, subgraph, ROUNDS + 1)
+        pushes = [(i, j) for i, j in one.network.edges[subgraph.edges[chosen]].tolist()]
         _, older = merged(torch.zeros(6, 1), ages, pushes)
         after = one.method.round(one.site, {"age": torch.tensor(ages)}, ROUNDS + 1)["age"]
         assert after.tolist() == [age + STEPS for age in older]
@@ -168,15 +168,15 @@ class TestMessages:
 
     def test_every_neighbour_gets_its_turn(self, views64: Views) -> None:
         one, method = begun(views64, ONLY_LINEAR, "graph.nodes=5", "partition.labelled=250")
-        (circle,) = circles(one.site)
+        (subgraph,) = subgraphs(one.site)
         rounds = 600
-        counts = torch.zeros(len(circle.edges))
+        counts = torch.zeros(len(subgraph.edges))
         for t in range(rounds):
-            chosen = method._one_each(one.site, circle, t)
-            assert circle.sender[chosen].tolist() == list(range(5))
+            chosen = method._one_each(one.site, subgraph, t)
+            assert subgraph.sender[chosen].tolist() == list(range(5))
             counts[chosen] += 1
-        expected = rounds / circle.degree[circle.sender]
-        spread = (expected * (1 - 1 / circle.degree[circle.sender])).sqrt()
+        expected = rounds / subgraph.degree[subgraph.sender]
+        spread = (expected * (1 - 1 / subgraph.degree[subgraph.sender])).sqrt()
         assert ((counts - expected).abs() <= 4 * spread).all()
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from lntrust import Study
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods.sharing import Circle, Sharing, circles, metropolis_hastings
+from lntrust.methods.sharing import Sharing, Subgraph, metropolis_hastings, subgraphs
 from lntrust.world import Dataset, World, build_world
 from lntrust.world.graphs import directed_edges
 
@@ -66,11 +66,13 @@ def scattered(run: Run) -> None:
         run.population.set_parameters(stack, far)
 
 
-def matrix(circle: Circle) -> Tensor:
+def matrix(subgraph: Subgraph) -> Tensor:
     """W, entry by entry."""
-    weights, own = metropolis_hastings(circle, torch.float64)
+    weights, own = metropolis_hastings(subgraph, torch.float64)
     W = torch.diag(own)
-    for i, j, weight in zip(circle.receiver.tolist(), circle.sender.tolist(), weights.tolist(), strict=True):
+    for i, j, weight in zip(
+        subgraph.receiver.tolist(), subgraph.sender.tolist(), weights.tolist(), strict=True
+    ):
         assert W[i, j] == 0  # an edge is there once
         W[i, j] = weight
     return W
@@ -85,20 +87,20 @@ class TestCircles:
         graph, kinds = society
         one = placed(views, graph, kinds)
         seen: set[tuple[int, int]] = set()
-        for circle in circles(one.site):
-            kind = KINDS.index(circle.stack.learner.name)
-            edges = list(zip(circle.sender.tolist(), circle.receiver.tolist(), strict=True))
-            assert one.network.edges[circle.edges].tolist() == [list(edge) for edge in edges]
+        for subgraph in subgraphs(one.site):
+            kind = KINDS.index(subgraph.stack.learner.name)
+            edges = list(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
+            assert one.network.edges[subgraph.edges].tolist() == [list(edge) for edge in edges]
             assert {kinds[node] for edge in edges for node in edge} <= {kind}
-            inside = graph.subgraph(circle.stack.nodes.tolist())
-            assert circle.degree.tolist() == [inside.degree(i) if i in inside else 0 for i in graph]
+            inside = graph.subgraph(subgraph.stack.nodes.tolist())
+            assert subgraph.degree.tolist() == [inside.degree(i) if i in inside else 0 for i in graph]
             seen.update(edges)
         alike = {(i, j) for i, j in graph.edges if kinds[i] == kinds[j] != KINDS.index("forest")}
         assert seen == alike | {(j, i) for i, j in alike}
 
     def test_an_architecture_without_edges_is_there_too(self, views: Views) -> None:
         one = placed(views, nx.path_graph(4), [0, 1, 0, 1])
-        found = [(c.stack.learner.name, len(c.edges)) for c in circles(one.site)]
+        found = [(c.stack.learner.name, len(c.edges)) for c in subgraphs(one.site)]
         assert found == [("linear", 0), ("mlp", 0)]
 
 
@@ -108,24 +110,24 @@ class TestMetropolisHastings:
     def test_symmetric_and_doubly_stochastic(
         self, views: Views, society: tuple["nx.Graph[int]", list[int]]
     ) -> None:
-        for circle in circles(placed(views, *society).site):
-            W = matrix(circle)
+        for subgraph in subgraphs(placed(views, *society).site):
+            W = matrix(subgraph)
             assert torch.equal(W, W.T)
             assert (W >= 0).all()
             torch.testing.assert_close(W.sum(1), torch.ones(len(W), dtype=W.dtype), rtol=0, atol=1e-14)
-            assert (W.diagonal()[circle.degree == 0] == 1).all()
+            assert (W.diagonal()[subgraph.degree == 0] == 1).all()
 
     def test_a_star(self, views: Views) -> None:
         """The hub keeps 1/n of itself, a leaf all but 1/n: neither is lazy without need."""
         n = 5
-        (circle,) = circles(placed(views, nx.star_graph(n - 1), [0] * n).site)
-        W = matrix(circle)
+        (subgraph,) = subgraphs(placed(views, nx.star_graph(n - 1), [0] * n).site)
+        W = matrix(subgraph)
         assert W[0].tolist() == pytest.approx([1 / n] * n)
         assert W.diagonal()[1:].tolist() == pytest.approx([1 - 1 / n] * (n - 1))
 
     def test_a_complete_graph_averages_evenly(self, views: Views) -> None:
-        (circle,) = circles(placed(views, nx.complete_graph(4), [0] * 4).site)
-        torch.testing.assert_close(matrix(circle), torch.full((4, 4), 1 / 4, dtype=torch.float64))
+        (subgraph,) = subgraphs(placed(views, nx.complete_graph(4), [0] * 4).site)
+        torch.testing.assert_close(matrix(subgraph), torch.full((4, 4), 1 / 4, dtype=torch.float64))
 
 
 class TestMixing:
@@ -139,15 +141,15 @@ class TestMixing:
         scattered(one)
         before = [s.flat() for s in one.population.torch_stacks]
         one.method.mix(one.site, "mix")
-        for circle, old in zip(circles(one.site), before, strict=True):
-            new = circle.stack.flat()
+        for subgraph, old in zip(subgraphs(one.site), before, strict=True):
+            new = subgraph.stack.flat()
             torch.testing.assert_close(new.mean(0), old.mean(0), rtol=0, atol=1e-12)
             torch.testing.assert_close(
-                new, matrix(circle)[circle.stack.nodes][:, circle.stack.nodes] @ old, rtol=0, atol=1e-12
+                new, matrix(subgraph)[subgraph.stack.nodes][:, subgraph.stack.nodes] @ old, rtol=0, atol=1e-12
             )
-            alone = circle.degree[circle.stack.nodes] == 0
+            alone = subgraph.degree[subgraph.stack.nodes] == 0
             assert torch.equal(new[alone], old[alone])
-            assert not len(circle.edges) or not torch.equal(new, old)
+            assert not len(subgraph.edges) or not torch.equal(new, old)
 
     @settings(max_examples=20)
     @given(society=societies())
@@ -161,10 +163,10 @@ class TestMixing:
             assert isinstance(one.method, Sharing)
             scattered(one)
             mine = []
-            for circle in circles(one.site):
-                weights = torch.linspace(-1, 2, len(circle.edges), dtype=torch.float64)
+            for subgraph in subgraphs(one.site):
+                weights = torch.linspace(-1, 2, len(subgraph.edges), dtype=torch.float64)
                 count = torch.arange(one.world.n)[:, None]
-                mine.append(one.method.weighted_sum(one.site, circle, weights, "mix", count=count))
+                mine.append(one.method.weighted_sum(one.site, subgraph, weights, "mix", count=count))
             sums.append(mine)
             books.append(one.network.ledger.summary())
         for batched, loop in zip(*sums, strict=True):
@@ -179,9 +181,9 @@ class TestMixing:
         one = Run(study(*overrides, *small), "dfedavg", 0, views64)
         assert isinstance(one.method, Sharing)
         scattered(one)
-        (circle,) = circles(one.site)
-        theta = one.population.parameters(circle.stack)
-        got = one.method.weighted_sum(one.site, circle, torch.ones(2 * n, dtype=torch.float64), "mix")
+        (subgraph,) = subgraphs(one.site)
+        theta = one.population.parameters(subgraph.stack)
+        got = one.method.weighted_sum(one.site, subgraph, torch.ones(2 * n, dtype=torch.float64), "mix")
         torch.testing.assert_close(got, theta.roll(1, 0) + theta.roll(-1, 0), rtol=0, atol=1e-12)
 
 

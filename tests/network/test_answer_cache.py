@@ -64,7 +64,7 @@ def test_own_answers_are_read_off_it_while_nobody_learns(runs: Runs, monkeypatch
     monkeypatch.setattr(table, "WIDE", 0.0)
     ids = shard(runs, 30).ids.view(runs.world.n, 30)
     expected = runs.population.predict_own(ids)
-    with runs.network.standing_still():
+    with runs.network.frozen_models():
         runs.network.ask(shard(runs, 30), "probe")
         monkeypatch.setattr(type(runs.population), "predict_own", None)  # nobody computes them anew
         torch.testing.assert_close(runs.network.own(ids), expected, rtol=0, atol=1e-12)
@@ -74,7 +74,7 @@ def test_answers_are_kept_only_while_standing_still(runs: Runs, monkeypatch: pyt
     monkeypatch.setattr(table, "WIDE", 0.0)
     stack = runs.population.torch_stacks[0]
     weight = next(iter(stack.params.values()))
-    with runs.network.standing_still():
+    with runs.network.frozen_models():
         before = runs.network.ask(shard(runs, 9), "probe").probabilities
         weight.mul_(-1.0)
         assert torch.equal(runs.network.ask(shard(runs, 9), "probe").probabilities, before)

@@ -11,13 +11,13 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.network import Message, decode, encode, size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
 STEP = 1 / 255
 ROUNDING = 1e-6  # of float32
 NAMES = ("float32", "uint8", "top1", "top2", "top3", "top7", "top9999")
-forms = st.sampled_from([Form(name) for name in NAMES])
-coarse = st.sampled_from([Form(name) for name in NAMES[1:]])
+forms = st.sampled_from([ReplyEncoding(name) for name in NAMES])
+coarse = st.sampled_from([ReplyEncoding(name) for name in NAMES[1:]])
 
 
 @st.composite
@@ -42,13 +42,13 @@ def order_is_kept(said: Tensor, heard: Tensor) -> bool:
 
 class TestSizes:
     @given(forms, st.integers(0, 40), st.integers(1, 400))
-    def test_booked_is_what_travels(self, form: Form, m: int, C: int) -> None:
+    def test_booked_is_what_travels(self, form: ReplyEncoding, m: int, C: int) -> None:
         tensors = form.encode(torch.full((m, C), 1.0 / C))
         message = Message("reply", {name: t.numpy() for name, t in tensors.items()}, round=3, version=1)
         assert len(encode(message)) == size(form.specs(m, C)).total
 
     @given(coarse, rows())
-    def test_what_travelled_can_be_read_again(self, form: Form, p: Tensor) -> None:
+    def test_what_travelled_can_be_read_again(self, form: ReplyEncoding, p: Tensor) -> None:
         said = {name: t.numpy() for name, t in form.encode(p).items()}
         arrived = decode(encode(Message("reply", said, round=0, version=0))).tensors
         again = form.decode({name: torch.from_numpy(t.copy()) for name, t in arrived.items()}, p.shape[1])
@@ -58,19 +58,19 @@ class TestSizes:
         ("name", "bytes_each"), [("float32", 40), ("uint8", 10), ("top3", 6), ("top12", 20)]
     )
     def test_bytes_for_ten_classes(self, name: str, bytes_each: int) -> None:
-        assert size(Form(name).specs(7, 10)).payload == 7 * bytes_each
+        assert size(ReplyEncoding(name).specs(7, 10)).payload == 7 * bytes_each
 
     @pytest.mark.parametrize(("C", "width"), [(256, 1), (257, 2), (400, 2)])
     def test_many_classes_have_wider_numbers(self, C: int, width: int) -> None:
-        assert size(Form("top3").specs(1, C)).payload == 3 * width + 3
+        assert size(ReplyEncoding("top3").specs(1, C)).payload == 3 * width + 3
         certain = torch.zeros(2, C)
         certain[:, -1] = 1.0  # the class of the greatest number
-        assert Form("top3").heard(certain).argmax(-1).tolist() == [C - 1] * 2
+        assert ReplyEncoding("top3").heard(certain).argmax(-1).tolist() == [C - 1] * 2
 
 
 class TestHeard:
     @given(forms, rows())
-    def test_rows_are_probabilities_and_no_class_overtakes(self, form: Form, p: Tensor) -> None:
+    def test_rows_are_probabilities_and_no_class_overtakes(self, form: ReplyEncoding, p: Tensor) -> None:
         heard = form.heard(p)
         assert heard.shape == p.shape
         assert heard.dtype == p.dtype
@@ -79,7 +79,7 @@ class TestHeard:
         assert order_is_kept(p, heard)
 
     @given(forms, rows())
-    def test_what_is_heard_is_what_was_encoded(self, form: Form, p: Tensor) -> None:
+    def test_what_is_heard_is_what_was_encoded(self, form: ReplyEncoding, p: Tensor) -> None:
         assert torch.equal(form.heard(p), form.decode(form.encode(p), p.shape[1]))
 
     @given(rows())
@@ -87,20 +87,20 @@ class TestHeard:
         """Scaled by the likeliest class: each is off by half a step, and what all are off is shared."""
         half = p.amax(-1, keepdim=True) * STEP / 2
         together = p.shape[1] * half
-        error = (Form("uint8").heard(p) - p).abs()
+        error = (ReplyEncoding("uint8").heard(p) - p).abs()
         assert (error * (1 - together) <= half + p * together + ROUNDING).all()
 
     @given(rows())
     def test_all_classes_told(self, p: Tensor) -> None:
         C = p.shape[1]
-        error = Form(f"top{C}").heard(p) - p
+        error = ReplyEncoding(f"top{C}").heard(p) - p
         assert (error <= STEP + ROUNDING).all()
         assert (error >= -p * C * STEP - ROUNDING).all()
 
     @given(rows(), st.integers(1, 5))
     def test_a_few_classes_told(self, p: Tensor, k: int) -> None:
         """Those told are off by what rounding up k of them makes; the others share what is left evenly."""
-        heard, few = Form(f"top{k}").heard(p), min(k, p.shape[1])
+        heard, few = ReplyEncoding(f"top{k}").heard(p), min(k, p.shape[1])
         told = torch.zeros_like(p, dtype=torch.bool).scatter(1, p.topk(few, dim=1).indices, True)
         error = (heard - p)[told]
         assert (error <= STEP + ROUNDING).all()
@@ -111,7 +111,7 @@ class TestHeard:
                 torch.testing.assert_close(others, others[:1].expand_as(others))
 
     @given(coarse, rows())
-    def test_saying_again_what_was_heard(self, form: Form, p: Tensor) -> None:
+    def test_saying_again_what_was_heard(self, form: ReplyEncoding, p: Tensor) -> None:
         """Not the same bits: a number that stands on a step may be rounded up once more."""
         once = form.heard(p)
         twice = form.heard(once)
@@ -120,25 +120,25 @@ class TestHeard:
 
     @given(rows())
     def test_floats_are_heard_as_they_are(self, p: Tensor) -> None:
-        assert Form().exact
-        assert torch.equal(Form().heard(p), p)
-        assert torch.equal(Form().decode(Form().encode(p), p.shape[1]), p)
+        assert ReplyEncoding().exact
+        assert torch.equal(ReplyEncoding().heard(p), p)
+        assert torch.equal(ReplyEncoding().decode(ReplyEncoding().encode(p), p.shape[1]), p)
 
     @given(forms, rows())
-    def test_who_said_nothing_stays_silent(self, form: Form, p: Tensor) -> None:
+    def test_who_said_nothing_stays_silent(self, form: ReplyEncoding, p: Tensor) -> None:
         p[0] = 0.0
         heard = form.heard(p)
         assert (heard[0] == 0).all()
         torch.testing.assert_close(heard[1:].sum(-1), torch.ones(len(p) - 1))
 
     @given(coarse, rows())
-    def test_a_row_is_heard_the_same_in_any_company(self, form: Form, p: Tensor) -> None:
+    def test_a_row_is_heard_the_same_in_any_company(self, form: ReplyEncoding, p: Tensor) -> None:
         together = form.heard(p.expand(2, *p.shape))
         assert torch.equal(together[1], form.heard(p))
         assert torch.equal(together[0, -1:], form.heard(p[-1:]))
 
     @given(coarse, rows())
-    def test_double_precision(self, form: Form, p: Tensor) -> None:
+    def test_double_precision(self, form: ReplyEncoding, p: Tensor) -> None:
         heard = form.heard(p.double())
         assert heard.dtype == torch.float64
         assert ((heard.sum(-1) - 1).abs() < ROUNDING).all()
@@ -149,15 +149,15 @@ class TestNames:
     @pytest.mark.parametrize("name", ["float16", "top0", "top", "top-1", "top12345", "Top3", "", "uint8 "])
     def test_others_are_refused(self, name: str) -> None:
         with pytest.raises(LNTrustError, match=r"reply = .*: must be float32, uint8, or top1, top2"):
-            Form(name)
+            ReplyEncoding(name)
         with pytest.raises(ValidationError, match="reply"):
             LNTrustSettings(reply=name)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_what_settings_accept_is_a_form(self, name: str) -> None:
-        assert Form(LNTrustSettings(reply=name).reply).name == name
+        assert ReplyEncoding(LNTrustSettings(reply=name).reply).name == name
 
     def test_no_more_classes_than_there_are(self) -> None:
         p = torch.tensor([[0.5, 0.25, 0.25]])
-        assert torch.equal(Form("top9").heard(p), Form("top3").heard(p))
-        assert np.prod(Form("top9").specs(1, 3)["codes"][0]) == 3
+        assert torch.equal(ReplyEncoding("top9").heard(p), ReplyEncoding("top3").heard(p))
+        assert np.prod(ReplyEncoding("top9").specs(1, 3)["codes"][0]) == 3

@@ -7,8 +7,8 @@ import torch
 
 from lntrust.experiment.run import Run
 from lntrust.learners.views import Views
-from lntrust.network import Network, Questions, Speech, size
-from lntrust.network.encodings import Form
+from lntrust.network import Network, Questions, WireFormat, size
+from lntrust.network.encodings import ReplyEncoding
 from lntrust.study.loading import load_study
 
 SMALL = [
@@ -42,7 +42,7 @@ class TestQueries:
 
     def test_without_a_word_the_study_s_holds(self, views: Views) -> None:
         one, _ = ended(views)
-        network = Network(one.world, one.population, Speech())
+        network = Network(one.world, one.population, WireFormat())
         network.ask(Questions.of(one.site.shard[:, :9], "shard"), "probe")
         plain = Network(one.world, one.population)
         plain.ask(Questions.of(one.site.shard[:, :9], "shard"), "probe")
@@ -55,26 +55,26 @@ class TestReplies:
         one, _ = ended(views)
         questions = Questions.of(one.site.shard[:, :9], "shard")
         said = Network(one.world, one.population).ask(questions, "probe").regular()
-        network = Network(one.world, one.population, Speech(reply=form))
+        network = Network(one.world, one.population, WireFormat(reply=form))
         heard = network.ask(questions, "probe").regular()
-        assert torch.equal(heard, Form(form).heard(said))
+        assert torch.equal(heard, ReplyEncoding(form).heard(said))
         assert not torch.equal(heard, said)
-        each = size(Form(form).specs(9, 10))
+        each = size(ReplyEncoding(form).specs(9, 10))
         edges = len(one.world.edges)
         assert network.ledger.summary()["reply"] == edges * each.payload
         assert network.ledger.summary()["framing_by_kind"]["reply"] == edges * each.framing
         everything = one.population.predict_all(one.site.shard[0])
-        assert torch.equal(network.heard(everything), Form(form).heard(everything))
+        assert torch.equal(network.heard(everything), ReplyEncoding(form).heard(everything))
 
     def test_a_node_hears_itself_as_it_is(self, views: Views) -> None:
         one, _ = ended(views)
-        coarse = Network(one.world, one.population, Speech(reply="top1"))
+        coarse = Network(one.world, one.population, WireFormat(reply="top1"))
         own = coarse.own(one.site.shard[:, :9])
         torch.testing.assert_close(own, one.population.predict_own(one.site.shard[:, :9]))
 
     def test_silence_is_silence_in_any_form(self, views: Views) -> None:
         one, _ = ended(views)
-        network = Network(one.world, one.population, Speech(reply="top3"))
+        network = Network(one.world, one.population, WireFormat(reply="top3"))
         network.misbehaviour[2] = lambda p: p * torch.nan
         replies = network.ask(Questions.of(one.site.shard[:, :9], "shard"), "probe")
         it = one.network.edges[:, 1] == 2

@@ -12,7 +12,7 @@ from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 from lntrust.study.loading import describe
-from lntrust.study.settings import Later, Settings, Study, told
+from lntrust.study.settings import Later, Settings, Study
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_evidence import evidence, generator, simplex
 from torch import Tensor
 
-from lntrust.trust.asking import in_turn, usual_lead
+from lntrust.trust.asking import in_turn, typical_margin
 
 PARTS = 64  # weights and probabilities are multiples of 1/64: sums of their products are exact
 
@@ -98,7 +98,7 @@ class TestUsualLead:
     def test_one_neighbour_after_another(self, seed: int) -> None:
         e = evidence(seed)
         alpha = simplex(*e.mask.shape, g=generator(seed)) * e.mask
-        found = usual_lead(e, alpha)
+        found = typical_margin(e, alpha)
         for i in range(len(alpha)):
             rows = e.probabilities[e.offsets[i] : e.offsets[i + 1]]
             weight = total = 0.0
@@ -113,17 +113,17 @@ class TestUsualLead:
         e = evidence(1)
         alpha = torch.zeros_like(e.mask, dtype=torch.float64)
         alpha[:, 0] = 1.0
-        assert (usual_lead(e, alpha) == 1).all()
+        assert (typical_margin(e, alpha) == 1).all()
 
     def test_who_says_nothing_adds_nothing(self) -> None:
         """Even chances for all classes are an answer, too."""
         e = evidence(3, least=1)
         e = replace(e, mask=torch.ones_like(e.mask), probabilities=torch.full_like(e.probabilities, 1 / 3))
-        torch.testing.assert_close(usual_lead(e, e.mask.double()), torch.zeros(len(e.mask)).double())
+        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.zeros(len(e.mask)).double())
 
     def test_who_is_always_sure_could_add_all_its_weight(self) -> None:
         e = evidence(2)
         sure = torch.nn.functional.one_hot(e.probabilities.argmax(-1), e.probabilities.shape[-1])
         of_row = torch.repeat_interleave(e.mask, e.offsets.diff(), dim=0)[..., None]
         e = replace(e, probabilities=(sure * of_row).to(e.probabilities.dtype))
-        torch.testing.assert_close(usual_lead(e, e.mask.double()), torch.ones(len(e.mask)).double())
+        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.ones(len(e.mask)).double())

@@ -95,9 +95,9 @@ class TestDeployment:
 answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30)  # who was right: ours, theirs
 
 
-def chance_of(pairs: list[tuple[bool, bool]], head_start: float = 0.0) -> float:
+def chance_of(pairs: list[tuple[bool, bool]], prior_wins: float = 0.0) -> float:
     ours, theirs = torch.tensor(pairs, dtype=torch.bool).reshape(-1, 2).unbind(1)
-    return float(better(ours, theirs, torch.tensor([0, len(pairs)]), head_start))
+    return float(better(ours, theirs, torch.tensor([0, len(pairs)]), prior_wins))
 
 
 class TestBetter:
@@ -118,12 +118,12 @@ class TestBetter:
 
     @given(answers, st.floats(0, 5), st.floats(0.01, 5))
     def test_every_win_makes_it_surer_and_so_does_a_head_start(
-        self, pairs: list[tuple[bool, bool]], head_start: float, more: float
+        self, pairs: list[tuple[bool, bool]], prior_wins: float, more: float
     ) -> None:
-        before = chance_of(pairs, head_start)
-        assert chance_of([*pairs, (False, True)], head_start) < before
-        assert before < chance_of([*pairs, (True, False)], head_start) or before > 1 - 1e-12
-        assert before < chance_of(pairs, head_start + more) or before > 1 - 1e-12
+        before = chance_of(pairs, prior_wins)
+        assert chance_of([*pairs, (False, True)], prior_wins) < before
+        assert before < chance_of([*pairs, (True, False)], prior_wins) or before > 1 - 1e-12
+        assert before < chance_of(pairs, prior_wins + more) or before > 1 - 1e-12
 
     def test_node_by_node(self) -> None:
         g = generator(3)

@@ -15,7 +15,7 @@ _MOST = 16  # records of one function; a caller with ever new shapes or settings
 _POOL: list[Any] = []  # one pool of memory for all records, since only one runs at a time; and who keeps it
 
 
-class Replay:
+class CudaGraph:
     """A function of tensors and settings, recorded for each combination of shapes and settings.
 
     It may change tensors that it holds in place, never replace them; it must not look at a value. What it

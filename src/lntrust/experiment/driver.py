@@ -116,7 +116,7 @@ class Runs:
             self.training, self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
         self._numbers = numbers_in_a_step(study, views, self.world.n)
-        self.network = Network(self.world, self.population, self.method.speech)
+        self.network = Network(self.world, self.population, self.method.wire_format)
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
         self._tested = tested if len(self.seeds) > 1 else tested[0]

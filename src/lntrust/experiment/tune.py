@@ -33,7 +33,7 @@ from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.methods.lntrust.presets import method_of
-from lntrust.study.settings import Range, Settings, Study, told
+from lntrust.study.settings import Range, Settings, Study, identity_fields
 from lntrust.world import Dataset, Ragged, World, build_world
 from lntrust.world.partition.partition import groups
 from lntrust.world.world import SealedLabels, class_distribution
@@ -159,8 +159,8 @@ def identity(study: Study, method: str, seed: int) -> str:
         seed, {name: repr(r) for name, r in space.items()},
     ]  # fmt: skip
     if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
-        parts.append(told(found.settings))
-    answering = [told(found.settings), found.more_identity().get("answerer", {})]
+        parts.append(identity_fields(found.settings))
+    answering = [identity_fields(found.settings), found.more_identity().get("answerer", {})]
     if any(each.get("weighting") == "weighted_majority" for each in answering):
         parts.append(SCHEMA)  # scores of the first schema are superseded
     made_of = content_of(study, method)

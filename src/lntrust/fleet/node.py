@@ -24,16 +24,16 @@ from lntrust.fleet.operations.certificates import expiry, name_in
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.doubles import Doubles
 from lntrust.fleet.peers.neighbour import Failure, Heard
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.query_handler import Desk
-from lntrust.fleet.peers.snapshots import Shelf
-from lntrust.fleet.peers.traffic import DEPLOY, Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.query_handler import QueryHandler
+from lntrust.fleet.peers.snapshots import SnapshotStore
+from lntrust.fleet.peers.traffic import DEPLOY, TrafficCounters
 from lntrust.fleet.peers.transport import Door, Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.training.data import as_inputs, load_data
 from lntrust.fleet.training.learner import LiveLearner
-from lntrust.fleet.training.loop import Life
+from lntrust.fleet.training.loop import TrainingLoop
 from lntrust.fleet.training.state import seen_in, take_state
 from lntrust.world.data.datasets import check_finite
 
@@ -43,21 +43,21 @@ class Node:
 
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
-        self._books = Books([each.name for each in settings.neighbours])
+        self._books = TrafficCounters([each.name for each in settings.neighbours])
         taken = take_state(settings.life.state, settings.name)
         data = load_data(settings, seen_in(taken))
         lockstep = settings.network.clock == "lockstep"
-        self._shelf = Shelf(lockstep, settings.limits.patience)
+        self._shelf = SnapshotStore(lockstep, settings.limits.patience)
         if settings.peers:
             expiry(settings.network.certificates)  # what is wrong with it is said before a model is made
         learner = LiveLearner(settings, data)
         self._doubles = Doubles()
         self._door: Door | None = None
-        desk = Desk(settings, self._books, self._shelf.at, self._facts, self._doubles)
+        desk = QueryHandler(settings, self._books, self._shelf.at, self._facts, self._doubles)
         self._door = self._opened(desk) if settings.peers else None
         try:
-            self._circle = Circle(settings, self._books, self._door, self._facts)
-            self._life = Life(settings, data, learner, self._circle, self._books, self._shelf, taken)
+            self._circle = Neighbours(settings, self._books, self._door, self._facts)
+            self._life = TrainingLoop(settings, data, learner, self._circle, self._books, self._shelf, taken)
         except BaseException:
             self._close_doors()
             raise
@@ -119,8 +119,8 @@ class Node:
         if which == "self" or not trust.together or not self.settings.data.deployed:
             return alone
         certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
-        if certainty is not None and self.settings.trust.usual_lead and trust.usual_lead is not None:
-            certainty = certainty * trust.usual_lead
+        if certainty is not None and self.settings.trust.typical_margin and trust.typical_margin is not None:
+            certainty = certainty * trust.typical_margin
         if certainty is None or not len(inputs):
             return all_at_once(trust, alone, inputs, self._ask, seconds)
         return one_by_one(trust, alone, inputs, self._ask, seconds, certainty)
@@ -205,7 +205,7 @@ class Node:
 
     # -- doors ------------------------------------------------------------------------------------
 
-    def _opened(self, desk: Desk) -> Door:
+    def _opened(self, desk: QueryHandler) -> Door:
         s = self.settings
         # In lockstep a question of the future waits in a thread: there must be one for everybody.
         workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)

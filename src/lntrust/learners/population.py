@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lntrust.core.cuda_graphs import Replay
+from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.losses import Loss, cross_entropy, softmax, tempered
 from lntrust.core.randomness import Seeds, fold
 from lntrust.core.threads import together
@@ -81,7 +81,7 @@ class Population:
         self._known_labels = labels.cpu().numpy().reshape(len(self.seeds), -1)
         self._dropout_keys = self.seeds.keys("dropout", self.device)
         self._of_purpose: dict[str, Int[Tensor, "n"]] = {}  # dropout keys
-        self._fold = Replay(fold)
+        self._fold = CudaGraph(fold)
         self._steps: dict[str, Int[Tensor, "n"]] = {}
         self.calls: dict[str, int] = {}  # steps of each purpose, whoever took part
         self.last_loss: dict[str, Float[Tensor, "n"]] = {}

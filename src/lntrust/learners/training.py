@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.core.cuda_graphs import Replay
+from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.losses import Loss
 from lntrust.core.randomness import Seeds, dropout_mask, fold
 from lntrust.core.threads import scratch, side_by_side
@@ -28,7 +28,7 @@ class Stack(Models):
     ) -> None:
         super().__init__(learner, nodes, view, classes, seeds, backend, common_start)
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        self._replayed_step = Replay(self._step)
+        self._replayed_step = CudaGraph(self._step)
 
     # -- learning ---------------------------------------------------------------------------------
 

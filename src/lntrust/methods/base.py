@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.core.cuda_graphs import Replay
+from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.errors import CannotStackError
 from lntrust.core.randomness import choose, fold
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.network import Network, Questions, Speech
+from lntrust.network import Network, Questions, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
 from lntrust.world import World
@@ -58,7 +58,7 @@ class Site:
         return self._draw(*numbers, count=count)
 
     @cached_property
-    def _draw(self) -> Replay:
+    def _draw(self) -> CudaGraph:
         size, device = self.shard.shape[1], self.population.device
         keys = self.world.seeds.keys("queries", device)
 
@@ -68,7 +68,7 @@ class Site:
                 key = fold(key, number)
             return choose(key, size, min(count, size))
 
-        return Replay(draw)
+        return CudaGraph(draw)
 
     # What does not change from round to round is brought to the device once.
 
@@ -168,9 +168,9 @@ class Method:
         self.settings = settings if settings is not None else self.settings_class()
 
     @property
-    def speech(self) -> Speech:
+    def wire_format(self) -> WireFormat:
         """How its questions and their replies travel."""
-        return Speech()
+        return WireFormat()
 
     @property
     def final_rounds(self) -> int:

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.methods.base import Deployment, Site, State, answering
-from lntrust.methods.sharing import Circle, Sharing, circles
+from lntrust.methods.sharing import Sharing, Subgraph, subgraphs
 from lntrust.study.settings import MethodSettings, Range
 
 
@@ -60,16 +60,16 @@ class DPSGD(Sharing):
         return {"steps": steps}
 
     def deploy(self, site: Site, state: State) -> Deployment:
-        means = {c.stack.learner.name: self._average(site, c) for c in circles(site)}
+        means = {c.stack.learner.name: self._average(site, c) for c in subgraphs(site)}
         alone = Deployment.alone(site.population)
         return replace(alone, variants={"average": replace(alone, answer=answering(site, means))})
 
-    def _average(self, site: Site, circle: Circle) -> Float[Tensor, "n P"]:
+    def _average(self, site: Site, subgraph: Subgraph) -> Float[Tensor, "n P"]:
         """The mean over all nodes that edges connect: what mixing for ever would lead to. For reporting."""
-        theta = site.population.parameters(circle.stack)
+        theta = site.population.parameters(subgraph.stack)
         graph: nx.Graph[int] = nx.Graph()
-        graph.add_nodes_from(circle.stack.nodes.tolist())
-        graph.add_edges_from(zip(circle.sender.tolist(), circle.receiver.tolist(), strict=True))
+        graph.add_nodes_from(subgraph.stack.nodes.tolist())
+        graph.add_edges_from(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
         for component in nx.connected_components(graph):
             nodes = torch.tensor(sorted(component), device=theta.device)
             theta[nodes] = theta[nodes].mean(0)

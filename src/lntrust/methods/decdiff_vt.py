@@ -27,7 +27,7 @@ from torch import Tensor
 
 from lntrust.core.segments import sum_by
 from lntrust.methods.base import Site, State
-from lntrust.methods.sharing import Circle, Sharing, circles
+from lntrust.methods.sharing import Sharing, Subgraph, subgraphs
 from lntrust.study.settings import MethodSettings, Range
 
 
@@ -46,21 +46,21 @@ class DecDiffVT(Sharing):
         for batch in site.labelled.round(t - 1):
             beta = torch.full_like(batch.labels[:, 0], self.settings.beta, dtype=site.population.dtype)
             site.population.step(batch, virtual_teacher, (beta,))
-        for circle in circles(site):
-            self._approach(site, circle)
+        for subgraph in subgraphs(site):
+            self._approach(site, subgraph)
         return state
 
-    def _approach(self, site: Site, circle: Circle) -> None:
+    def _approach(self, site: Site, subgraph: Subgraph) -> None:
         """w_i ← w_i + (w̄_i − w_i)/(‖w̄_i − w_i‖ + 1) for every node with a neighbour."""
         population = site.population
         samples = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
-        share = samples[circle.sender].to(population.dtype)
-        alpha = share / sum_by(circle.receiver, share, population.n)[circle.receiver]
-        mean = self.weighted_sum(site, circle, alpha, "mix", samples=samples[:, None])
-        w = population.parameters(circle.stack)
-        way = torch.where((circle.degree > 0)[:, None], mean - w, torch.zeros_like(w))
+        share = samples[subgraph.sender].to(population.dtype)
+        alpha = share / sum_by(subgraph.receiver, share, population.n)[subgraph.receiver]
+        mean = self.weighted_sum(site, subgraph, alpha, "mix", samples=samples[:, None])
+        w = population.parameters(subgraph.stack)
+        way = torch.where((subgraph.degree > 0)[:, None], mean - w, torch.zeros_like(w))
         step = way / (torch.linalg.vector_norm(way, dim=1, keepdim=True) + 1.0)
-        population.set_parameters(circle.stack, w + step)
+        population.set_parameters(subgraph.stack, w + step)
 
 
 def virtual_teacher(

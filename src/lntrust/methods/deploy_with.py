@@ -12,13 +12,13 @@ from typing import Any
 from lntrust.core.errors import LNTrustError
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
-from lntrust.network import Speech
-from lntrust.study.settings import told
+from lntrust.network import WireFormat
+from lntrust.study.settings import identity_fields
 
 _PREFIX = "deploy/"
 
 
-class Crossed(Method):
+class DeployWith(Method):
     """Trains as `inner` does; `answerer` decides who answers, or everybody alone where there is none."""
 
     def __init__(self, inner: Method, answerer: Method | None) -> None:
@@ -28,8 +28,8 @@ class Crossed(Method):
         self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
 
     @property
-    def speech(self) -> Speech:
-        return self.inner.speech
+    def wire_format(self) -> WireFormat:
+        return self.inner.wire_format
 
     @property
     def final_rounds(self) -> int:
@@ -38,7 +38,7 @@ class Crossed(Method):
     def more_identity(self) -> dict[str, Any]:
         if self.answerer is None:
             return {}
-        return {"answerer": told(self.answerer.settings)}
+        return {"answerer": identity_fields(self.answerer.settings)}
 
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)
@@ -51,11 +51,11 @@ class Crossed(Method):
                 "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
             )
         if self.answerer is not None:
-            if self.answerer.speech not in (Speech(), self.inner.speech):
+            if self.answerer.wire_format not in (WireFormat(), self.inner.wire_format):
                 raise LNTrustError(
                     f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who "
                     f"trains "
-                    f"({self.answerer.speech}); leave its settings query and reply out"
+                    f"({self.answerer.wire_format}); leave its settings query and reply out"
                 )
             self.answerer.check(site)
 

@@ -37,7 +37,7 @@ from lntrust.core.segments import sum_by
 from lntrust.learners.training import Stack
 from lntrust.methods.anchors import Recipe, condense
 from lntrust.methods.base import Method, Site, State
-from lntrust.methods.sharing import Circle, circles, estimators_alone
+from lntrust.methods.sharing import Subgraph, estimators_alone, subgraphs
 from lntrust.study.settings import MethodSettings, Range
 
 
@@ -76,37 +76,39 @@ class DeSA(Method):
         )  # fmt: skip
         has = torch.zeros(population.n, population.classes, dtype=torch.bool, device=population.device)
         state: State = {}
-        for circle in circles(site):
+        for subgraph in subgraphs(site):
             anchors, mine = condense(
-                circle.stack, site.labelled.lists, population.labels, recipe, site.world.seeds
+                subgraph.stack, site.labelled.lists, population.labels, recipe, site.world.seeds
             )
-            shared, known = self._average(site, circle, anchors, mine)
-            state[f"anchors/{circle.stack.learner.name}"] = shared
-            has[circle.stack.nodes] = known
-            self._charge(site, circle, has, anchors.shape[-1], "average")
+            shared, known = self._average(site, subgraph, anchors, mine)
+            state[f"anchors/{subgraph.stack.learner.name}"] = shared
+            has[subgraph.stack.nodes] = known
+            self._charge(site, subgraph, has, anchors.shape[-1], "average")
         return state | {"has": has}
 
     def _average(
-        self, site: Site, circle: Circle, anchors: Float[Tensor, "k C A D"], mine: Bool[Tensor, "k C"]
+        self, site: Site, subgraph: Subgraph, anchors: Float[Tensor, "k C A D"], mine: Bool[Tensor, "k C"]
     ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
         """Mean over the members of the closed neighbourhood that have the class; who has it at all."""
-        n, nodes = site.population.n, circle.stack.nodes
+        n, nodes = site.population.n, subgraph.stack.nodes
         counts = mine.new_zeros(n, mine.shape[1], dtype=anchors.dtype)
         counts[nodes] = mine.to(anchors.dtype)
         sums = anchors.new_zeros(n, *anchors.shape[1:])
         sums[nodes] = anchors * mine[..., None, None]
-        self._charge(site, circle, counts > 0, anchors.shape[-1], "anchors")
-        ones = torch.ones(len(circle.edges), dtype=anchors.dtype, device=anchors.device)
+        self._charge(site, subgraph, counts > 0, anchors.shape[-1], "anchors")
+        ones = torch.ones(len(subgraph.edges), dtype=anchors.dtype, device=anchors.device)
         with site.network.uncharged():  # charged above: nobody sends anchors of classes it does not have
-            total = counts + site.network.average(circle.edges, ones, counts, "anchors")
-            sums = sums + site.network.average(circle.edges, ones, sums.flatten(1), "anchors").view_as(sums)
+            total = counts + site.network.average(subgraph.edges, ones, counts, "anchors")
+            sums = sums + site.network.average(subgraph.edges, ones, sums.flatten(1), "anchors").view_as(sums)
         total = total[nodes]
         return sums[nodes] / total.clamp(min=1)[..., None, None], total > 0
 
-    def _charge(self, site: Site, circle: Circle, has: Bool[Tensor, "n C"], width: int, phase: str) -> None:
+    def _charge(
+        self, site: Site, subgraph: Subgraph, has: Bool[Tensor, "n C"], width: int, phase: str
+    ) -> None:
         """Every node's anchors to all neighbours of its kind: those of the classes it has, and which."""
-        for i, classes in zip(circle.stack.nodes.tolist(), has[circle.stack.nodes], strict=True):
-            over, m = circle.edges[circle.sender == i], int(classes.sum())
+        for i, classes in zip(subgraph.stack.nodes.tolist(), has[subgraph.stack.nodes], strict=True):
+            over, m = subgraph.edges[subgraph.sender == i], int(classes.sum())
             rows = torch.empty(1, dtype=site.population.dtype, device=over.device)
             message = {
                 "anchors": rows.expand(len(over), m * self.settings.per_class, width),
@@ -145,18 +147,18 @@ class DeSA(Method):
         has = state["has"].repeat_interleave(A, 1)
         own = torch.zeros_like(total)  # what each node says about its own anchors
         stack_of = torch.full((n,), -1, device=population.device)
-        for number, circle in enumerate(circles(site)):
-            stack, place = circle.stack, _places(circle.stack, n)
+        for number, subgraph in enumerate(subgraphs(site)):
+            stack, place = subgraph.stack, _places(subgraph.stack, n)
             stack_of[stack.nodes] = number
             x = self._all_inputs(stack, state)
             k = torch.arange(len(stack.nodes), device=place.device)
             own[stack.nodes] = stack.logits_of(k, x, k)
-            said = stack.logits_of(place[circle.sender], x, place[circle.receiver])
-            self._told(site, circle.edges, has[circle.receiver], C)
+            said = stack.logits_of(place[subgraph.sender], x, place[subgraph.receiver])
+            self._told(site, subgraph.edges, has[subgraph.receiver], C)
             sound = said.isfinite().all(-1)  # a neighbour whose model has broken is not listened to
             said = torch.where(sound[..., None], said, 0.0)
-            total += sum_by(circle.receiver, said.flatten(1), n).view_as(total)
-            count += sum_by(circle.receiver, (has[circle.receiver] & sound).to(count.dtype), n)
+            total += sum_by(subgraph.receiver, said.flatten(1), n).view_as(total)
+            count += sum_by(subgraph.receiver, (has[subgraph.receiver] & sound).to(count.dtype), n)
         kind = stack_of[network.edges]
         across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
         sender, receiver = network.edges[across].unbind(1)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lntrust.core.randomness import fold, uniform
 from lntrust.methods.base import Site, State
-from lntrust.methods.sharing import Circle, Sharing, circles
+from lntrust.methods.sharing import Sharing, Subgraph, subgraphs
 from lntrust.study.settings import MethodSettings, Range
 
 
@@ -47,16 +47,16 @@ class GossipFedAvg(Sharing):
     def round(self, site: Site, state: State, t: int) -> State:
         age = state["age"]
         if t % self.settings.every == 0:
-            for circle in circles(site):
-                age = self._gossip(site, circle, age, t)
+            for subgraph in subgraphs(site):
+                age = self._gossip(site, subgraph, age, t)
         before = site.population.steps_taken("supervised")
         super().round(site, state, t)
         return {"age": age + site.population.steps_taken("supervised") - before}
 
-    def _gossip(self, site: Site, circle: Circle, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
+    def _gossip(self, site: Site, subgraph: Subgraph, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
         """Everybody pushes, then everybody merges what has arrived."""
-        edges, receiver, turns = self._pushes(site, circle, t)
-        theta = site.population.parameters(circle.stack)
+        edges, receiver, turns = self._pushes(site, subgraph, t)
+        theta = site.population.parameters(subgraph.stack)
         message = {"parameters": theta, "age": age[:, None]}
         arrived = site.network.send(edges, message, "parameters", "push")
         node_of = receiver.to(theta.device, non_blocking=True)
@@ -66,18 +66,18 @@ class GossipFedAvg(Sharing):
             a = (t_r.to(theta.dtype) / (age[node] + t_r).clamp(min=1))[:, None]
             theta[node] = (1 - a) * theta[node] + a * arrived["parameters"][now]
             age = age.index_put((node,), torch.maximum(age[node], t_r))
-        site.population.set_parameters(circle.stack, theta)
+        site.population.set_parameters(subgraph.stack, theta)
         return age
 
     def _pushes(
-        self, site: Site, circle: Circle, t: int
+        self, site: Site, subgraph: Subgraph, t: int
     ) -> tuple[Int[Tensor, "q"], Int[Tensor, "q"], list[tuple[int, int]]]:
         """Whose push goes where: all first arrivals, then all second ones, and so on; and the turns.
 
         Decided on the CPU, so that a GPU that still trains need not be waited for.
         """
-        edges, receivers, degree, _ = self._on_cpu(site, circle)
-        chosen = self._one_each(site, circle, t)
+        edges, receivers, degree, _ = self._on_cpu(site, subgraph)
+        chosen = self._one_each(site, subgraph, t)
         receiver = receivers[chosen]
         # Senders are in order, so the k-th arrival of every receiver can be merged at once.
         order = receiver.argsort(stable=True)
@@ -90,18 +90,18 @@ class GossipFedAvg(Sharing):
             pushed, receiver = pushed.pin_memory(), receiver.pin_memory()
         return pushed, receiver, list(pairwise([0, *ends]))
 
-    def _one_each(self, site: Site, circle: Circle, t: int) -> Int[Tensor, "senders"]:
+    def _one_each(self, site: Site, subgraph: Subgraph, t: int) -> Int[Tensor, "senders"]:
         """One of its edges for every node that has any, evenly drawn."""
-        _, _, degree, keys = self._on_cpu(site, circle)
+        _, _, degree, keys = self._on_cpu(site, subgraph)
         draw = uniform(fold(keys, t), 1)[:, 0]
         first = degree.cumsum(0) - degree  # edges are sorted by sender
         return (first + (draw * degree).long())[degree > 0]
 
-    def _on_cpu(self, site: Site, circle: Circle) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _on_cpu(self, site: Site, subgraph: Subgraph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Edges, receivers, degrees and everybody's key."""
-        name = f"gossip {circle.stack.learner.name}"
+        name = f"gossip {subgraph.stack.learner.name}"
         if name not in site.known:
-            parts = (circle.edges, circle.receiver, circle.degree)
+            parts = (subgraph.edges, subgraph.receiver, subgraph.degree)
             site.known[name] = (*(part.cpu() for part in parts), site.world.seeds.keys("gossip"))
         found: tuple[Tensor, Tensor, Tensor, Tensor] = site.known[name]
         return found

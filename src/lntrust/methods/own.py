@@ -18,7 +18,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import users_fault
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import Deployment, Method, Site
-from lntrust.network import Speech
+from lntrust.network import WireFormat
 from lntrust.study.settings import Settings
 from lntrust.world.ragged import Ragged
 
@@ -59,7 +59,7 @@ def check_verbs(method: Method, name: str) -> None:
         except (TypeError, ValueError) as error:
             called = f"{verb}({', '.join(given)})"
             raise LNTrustError(f"method {name}: {verb} cannot be called as {called}: {error}") from None
-    for field, kind in (("speech", Speech), ("final_rounds", int)):
+    for field, kind in (("speech", WireFormat), ("final_rounds", int)):
         found = getattr(inner, field)
         if not isinstance(found, kind):
             raise LNTrustError(f"method {name}: {field} is {found!r}; must be of type {kind.__name__}")

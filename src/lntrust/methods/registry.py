@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import load_object
 from lntrust.methods.base import Method
-from lntrust.methods.deploy_with import Crossed
+from lntrust.methods.deploy_with import DeployWith
 from lntrust.methods.lntrust.presets import method_of
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.methods.own import made, owned
@@ -54,7 +54,7 @@ def find_method(name: str, study: Study) -> Method:
     answerer = _ANSWERERS[study.deploy]
     if answerer is not None and isinstance(method, known[answerer]):
         return method  # it does that already, on what it has learned while training
-    return Crossed(method, None if answerer is None else _with_settings(known[answerer], answerer, study))
+    return DeployWith(method, None if answerer is None else _with_settings(known[answerer], answerer, study))
 
 
 def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:

@@ -20,7 +20,7 @@ from lntrust.methods.base import Method, Site
 
 
 @dataclass(frozen=True)
-class Circle:
+class Subgraph:
     """The nodes of one architecture, and who of them knows whom."""
 
     stack: Stack
@@ -35,28 +35,30 @@ class Circle:
         return f"{self.stack.learner.name} ({nodes}, {edges})"
 
 
-def circles(site: Site) -> list[Circle]:
+def subgraphs(site: Site) -> list[Subgraph]:
     """Every architecture's subgraph, also where it has no edge. Found once."""
-    if "circles" not in site.known:
-        site.known["circles"] = [_circle(site, stack) for stack in site.population.torch_stacks]
-    found: list[Circle] = site.known["circles"]
+    if "subgraphs" not in site.known:
+        site.known["subgraphs"] = [_subgraph(site, stack) for stack in site.population.torch_stacks]
+    found: list[Subgraph] = site.known["subgraphs"]
     return found
 
 
-def _circle(site: Site, stack: Stack) -> Circle:
+def _subgraph(site: Site, stack: Stack) -> Subgraph:
     n, edges = site.population.n, site.network.edges
     inside = torch.zeros(n, dtype=torch.bool, device=edges.device)
     inside[stack.nodes] = True
     kept = torch.nonzero(inside[edges[:, 0]] & inside[edges[:, 1]]).flatten()
     sender, receiver = edges[kept].unbind(1)
-    return Circle(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
+    return Subgraph(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
 
 
-def metropolis_hastings(circle: Circle, dtype: torch.dtype) -> tuple[Float[Tensor, "q"], Float[Tensor, "n"]]:
+def metropolis_hastings(
+    subgraph: Subgraph, dtype: torch.dtype
+) -> tuple[Float[Tensor, "q"], Float[Tensor, "n"]]:
     """W_ij = 1/(1 + max(d_i, d_j)) for neighbours, W_ii = 1 − Σ_j W_ij: symmetric, rows sum to one."""
-    larger = torch.maximum(circle.degree[circle.sender], circle.degree[circle.receiver])
+    larger = torch.maximum(subgraph.degree[subgraph.sender], subgraph.degree[subgraph.receiver])
     weights = 1.0 / (1 + larger).to(dtype)
-    return weights, 1.0 - sum_by(circle.receiver, weights, len(circle.degree))
+    return weights, 1.0 - sum_by(subgraph.receiver, weights, len(subgraph.degree))
 
 
 class Sharing(Method):
@@ -64,10 +66,10 @@ class Sharing(Method):
 
     def remarks(self, site: Site) -> list[str]:
         population, out = site.population, []
-        all_circles = list(circles(site))
-        lonely = sum(int((c.degree[c.stack.nodes] == 0).sum()) for c in all_circles)
+        all_subgraphs = list(subgraphs(site))
+        lonely = sum(int((c.degree[c.stack.nodes] == 0).sum()) for c in all_subgraphs)
         if len(population.stacks) > 1:
-            parts = [c.described for c in all_circles]
+            parts = [c.described for c in all_subgraphs]
             out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
         if lonely:
             seeds = len(population.seeds)
@@ -78,35 +80,35 @@ class Sharing(Method):
     def weighted_sum(
         self,
         site: Site,
-        circle: Circle,
+        subgraph: Subgraph,
         weights: Float[Tensor, "q"],
         phase: str,
         **beside: Tensor,
     ) -> Float[Tensor, "n P"]:
         """Row i: Σ_j weight_ji · θ_j over the neighbours j of node i's kind. One message per edge."""
-        theta = site.population.parameters(circle.stack)
+        theta = site.population.parameters(subgraph.stack)
         if site.population.backend == "batched":
-            return site.network.average(circle.edges, weights, theta, phase, **beside)
+            return site.network.average(subgraph.edges, weights, theta, phase, **beside)
         out = torch.zeros_like(theta)
-        arrived = site.network.send(circle.edges, {"parameters": theta, **beside}, "parameters", phase)
-        for i in circle.stack.nodes.tolist():
-            for row in torch.nonzero(circle.receiver == i).flatten().tolist():
+        arrived = site.network.send(subgraph.edges, {"parameters": theta, **beside}, "parameters", phase)
+        for i in subgraph.stack.nodes.tolist():
+            for row in torch.nonzero(subgraph.receiver == i).flatten().tolist():
                 out[i] += weights[row] * arrived["parameters"][row]
         return out
 
     def mix(self, site: Site, phase: str, who: Bool[Tensor, "n"] | None = None) -> None:
         """θ_i ← Σ_j W_ij θ_j with Metropolis–Hastings weights, everybody at once, or whole worlds `who`."""
-        for circle in circles(site):
-            weights, own = metropolis_hastings(circle, site.population.dtype)
-            theta = site.population.parameters(circle.stack)
+        for subgraph in subgraphs(site):
+            weights, own = metropolis_hastings(subgraph, site.population.dtype)
+            theta = site.population.parameters(subgraph.stack)
             if who is not None:
-                among = who[circle.receiver]
-                parts = (circle.edges[among], circle.sender[among], circle.receiver[among])
-                circle, weights = Circle(circle.stack, *parts, circle.degree), weights[among]
-            mixed = own[:, None] * theta + self.weighted_sum(site, circle, weights, phase)
+                among = who[subgraph.receiver]
+                parts = (subgraph.edges[among], subgraph.sender[among], subgraph.receiver[among])
+                subgraph, weights = Subgraph(subgraph.stack, *parts, subgraph.degree), weights[among]
+            mixed = own[:, None] * theta + self.weighted_sum(site, subgraph, weights, phase)
             if who is not None:
                 mixed = torch.where(who[:, None], mixed, theta)
-            site.population.set_parameters(circle.stack, mixed)
+            site.population.set_parameters(subgraph.stack, mixed)
 
 
 def _some(count: int, thing: str) -> str:

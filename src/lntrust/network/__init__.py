@@ -2,7 +2,7 @@
 
 from lntrust.network.codec import Message, Size, decode, encode, size
 from lntrust.network.ledger import Ledger
-from lntrust.network.network import Network, Speech
+from lntrust.network.network import Network, WireFormat
 from lntrust.network.questions import Questions, Replies
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Questions",
     "Replies",
     "Size",
-    "Speech",
+    "WireFormat",
     "decode",
     "encode",
     "size",

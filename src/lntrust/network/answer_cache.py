@@ -17,7 +17,7 @@ from lntrust.network.questions import Questions, Route
 WIDE = 0.06
 
 
-class Table:
+class AnswerCache:
     """Examples that nodes are asked about again and again: of each world a set."""
 
     def __init__(self, population: Population, examples: Sequence[Int[ndarray, "U"]], N: int) -> None:

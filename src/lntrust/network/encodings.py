@@ -24,7 +24,7 @@ _FULL = 255
 
 
 @dataclass(frozen=True)
-class Form:
+class ReplyEncoding:
     """A way to write C probabilities."""
 
     name: str = "float32"

@@ -19,9 +19,9 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.core.segments import sum_by
 from lntrust.learners import Population
-from lntrust.network.answer_cache import Table
+from lntrust.network.answer_cache import AnswerCache
 from lntrust.network.codec import Size, Spec, size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 from lntrust.network.ledger import Ledger
 from lntrust.network.questions import Questions, Replies, Route, Source
 from lntrust.world import World
@@ -33,7 +33,7 @@ _FULL = 32
 
 
 @dataclass(frozen=True)
-class Speech:
+class WireFormat:
     """How a method's questions and their replies travel, where it does not leave that to the study."""
 
     query: Naming | None = None  # how a query names its examples; none: as the study's network.query says
@@ -43,11 +43,11 @@ class Speech:
 class Network:
     """Synchronous: every reply comes from the models as they stand when `ask` is called."""
 
-    def __init__(self, world: World, population: Population, speech: Speech | None = None) -> None:
+    def __init__(self, world: World, population: Population, speech: WireFormat | None = None) -> None:
         self._world = world
-        self._speech = speech or Speech()
-        self._form = Form(self._speech.reply)
-        self._naming = self._speech.query or world.study.network.query
+        self._wire_format = speech or WireFormat()
+        self._form = ReplyEncoding(self._wire_format.reply)
+        self._naming = self._wire_format.query or world.study.network.query
         self._population = population
         self._charging = True
         self.ledger = Ledger(world.edges)
@@ -58,7 +58,7 @@ class Network:
         )
         parts = [w.partition for w in world.worlds]
         pools = [np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts]
-        self._pool = Table(population, pools, len(world.worlds[0].labels))
+        self._pool = AnswerCache(population, pools, len(world.worlds[0].labels))
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
         # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
@@ -164,19 +164,19 @@ class Network:
         assert route.plan is not None
         return population.answer(route.plan)
 
-    def _table_of(self, questions: Questions) -> Table:
+    def _table_of(self, questions: Questions) -> AnswerCache:
         """The examples of some questions, world by world."""
         ids = questions.ids.cpu().numpy()
         ends = np.concatenate([[0], np.cumsum(questions.counts)])[:: self._world.seeds.n]
         parts = [np.unique(ids[a:b]) for a, b in pairwise(ends)]
-        return Table(self._population, parts, len(self._world.worlds[0].labels))
+        return AnswerCache(self._population, parts, len(self._world.worlds[0].labels))
 
     def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """What every node says itself about examples of its shard. Nothing travels."""
         return self._pool.own(ids)
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def frozen_models(self) -> Iterator[None]:
         """While nobody learns: answers on the pool are computed once, however often it is asked about."""
         self._pool.keep(True)
         try:

@@ -14,7 +14,7 @@ from lntrust.learners.population import Plan
 from lntrust.world import Ragged
 
 if TYPE_CHECKING:
-    from lntrust.network.answer_cache import Table
+    from lntrust.network.answer_cache import AnswerCache
 
 # Where the examples of a question come from decides how a query may name them. What everybody is known to
 # have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the
@@ -68,7 +68,7 @@ class Route:
         self.rows = int(self.counts.sum())
         # How the answers are computed, once somebody has thought about it.
         self.plan: Plan | None = None
-        self.table: Table | None = None
+        self.table: AnswerCache | None = None
 
     @cached_property
     def offsets(self) -> Int[Tensor, "q+1"]:

@@ -41,7 +41,7 @@ class Later:
     identity, so that those runs are still found."""
 
 
-def told(settings: Settings) -> dict[str, Any]:
+def identity_fields(settings: Settings) -> dict[str, Any]:
     """A table of settings as a run's identity has it."""
     table = settings.model_dump(mode="json")
     for name, info in type(settings).model_fields.items():

@@ -48,7 +48,7 @@ def _lead(blend: Float[Tensor, "*s C"]) -> Float[Tensor, "*s"]:
     return first - second
 
 
-def usual_lead(evidence: Evidence, alpha: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+def typical_margin(evidence: Evidence, alpha: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
     """By how much the likeliest class usually leads in a neighbour's replies on V_i; a mean, weighted by α.
 
     Those not yet asked could put all their weight on one class, but seldom do: with ten classes their first

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lntrust.core.cuda_graphs import Replay
+from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.randomness import Seeds
 from lntrust.core.threads import threads_for
 from lntrust.trust.blend import CLIP, validation_loss
@@ -52,7 +52,7 @@ class Fit:
     """
 
     def __init__(self) -> None:
-        self._steps = Replay(self._some_steps)
+        self._steps = CudaGraph(self._some_steps)
         self._memory: dict[tuple[torch.Size, torch.dtype, torch.device], dict[str, Tensor]] = {}
         self._current: dict[str, Tensor] = {}  # of the call under way
 

@@ -32,7 +32,7 @@ def better(
     ours: Bool[Tensor, "T"],
     theirs: Bool[Tensor, "T"],
     offsets: Int[Tensor, "n+1"],
-    head_start: Float[Tensor, "n"] | float = 0.0,
+    prior_wins: Float[Tensor, "n"] | float = 0.0,
 ) -> Float[Tensor, "n"]:
     """The probability that the first of two is right more often, by who was right on which example.
 
@@ -40,7 +40,7 @@ def better(
     """
     won = segment_sum((ours & ~theirs).double(), offsets)
     lost = segment_sum((theirs & ~ours).double(), offsets)
-    return sign_test(won + head_start, lost)
+    return sign_test(won + prior_wins, lost)
 
 
 def sign_test(won: Float[Tensor, "n"], lost: Float[Tensor, "n"]) -> Float[Tensor, "n"]:

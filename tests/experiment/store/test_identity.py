@@ -184,8 +184,8 @@ class TestYoungerSettings:
         [
             *("query=handle", "reply=uint8", "recall=5", "probe_others=2", "refresh=7", "answer_k=2"),
             *("certainty=0.7", "importance_power=0.5", "evidence=0.9", "look_back=0.9", "final_rounds=3"),
-            *("prior=self", "prior_examples=3", "calibrate=true", "usual_lead=true", "self_share=0.2"),
-            "head_start=0.5",
+            *("prior=self", "prior_examples=3", "calibrate=true", "typical_margin=true", "self_share=0.2"),
+            "prior_wins=0.5",
         ],
     )
     def test_changed_they_are(self, change: str) -> None:

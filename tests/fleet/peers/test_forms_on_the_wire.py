@@ -13,13 +13,13 @@ from small_nodes import settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.query_handler import Desk
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.query_handler import QueryHandler
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, decode, encode, size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
-FORMS = st.sampled_from(["uint8", "top1", "top2", "top3", "top300"]).map(Form)
+FORMS = st.sampled_from(["uint8", "top1", "top2", "top3", "top300"]).map(ReplyEncoding)
 X = np.zeros((4, 1, 4, 4), dtype=np.float32)
 
 
@@ -29,17 +29,19 @@ def rows(m: int, C: int) -> st.SearchStrategy[ndarray]:
     return numbers.map(lambda p: ((p + 1e-9) / (p + 1e-9).sum(1, keepdims=True)).astype(np.float32))
 
 
-def desk(p: ndarray, **changes: Any) -> Desk:
+def desk(p: ndarray, **changes: Any) -> QueryHandler:
     mine = settings(neighbours=[{"name": "b"}], **changes)
     facts = wire.facts(mine.input, 1, 7)
     snapshot = Snapshot(7, lambda x: x, lambda x: p[: len(x)])
-    at = Desk(mine, Books(["b"]), lambda _: snapshot, lambda: facts)
+    at = QueryHandler(mine, TrafficCounters(["b"]), lambda _: snapshot, lambda: facts)
     at("b", encode(wire.hello(facts)))
     return at
 
 
 @given(FORMS, st.sampled_from([2, 3, 10, 300]), st.integers(0, 4), st.data())
-def test_what_is_heard_is_what_a_simulation_hears(form: Form, C: int, m: int, data: st.DataObject) -> None:
+def test_what_is_heard_is_what_a_simulation_hears(
+    form: ReplyEncoding, C: int, m: int, data: st.DataObject
+) -> None:
     p = data.draw(rows(m, C))
     message = decode(encode(wire.reply(p, 3, 9, form)))
     assert (message.round, message.version) == (3, 9)
@@ -51,12 +53,12 @@ def test_what_is_heard_is_what_a_simulation_hears(form: Form, C: int, m: int, da
 
 
 @given(FORMS, st.integers(-1, 2**40))
-def test_a_question_for_another_form_is_not_a_byte_longer(form: Form, round_: int) -> None:
+def test_a_question_for_another_form_is_not_a_byte_longer(form: ReplyEncoding, round_: int) -> None:
     plain, other = wire.question(X, round_), wire.question(X, round_, form)
     assert encode(plain) == encode(Message("query", {wire.INPUTS: X}, round=round_)), "as it always was"
     assert len(encode(plain)) == len(encode(other))
     assert wire.wanted_form(decode(encode(other))) == form
-    assert wire.wanted_form(decode(encode(plain))) == Form()
+    assert wire.wanted_form(decode(encode(plain))) == ReplyEncoding()
 
 
 @st.composite
@@ -76,10 +78,12 @@ def parts(draw: st.DrawFn) -> dict[str, ndarray]:
 
 @given(
     parts(),
-    st.sampled_from(["uint8", "top3", "top10", "float32"]).map(Form),
+    st.sampled_from(["uint8", "top3", "top10", "float32"]).map(ReplyEncoding),
     st.sampled_from(["reply", "query"]),
 )
-def test_garbage_is_refused_or_made_of_probabilities(held: dict[str, ndarray], form: Form, kind: Any) -> None:
+def test_garbage_is_refused_or_made_of_probabilities(
+    held: dict[str, ndarray], form: ReplyEncoding, kind: Any
+) -> None:
     message = decode(encode(Message(kind, held)))
     try:
         p = wire.heard(message, 3, 10, form)
@@ -114,18 +118,18 @@ def told(**held: Any) -> Message:
 )  # fmt: skip
 def test_what_is_wrong_is_told(message: Message, form: str, why: str) -> None:
     with pytest.raises(LNTrustError, match=why):
-        wire.heard(message, 1, 3, Form(form))
+        wire.heard(message, 1, 3, ReplyEncoding(form))
 
 
 def test_class_numbers_below_0_are_none_of_ours() -> None:
     message = told(codes=([[9, 1]], "uint8"), classes=([[2, -1]], "int16"))
     with pytest.raises(LNTrustError, match="not all among 0…299"):
-        wire.heard(message, 1, 300, Form("top2"))
+        wire.heard(message, 1, 300, ReplyEncoding("top2"))
 
 
 def test_float32_is_understood_whatever_was_asked_for() -> None:
     p = np.array([[0.25, 0.75, 0]], dtype=np.float32)
-    np.testing.assert_array_equal(wire.heard(wire.reply(p, 0, 0), 1, 3, Form("top1")), p)
+    np.testing.assert_array_equal(wire.heard(wire.reply(p, 0, 0), 1, 3, ReplyEncoding("top1")), p)
 
 
 # -- the desk -------------------------------------------------------------------------------------
@@ -135,7 +139,7 @@ def test_float32_is_understood_whatever_was_asked_for() -> None:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_desk_answers_in_the_form_asked_for(name: str, precision: str) -> None:
     p = np.array([[0.2, 0.8, 0], [1, 0, 0], [0.5, 0.25, 0.25], [0.4, 0.4, 0.2]], dtype=np.float32)
-    form, at = Form(name), desk(p, training={"precision": precision})
+    form, at = ReplyEncoding(name), desk(p, training={"precision": precision})
     data = at("b", encode(wire.question(X, 0, form)))
     assert set(decode(data).tensors) == set(form.specs(4, 3))
     exact = torch.from_numpy(p).to(getattr(torch, precision))
@@ -160,5 +164,5 @@ def test_what_is_no_probability_is_not_made_to_look_like_one(wrong: float) -> No
     at = desk(p)
     for form in ("top2", "float32"):
         with pytest.raises(LNTrustError, match=r"^inputs: this node's answers are no probabilities"):
-            at("b", encode(wire.question(X, 0, Form(form))))
+            at("b", encode(wire.question(X, 0, ReplyEncoding(form))))
     assert at._books.counted("refusals") == {"unsound": 2}

@@ -15,14 +15,14 @@ from rogue import Rogue
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.query_handler import Desk
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.query_handler import QueryHandler
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
 from lntrust.fleet.settings import InputSettings, NodeSettings
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, decode, encode
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
 INPUT = InputSettings(shape=(8, 8), dtype="uint8", classes=tuple("0123456789"))
 SETTINGS = NodeSettings.model_validate(
@@ -97,7 +97,7 @@ def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
 
 QUESTION, HELLO = encode(wire.question(X, 0)), encode(wire.hello(FACTS))
 REPLY = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7))
-CODES = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7, Form("top3")))
+CODES = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7, ReplyEncoding("top3")))
 PAYLOADS = st.one_of(
     st.binary(max_size=300), messages().map(encode), mutated(QUESTION), mutated(HELLO), mutated(REPLY),
     mutated(CODES),
@@ -126,9 +126,9 @@ def deep(depth: int) -> bytes:
     return encode(Message("query", {wire.HELLO: np.frombuffer(text, dtype=np.uint8)}))
 
 
-def desk() -> Desk:
+def desk() -> QueryHandler:
     snapshot = Snapshot(7, lambda x: x, lambda x: np.full((len(x), 10), 0.1, dtype=np.float32))
-    return Desk(SETTINGS, Books(["b"]), lambda _: snapshot, lambda: FACTS)
+    return QueryHandler(SETTINGS, TrafficCounters(["b"]), lambda _: snapshot, lambda: FACTS)
 
 
 def tried(act: Callable[[], object]) -> LNTrustError | None:
@@ -198,11 +198,11 @@ class Fuzzer(Rogue):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Circle, Fuzzer]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Neighbours, Fuzzer]]:
     """A circle of one, and the one."""
     fleet = Fleet.of(tmp_path_factory.mktemp("fuzz"), "ab")
     door = Door(fleet.place("a"), desk())
-    circle = Circle(SETTINGS, Books(["b"]), door, lambda: FACTS)
+    circle = Neighbours(SETTINGS, TrafficCounters(["b"]), door, lambda: FACTS)
     with Fuzzer(fleet.place("b"), fleet.members["b"].settings) as fuzzer:
         circle.wait_for_all(10)
         yield circle, fuzzer
@@ -216,7 +216,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Circle, Fuz
 @example(said=REPLY)
 @example(said=CODES)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_circle_hears_probabilities_or_says_why_not(pair: tuple[Circle, Fuzzer], said: bytes) -> None:
+def test_a_circle_hears_probabilities_or_says_why_not(pair: tuple[Neighbours, Fuzzer], said: bytes) -> None:
     circle, fuzzer = pair
     fuzzer.said, fuzzer.greets = said, False
     circle.meet()
@@ -236,7 +236,7 @@ def test_a_circle_hears_probabilities_or_says_why_not(pair: tuple[Circle, Fuzzer
 @example(said=deep(30_000))
 @example(said=CLAIMS[4])
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_circle_bears_any_hello(pair: tuple[Circle, Fuzzer], said: bytes) -> None:
+def test_a_circle_bears_any_hello(pair: tuple[Neighbours, Fuzzer], said: bytes) -> None:
     circle, fuzzer = pair
     fuzzer.said, fuzzer.greets = said, True
     circle.meet()

@@ -22,8 +22,8 @@ from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers import transport
 from lntrust.fleet.peers.doubles import Doubles
 from lntrust.fleet.peers.limits import Breaker, State
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.query_handler import Desk
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.transport import Door, Peer, Place, RefusedError
 from lntrust.network.codec import Message, decode, encode
 
@@ -45,7 +45,7 @@ def wait(what: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def flap(circle: Circle, door: Door) -> None:
+def flap(circle: Neighbours, door: Door) -> None:
     """Go and come back, by the token of presence alone."""
     name = door.place.name
     before = circle.appearances(name)
@@ -312,7 +312,7 @@ def test_one_that_was_started_again_is_no_second(tmp_path: Path) -> None:
 
 def test_two_that_only_ask_are_noticed_by_their_hellos() -> None:
     office, doubles = Office(), Doubles()
-    office.desk = Desk(office.settings, office.books, office.shelf.at, office.facts, doubles)
+    office.desk = QueryHandler(office.settings, office.books, office.shelf.at, office.facts, doubles)
     for session in ("one", "two", "", 7, "x" * 1000):
         office.hello("b", session=session)
     assert doubles.count("b") == 1

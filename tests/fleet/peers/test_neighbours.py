@@ -15,9 +15,9 @@ from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import State
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.query_handler import Desk
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.query_handler import QueryHandler
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door, Peer, Place
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.learner import Snapshot
@@ -34,7 +34,9 @@ class Street:
         self.stack = ExitStack()
         self.doors: dict[str, Door] = {}
 
-    def circle(self, neighbours: dict[str, dict[str, Any]], shape: tuple[int, ...], **limits: Any) -> Circle:
+    def circle(
+        self, neighbours: dict[str, dict[str, Any]], shape: tuple[int, ...], **limits: Any
+    ) -> Neighbours:
         for name in ("me", *neighbours):
             self.authority.issue(name, ["127.0.0.1"])
         ports = {name: free_port() for name in neighbours}
@@ -47,7 +49,9 @@ class Street:
             Place("me", f"127.0.0.1:{free_port()}", self.authority.folder / "me", peers), lambda *_: b""
         )
         self.stack.callback(door.close)
-        circle = Circle(mine, Books(list(neighbours)), door, lambda: wire.facts(mine.input, len(known), 0))
+        circle = Neighbours(
+            mine, TrafficCounters(list(neighbours)), door, lambda: wire.facts(mine.input, len(known), 0)
+        )
         self.stack.callback(circle.close)
         circle.wait_for_all(10)
         return circle
@@ -60,7 +64,7 @@ class Street:
         p = np.array([0.25, 0.75], dtype=np.float32)
         snapshot = Snapshot(1, lambda x: x, lambda x: np.tile(p, (len(x), 1)))
         facts = wire.facts(theirs.input, 1, 1, int(theirs.limits.burst))
-        desk = Desk(theirs, Books(["me"]), lambda _: snapshot, lambda: facts)
+        desk = QueryHandler(theirs, TrafficCounters(["me"]), lambda _: snapshot, lambda: facts)
 
         def answer(asker: str, data: bytes) -> bytes:
             if hangs is not None and len(data) > 10_000:  # a hello is shorter

@@ -9,9 +9,9 @@ from small_nodes import SHAPE, blobs, settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.query_handler import HELLO_FIRST, Desk
-from lntrust.fleet.peers.snapshots import Shelf
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.query_handler import HELLO_FIRST, QueryHandler
+from lntrust.fleet.peers.snapshots import SnapshotStore
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.learner import LiveLearner, Snapshot
 from lntrust.network.codec import PROTOCOL, Message, decode, encode
@@ -25,11 +25,11 @@ class Office:
 
     def __init__(self, **changes: Any) -> None:
         self.settings = settings(neighbours=HERE, **changes)
-        self.books = Books([each.name for each in self.settings.neighbours])
+        self.books = TrafficCounters([each.name for each in self.settings.neighbours])
         self.snapshot = LiveLearner(self.settings, load_data(self.settings)).snapshot(4)
-        self.shelf = Shelf(self.settings.network.clock == "lockstep", 0.05)
+        self.shelf = SnapshotStore(self.settings.network.clock == "lockstep", 0.05)
         self.shelf.put(self.snapshot, 0)
-        self.desk = Desk(self.settings, self.books, self.shelf.at, self.facts)
+        self.desk = QueryHandler(self.settings, self.books, self.shelf.at, self.facts)
 
     def facts(self) -> dict[str, Any]:
         return wire.facts(self.settings.input, 3, 4)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.peers.snapshots import Shelf
+from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.training.learner import Snapshot
 
 
@@ -21,7 +21,7 @@ def snapshot(version: int) -> Snapshot:
 
 def test_before_there_is_a_model() -> None:
     for lockstep in (False, True):
-        shelf = Shelf(lockstep, 0.05)
+        shelf = SnapshotStore(lockstep, 0.05)
         assert shelf.empty
         with pytest.raises(LNTrustError, match="there is no model yet"):
             shelf.at(-1)
@@ -31,7 +31,7 @@ def test_before_there_is_a_model() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=1), st.integers(-1, 100))
 def test_on_its_own_clock_now_is_now(rounds: list[int | None], asked: int) -> None:
-    shelf = Shelf(False, 0.0)
+    shelf = SnapshotStore(False, 0.0)
     for version, round_ in enumerate(rounds):
         shelf.put(snapshot(version), round_)
     assert shelf.at(asked).version == shelf.latest.version == len(rounds) - 1
@@ -39,7 +39,7 @@ def test_on_its_own_clock_now_is_now(rounds: list[int | None], asked: int) -> No
 
 
 def test_in_lockstep_a_round_has_its_model_and_a_client_the_last() -> None:
-    shelf = Shelf(True, 0.05)
+    shelf = SnapshotStore(True, 0.05)
     for version, round_ in enumerate([0, 1, None, 2, None]):
         shelf.put(snapshot(version), round_)
     assert [shelf.at(r).version for r in (0, 1, 2)] == [0, 1, 3]
@@ -47,7 +47,7 @@ def test_in_lockstep_a_round_has_its_model_and_a_client_the_last() -> None:
 
 
 def test_in_lockstep_the_future_is_waited_for() -> None:
-    shelf = Shelf(True, 30)
+    shelf = SnapshotStore(True, 30)
     shelf.put(snapshot(0), 0)
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(shelf.at, round_) for round_ in (2, 2, 3)]
@@ -63,7 +63,7 @@ def test_in_lockstep_the_future_is_waited_for() -> None:
 
 
 def test_in_lockstep_the_wait_has_an_end_whatever_else_happens() -> None:
-    shelf, over = Shelf(True, 0.3), threading.Event()
+    shelf, over = SnapshotStore(True, 0.3), threading.Event()
 
     def chatter() -> None:
         while not over.wait(0.01):
@@ -80,7 +80,7 @@ def test_in_lockstep_the_wait_has_an_end_whatever_else_happens() -> None:
 
 
 def test_in_lockstep_what_is_long_over_is_forgotten_at_once() -> None:
-    shelf = Shelf(True, 600)
+    shelf = SnapshotStore(True, 600)
     for round_ in range(1000):
         shelf.put(snapshot(round_), round_)
     begun = time.monotonic()
@@ -93,7 +93,7 @@ def test_in_lockstep_what_is_long_over_is_forgotten_at_once() -> None:
     assert shelf.at(remembered[0]).version == remembered[0]
 
 
-def answers(shelf: Shelf, round_: int) -> bool:
+def answers(shelf: SnapshotStore, round_: int) -> bool:
     try:
         return shelf.at(round_).version == round_
     except LNTrustError:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lntrust.fleet.peers.traffic import COUNTED, Books, size_of
+from lntrust.fleet.peers.traffic import COUNTED, TrafficCounters, size_of
 from lntrust.network.codec import Kind, Message, Size, encode
 
 NAMES = ("b", "c", "d")
@@ -24,8 +24,8 @@ entries = st.lists(
 Entry = tuple[bool, str, str, Kind, Size]
 
 
-def booked(entries: list[Entry]) -> Books:
-    books = Books(NAMES)
+def booked(entries: list[Entry]) -> TrafficCounters:
+    books = TrafficCounters(NAMES)
     for out, name, phase, kind, size in entries:
         (books.sent if out else books.received)(name, phase, kind, size)
     return books
@@ -51,9 +51,9 @@ def test_after_a_restart_everybody_has_what_was_theirs(
     kept = booked(entries)
     kept.count("retries", "b", 3)
     others = order[:left]
-    again = Books(others)
+    again = TrafficCounters(others)
     again.load(*kept.state(), NAMES)
-    expected = Books(others)
+    expected = TrafficCounters(others)
     for out, name, phase, kind, size in entries:
         if name in others:
             (expected.sent if out else expected.received)(name, phase, kind, size)
@@ -68,12 +68,12 @@ def test_after_a_restart_everybody_has_what_was_theirs(
 
 
 def test_counts_are_kept_and_those_of_an_older_node_too() -> None:
-    books = Books(NAMES)
+    books = TrafficCounters(NAMES)
     for number, what in enumerate(COUNTED):
         books.count(what, "z")
         books.count(what, "a", number)
     tensors, counters = books.state()
-    again = Books(NAMES)
+    again = TrafficCounters(NAMES)
     again.load(tensors, {"queries in": counters["queries in"]}, NAMES)
     assert again.counted("queries in") == books.counted("queries in")
     assert list(books.counted("clients")) == ["a", "z"], "in order, so that a page of them reads the same"
@@ -81,7 +81,7 @@ def test_counts_are_kept_and_those_of_an_older_node_too() -> None:
 
 
 def test_several_threads_write_and_nothing_is_lost() -> None:
-    books, each = Books(NAMES), 300
+    books, each = TrafficCounters(NAMES), 300
 
     def write(number: int) -> None:
         for k in range(each):
@@ -109,4 +109,4 @@ def test_a_message_weighs_what_it_weighs() -> None:
 
 def test_nobody_else_has_a_page() -> None:
     with pytest.raises(KeyError):
-        Books(NAMES).sent("stranger", "probe", "query", Size(1, 1))
+        TrafficCounters(NAMES).sent("stranger", "probe", "query", Size(1, 1))

@@ -32,13 +32,13 @@ SEED = 3
 LEAN = [
     'methods.lntrust.reply="top3"', "methods.lntrust.recall=3", "methods.lntrust.top_k=2",
     "methods.lntrust.probe_others=2", "methods.lntrust.refresh=4", "methods.lntrust.certainty=0.7",
-    'methods.lntrust.deployment_gate="off"', "methods.lntrust.usual_lead=true",
+    'methods.lntrust.deployment_gate="off"', "methods.lntrust.typical_margin=true",
 ]  # fmt: skip
 SAFE = [
     'methods.lntrust.reply="uint8"', 'methods.lntrust.prior="accuracy"', "methods.lntrust.calibrate=true",
     'methods.lntrust.deployment_gate="evidence"', 'methods.lntrust.training_gate="evidence"',
     "methods.lntrust.look_back=0.51", 'methods.lntrust.importance="off"', "methods.lntrust.answer_k=2",
-    "methods.lntrust.evidence=0.3", "methods.lntrust.head_start=0.2", "methods.lntrust.self_share=0.1",
+    "methods.lntrust.evidence=0.3", "methods.lntrust.prior_wins=0.2", "methods.lntrust.self_share=0.1",
     "methods.lntrust.strength=5",  # so much that it hurts
 ]  # fmt: skip
 CHANGES = [

@@ -21,11 +21,11 @@ from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
 from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.learner import LiveLearner
-from lntrust.fleet.training.loop import Life
+from lntrust.fleet.training.loop import TrainingLoop
 from lntrust.fleet.training.trust_state import still_true
 from lntrust.methods.base import below
 from lntrust.network.codec import Message, encode, size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 from lntrust.world import Ragged
 
 SOON: dict[str, dict[str, Any]] = {
@@ -82,7 +82,7 @@ def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
             assert messages > 0
             assert payload == 6 * inputs, phase
             if m is not None:
-                assert payload == messages * size(Form("top3").specs(m, 10)).payload
+                assert payload == messages * size(ReplyEncoding("top3").specs(m, 10)).payload
         assert answer.silent == {}
         assert set(answer.weights) == {"a", "b"}
 
@@ -171,13 +171,13 @@ def test_a_node_asks_in_turn_and_only_about_what_is_open(tmp_path: Path) -> None
 
 def test_trust_has_a_rhythm_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    original = Life._refreshed
+    original = TrainingLoop._refreshed
 
-    def refreshed(life: Life) -> None:
+    def refreshed(life: TrainingLoop) -> None:
         told.append(int(life._state["log/round"][-1]))
         original(life)
 
-    monkeypatch.setattr(Life, "_refreshed", refreshed)
+    monkeypatch.setattr(TrainingLoop, "_refreshed", refreshed)
     fleet = Fleet.of(tmp_path, "ab", {"a": trusting(refresh=3)}, everybody=SOON)
     with ExitStack() as stack:
         met(stack, fleet, "b")

@@ -179,9 +179,9 @@ class TestAnswering:
     def test_a_certainty_of_its_own_for_every_node(self, views: Views) -> None:
         """Who hears neighbours that are never quite sure may stop sooner, and nothing else has changed."""
         off = ("methods.lntrust.deployment_gate=off", MIXED)
-        one, usual = ended(views, *off, *levers(certainty=0.9, usual_lead="true"), method="lntrust")
+        one, usual = ended(views, *off, *levers(certainty=0.9, typical_margin="true"), method="lntrust")
         plain = ended(views, *off, *levers(certainty=0.9), method="lntrust")[1]
-        lead = one.state["usual lead"]
+        lead = one.state["typical margin"]
         assert lead.shape == (6,)
         assert ((lead > 0) & (lead < 1)).all()
         certainty = one.method.deploy(one.site, one.state).certainty
@@ -192,7 +192,7 @@ class TestAnswering:
         assert usual["per_node"]["self"] == plain["per_node"]["self"]
 
     def test_without_a_certainty_all_are_asked(self, views: Views) -> None:
-        one, usual = ended(views, TORCH, *levers(usual_lead="true"), method="lntrust")
+        one, usual = ended(views, TORCH, *levers(typical_margin="true"), method="lntrust")
         assert one.method.deploy(one.site, one.state).certainty is None
         assert usual["per_node"] == ended(views, TORCH, method="lntrust")[1]["per_node"]
 

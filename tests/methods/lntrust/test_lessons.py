@@ -11,7 +11,7 @@ from torch import Tensor
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
 from lntrust.methods import Site, State
-from lntrust.methods.lntrust.lessons import Lesson
+from lntrust.methods.lntrust.lessons import DistillTargets
 from lntrust.methods.lntrust.method import LNTrust
 
 EVERYTHING = "methods.lntrust.budget=100000"  # as much as there is: the whole shard
@@ -21,12 +21,12 @@ class Watched:
     """A run, with its lessons and the states in which they were learned."""
 
     def __init__(self, views: Views, patch: pytest.MonkeyPatch, *overrides: str, **faults: Any) -> None:
-        self.lessons: list[Lesson] = []
+        self.lessons: list[DistillTargets] = []
         self.states: list[State] = []
         self.booked: list[int] = []  # bytes of replies to lessons, after every round
         distil = LNTrust._distil
 
-        def watched(method: LNTrust, site: Site, state: State, lesson: Lesson) -> State:
+        def watched(method: LNTrust, site: Site, state: State, lesson: DistillTargets) -> State:
             self.lessons.append(lesson)
             self.states.append(state)
             return distil(method, site, state, lesson)
@@ -96,7 +96,7 @@ class TestMessages:
             assert all(np.isin(ids, shard[i]).all() for i, ids in enumerate(lesson.ids.numpy()))
 
 
-def by_hand(run: Run, state: State, lesson: Lesson) -> Tensor:
+def by_hand(run: Run, state: State, lesson: DistillTargets) -> Tensor:
     """p̄ of remembered replies: Σ_j α_ij p_j / Σ_j α_ij over those that were heard."""
     column, replies, open_ = state["recall/column"], state["recall/replies"], state["open"]
     shard = run.site.shard

@@ -26,7 +26,7 @@ from lntrust.experiment import Run
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.views import Views
 from lntrust.methods import Site, State
-from lntrust.methods.lntrust.lessons import Lesson
+from lntrust.methods.lntrust.lessons import DistillTargets
 from lntrust.methods.lntrust.method import LNTrust
 from lntrust.network import Network, Questions, Replies
 from lntrust.network.neighbourhood import Neighbourhood
@@ -67,7 +67,7 @@ class TestRuns:
     def test_a_head_start_opens_the_gate_on_evidence(self, views: Views) -> None:
         """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
         strict = levers(deployment_gate="evidence", evidence=0.999999)
-        closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(head_start=100))
+        closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(prior_wins=100))
         assert not closed.state["answers together"].any()
         assert opened.state["answers together"].all()
         assert torch.equal(closed.state["closed"], opened.state["closed"])
@@ -238,7 +238,7 @@ class TestMessages:
                 asked.append(edges)
             return ask(self, questions, phase, edges)
 
-        def watched(self: LNTrust, site: Site, state: State, lesson: Lesson) -> State:
+        def watched(self: LNTrust, site: Site, state: State, lesson: DistillTargets) -> State:
             trust.append(state["open"])
             return distil(self, site, state, lesson)
 

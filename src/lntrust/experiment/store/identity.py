@@ -11,7 +11,7 @@ from lntrust.core.plugins import file_digest, sources_of
 from lntrust.experiment.store.revision import changed_code
 from lntrust.experiment.store.schemas import SCHEMA
 from lntrust.methods import Method
-from lntrust.study.settings import Study, told
+from lntrust.study.settings import Study, identity_fields
 from lntrust.world import Dataset
 
 
@@ -31,7 +31,7 @@ def identity(
     table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
     if table["reading"] == "honest":
         del table["reading"]  # goes without saying
-    settings = told(method.settings)
+    settings = identity_fields(method.settings)
     return {
         "study": table, "method": name, "settings": settings, "seed": seed,
         "device": device, "backend": backend, **method.more_identity(),

@@ -15,14 +15,14 @@ from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import place_of
 from lntrust.fleet.operations.certificates import dates, faults, name_in, out_of_reach
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.training.data import NodeData, load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.network import size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
 _SOON = timedelta(days=14)
 
@@ -161,8 +161,8 @@ def _shown(settings: NodeSettings) -> Iterator[Finding]:
 
 def _told(settings: NodeSettings) -> str:
     """How nodes are asked to answer, and what that takes."""
-    form, C = Form(settings.trust.reply), len(settings.input.classes)
-    few, all_ = (size(each.specs(1, C)).payload for each in (form, Form()))
+    form, C = ReplyEncoding(settings.trust.reply), len(settings.input.classes)
+    few, all_ = (size(each.specs(1, C)).payload for each in (form, ReplyEncoding()))
     return f"{form.name}: {few:,} bytes for what a node says about an input, instead of {all_:,}"
 
 
@@ -182,10 +182,10 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
     except LNTrustError as error:
         yield Finding("bad", "network", str(error))
         return
-    books = Books([each.name for each in settings.neighbours])
+    books = TrafficCounters([each.name for each in settings.neighbours])
     facts = wire.facts(settings.input, len(settings.neighbours), 0)
     try:
-        circle = Circle(settings, books, door, lambda: facts)
+        circle = Neighbours(settings, books, door, lambda: facts)
     except LNTrustError as error:
         yield Finding("bad", "neighbours", str(error))
         if door is not None:
@@ -216,7 +216,7 @@ def _door(settings: NodeSettings) -> Door:
     return Door(place_of(settings), lambda *_: b"")
 
 
-def _met(settings: NodeSettings, circle: Circle, wait: float) -> Iterator[Finding]:
+def _met(settings: NodeSettings, circle: Neighbours, wait: float) -> Iterator[Finding]:
     for name, each in circle.members.items():
         if each.foreign is not None:
             x = np.zeros((1, *settings.input.shape), dtype=settings.input.dtype)

@@ -68,14 +68,14 @@ _NOTES = {
     "refresh": "probe every 20 rounds",
     "sample": "inputs of the shard in a probe",
     "certainty": "deployed: ask one after another, until sure",
-    "usual_lead": "going by how far the first class usually leads in what neighbours say",
+    "typical_margin": "going by how far the first class usually leads in what neighbours say",
     "importance": "every input of the shard counts the same",
     "self_share": "keep a fifth of the vote",
     "prior": "few labels: trust in proportion to accuracy",
     "prior_examples": "as if so many labels said so",
     "deployment_gate": "answer together where that is likely to be better",
     "evidence": "with this probability",
-    "head_start": "so many examples for each neighbour count as won in advance",
+    "prior_wins": "so many examples for each neighbour count as won in advance",
 }
 
 

@@ -23,7 +23,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers.transport import LIMIT
 from lntrust.fleet.settings import InputSettings
 from lntrust.network.codec import PROTOCOL, Message, decode, size
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 ANY = 1 << 40  # inputs: more than anybody asks about
@@ -130,22 +130,22 @@ def round_beside(data: bytes | None) -> int:
     return int(data)
 
 
-def question(x: Shaped[ndarray, "m *s"], round_: int, form: Form | None = None) -> Message:
-    return Message("query", {INPUTS: x}, round=round_, version=_number(form or Form()))
+def question(x: Shaped[ndarray, "m *s"], round_: int, form: ReplyEncoding | None = None) -> Message:
+    return Message("query", {INPUTS: x}, round=round_, version=_number(form or ReplyEncoding()))
 
 
-def _number(form: Form) -> int:
+def _number(form: ReplyEncoding) -> int:
     plain = {"float32": _FLOAT32, "uint8": _UINT8}
     return plain[form.name] if form.name in plain else int(form.name.removeprefix("top"))
 
 
-def wanted_form(message: Message) -> Form:
+def wanted_form(message: Message) -> ReplyEncoding:
     """In which form a question wants its answer."""
     number = message.version
     if 1 <= number <= _MOST_CLASSES:
-        return Form(f"top{number}")
+        return ReplyEncoding(f"top{number}")
     if number in (_FLOAT32, _UINT8):
-        return Form("uint8" if number else "float32")
+        return ReplyEncoding("uint8" if number else "float32")
     raise LNTrustError(
         f"replies of form {number} are unknown here; known are 0 (float32), -1 (uint8), and K from 1 to "
         f"{_MOST_CLASSES} (topK)"
@@ -164,7 +164,11 @@ def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
 
 
 def reply(
-    p: Float[ndarray, "m C"], round_: int, version: int, form: Form | None = None, precision: str = "float32"
+    p: Float[ndarray, "m C"],
+    round_: int,
+    version: int,
+    form: ReplyEncoding | None = None,
+    precision: str = "float32",
 ) -> Message:
     """The answer, in the form that was asked for.
 
@@ -179,7 +183,7 @@ def reply(
     return Message("reply", {name: t.numpy() for name, t in codes.items()}, round=round_, version=version)
 
 
-def heard(message: Message, m: int, C: int, form: Form | None = None) -> Float[ndarray, "m C"]:
+def heard(message: Message, m: int, C: int, form: ReplyEncoding | None = None) -> Float[ndarray, "m C"]:
     """The probabilities of a reply; whether they are any is up to the caller.
 
     In the form that was asked for, or in float32: an older node knows no other.
@@ -194,7 +198,7 @@ def heard(message: Message, m: int, C: int, form: Form | None = None) -> Float[n
     return p.copy()  # what was read is a window on the message, and cannot be written to
 
 
-def _decoded(message: Message, m: int, C: int, form: Form) -> Float[ndarray, "m C"]:
+def _decoded(message: Message, m: int, C: int, form: ReplyEncoding) -> Float[ndarray, "m C"]:
     """Probabilities out of codes of which nothing is taken for granted."""
     parts = {}
     for name, (shape, dtype) in form.specs(m, C).items():

@@ -22,11 +22,11 @@ from lntrust.fleet.peers.inference_server import Foreign
 from lntrust.fleet.peers.limits import Breaker, Quota, State
 from lntrust.fleet.peers.neighbour import Failure, Heard, Neighbour, refused
 from lntrust.fleet.peers.query_handler import HELLO_FIRST
-from lntrust.fleet.peers.traffic import HELLO, RETRY, Books, size_of
+from lntrust.fleet.peers.traffic import HELLO, RETRY, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import Door, NoAnswerError, Pending, RefusedError
 from lntrust.fleet.settings import NodeSettings
 from lntrust.network.codec import Message, Size, encode
-from lntrust.network.encodings import Form
+from lntrust.network.encodings import ReplyEncoding
 
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _HELLO_PATIENCE = 2.0
@@ -42,11 +42,15 @@ class _Question(NamedTuple):
     beside: bytes | None  # its round, in lockstep
 
 
-class Circle:
+class Neighbours:
     """A node's neighbours, by name."""
 
     def __init__(
-        self, settings: NodeSettings, books: Books, door: Door | None, facts: Callable[[], dict[str, Any]]
+        self,
+        settings: NodeSettings,
+        books: TrafficCounters,
+        door: Door | None,
+        facts: Callable[[], dict[str, Any]],
     ) -> None:
         self._settings, self._books, self._door, self._facts = settings, books, door, facts
         limits = settings.limits
@@ -60,7 +64,7 @@ class Circle:
             for each in settings.neighbours
         }
         self._at_once = wire.at_once(settings.input)
-        self._form = Form(settings.trust.reply)  # in which nodes shall answer; servers know one only
+        self._form = ReplyEncoding(settings.trust.reply)  # in which nodes shall answer; servers know one only
         self._lockstep = settings.network.clock == "lockstep"
         self._seldom = Seldom()
         foreign = sum(each.foreign is not None for each in self.members.values())

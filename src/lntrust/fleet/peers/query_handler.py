@@ -14,7 +14,7 @@ from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.doubles import Doubles
 from lntrust.fleet.peers.limits import Quota
 from lntrust.fleet.peers.neighbour import BAD_INPUT
-from lntrust.fleet.peers.traffic import HELLO, SERVED, Books, size_of
+from lntrust.fleet.peers.traffic import HELLO, SERVED, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import BUSY, EnoughError
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.learner import Snapshot
@@ -26,7 +26,7 @@ _LONGEST_WHY = 400  # characters of a model's own error that are logged
 _TRIFLES, _TRIFLES_AT_ONCE = 20.0, 100.0  # messages a second of one neighbour that are about no example
 
 
-class Desk:
+class QueryHandler:
     """Called with an asker's name, which access control vouches for, and its message; returns the answer.
 
     Raises LNTrustError to refuse, and counts why. Several threads may call it.
@@ -35,7 +35,7 @@ class Desk:
     def __init__(
         self,
         settings: NodeSettings,
-        books: Books,
+        books: TrafficCounters,
         snapshot: Callable[[int], Snapshot],
         facts: Callable[[], dict[str, Any]],
         doubles: Doubles | None = None,

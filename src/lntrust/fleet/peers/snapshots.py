@@ -9,7 +9,7 @@ from lntrust.fleet.training.learner import Snapshot
 _KEPT = 256  # rounds; a neighbour that is further behind has lost step
 
 
-class Shelf:
+class SnapshotStore:
     """Snapshots, put there by the thread that learns, taken by those that answer."""
 
     def __init__(self, lockstep: bool, patience: float) -> None:

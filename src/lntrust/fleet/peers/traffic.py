@@ -27,7 +27,7 @@ def size_of(message: Message, data: bytes) -> Size:
     return Size(payload, len(data) - payload)
 
 
-class Books:
+class TrafficCounters:
     """Edge e goes from the node to neighbour e, edge d + e comes back. Several threads may write."""
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from lntrust.fleet.logs import event, failed
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.snapshots import Shelf
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.snapshots import SnapshotStore
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training import trust_state as trusted
 from lntrust.fleet.training.data import NodeData
@@ -38,12 +38,12 @@ _LOG_KEPT = 100  # refreshes whose trust is remembered
 _LOOK = 0.5  # seconds between two looks around, once training is over
 
 
-class Life:
+class TrainingLoop:
     """Rounds, one after another, from the last saved state on."""
 
     def __init__(
-        self, settings: NodeSettings, data: NodeData, learner: LiveLearner, circle: Circle, books: Books,
-        shelf: Shelf, taken: Taken,
+        self, settings: NodeSettings, data: NodeData, learner: LiveLearner, circle: Neighbours,
+        books: TrafficCounters, shelf: SnapshotStore, taken: Taken,
     ) -> None:  # fmt: skip
         self.settings, self.data, self.learner = settings, data, learner
         self.circle, self.books, self.shelf = circle, books, shelf

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.peers.neighbours import Circle
-from lntrust.fleet.peers.traffic import Books
+from lntrust.fleet.peers.neighbours import Neighbours
+from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.data import NodeData
 from lntrust.fleet.training.world import NodeWorld
@@ -32,8 +32,8 @@ class LiveNetwork(Network):
         world: NodeWorld,
         population: Callable[[], Population],
         data: NodeData,
-        circle: Circle,
-        books: Books,
+        circle: Neighbours,
+        books: TrafficCounters,
         publish: Callable[[int], None],
     ) -> None:
         self._settings, self._node_world, self._data = settings, world, data
@@ -90,7 +90,7 @@ class LiveNetwork(Network):
         return self._own_population().predict_own(ids)
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def frozen_models(self) -> Iterator[None]:
         """The supervised steps of a round are done: this is the model that neighbours hear."""
         self.announce(self.round)
         yield

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from lntrust.fleet.logs import event
-from lntrust.fleet.peers.neighbours import Circle
+from lntrust.fleet.peers.neighbours import Neighbours
 
 OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody came
 
@@ -14,7 +14,7 @@ OUT_OF_TURN = 2.0  # seconds at least between two refreshes because somebody cam
 class Occasions:
     """One that gives cause again and again is believed less and less often."""
 
-    def __init__(self, circle: Circle, longest: float) -> None:
+    def __init__(self, circle: Neighbours, longest: float) -> None:
         self._circle, self._longest = circle, longest
         self._believed: dict[str, tuple[float, float]] = {}  # from when a neighbour may cause a refresh again
         self._probed_at: dict[str, int] = {}  # at which of its appearances each was probed

@@ -28,7 +28,7 @@ class Trust:
     together: bool = False  # whether to answer with the ensemble
     strength: float | None = None  # λ_eff
     validation: dict[str, float] = field(default_factory=dict)
-    usual_lead: float | None = None  # of the likeliest class in neighbours' replies
+    typical_margin: float | None = None  # of the likeliest class in neighbours' replies
     probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
 
     @classmethod
@@ -42,7 +42,7 @@ class Trust:
             together=bool(state["answers together"][0]),
             strength=float(state["lambda"][0]),
             validation={"self": validated[0], "ensemble": validated[1]},
-            usual_lead=float(state["usual lead"][0]) if "usual lead" in state else None,
+            typical_margin=float(state["typical margin"][0]) if "typical margin" in state else None,
             probed=probed,
         )
 

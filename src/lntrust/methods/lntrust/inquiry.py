@@ -27,7 +27,9 @@ class Inquiry:
     remembered: State  # of the replies, if others will not be asked next time
 
 
-def inquire(site: Site, state: State, settings: LNTrustSettings, t: int, pool: bool, thin: bool) -> Inquiry:
+def collect_evidence(
+    site: Site, state: State, settings: LNTrustSettings, t: int, pool: bool, thin: bool
+) -> Inquiry:
     """Ask about V_i and, where there is a pool, about a sample of the shard."""
     population, world, s = site.population, site.world, settings
     edges, asked = None, site.around.mask

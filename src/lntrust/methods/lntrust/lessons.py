@@ -22,7 +22,7 @@ from lntrust.trust import distil as distillation
 from lntrust.trust.weights import renormalised, top_k
 
 
-class Lesson(NamedTuple):
+class DistillTargets(NamedTuple):
     """What each node's neighbours teach in one round."""
 
     ids: Int[Tensor, "n B"]
@@ -32,7 +32,7 @@ class Lesson(NamedTuple):
     omega: Float[Tensor, "n B"]  # ω_i(x)
 
 
-def lesson(site: Site, state: State, settings: LNTrustSettings, t: int) -> tuple[State, Lesson]:
+def lesson(site: Site, state: State, settings: LNTrustSettings, t: int) -> tuple[State, DistillTargets]:
     """The lesson of round t, and a state that remembers what it may need later."""
     places = site.places("distil", settings.budget, t)
     ids = site.shard.gather(1, places)
@@ -49,7 +49,7 @@ def lesson(site: Site, state: State, settings: LNTrustSettings, t: int) -> tuple
 
 def _marked(
     site: Site, settings: LNTrustSettings, ids: Tensor, p_bar: Tensor, answered: Bool[Tensor, "n"]
-) -> Lesson:
+) -> DistillTargets:
     """Which examples are learned from, and how much they count."""
     C = site.population.classes
     tau = distillation.threshold(C, settings.confidence_floor, settings.confidence_margin)
@@ -58,7 +58,7 @@ def _marked(
     omega = distillation.importance_weights(
         settings.importance, site.class_distribution, predicted, kept, settings.importance_power
     )
-    return Lesson(ids, p_bar, predicted, kept, omega)
+    return DistillTargets(ids, p_bar, predicted, kept, omega)
 
 
 def _whom(

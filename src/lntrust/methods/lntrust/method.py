@@ -25,15 +25,15 @@ from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
 from lntrust.methods.lntrust import report as trust_report
 from lntrust.methods.lntrust.certificate import Certificate
-from lntrust.methods.lntrust.inquiry import inquire
-from lntrust.methods.lntrust.lessons import Lesson, lesson
+from lntrust.methods.lntrust.inquiry import collect_evidence
+from lntrust.methods.lntrust.lessons import DistillTargets, lesson
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.twin import Twin
-from lntrust.network import Speech
+from lntrust.network import WireFormat
 from lntrust.trust import blend as ensemble
 from lntrust.trust import distil as distillation
 from lntrust.trust import gates as gate
-from lntrust.trust.asking import usual_lead
+from lntrust.trust.asking import typical_margin
 from lntrust.trust.calibration import temperatures
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.rivals import Weighting, make_weighting
@@ -52,8 +52,8 @@ class LNTrust(Method):
     _twin: Twin | None = None
 
     @property
-    def speech(self) -> Speech:
-        return Speech(self.settings.query, self.settings.reply)
+    def wire_format(self) -> WireFormat:
+        return WireFormat(self.settings.query, self.settings.reply)
 
     @property
     def final_rounds(self) -> int:
@@ -114,7 +114,7 @@ class LNTrust(Method):
         if due:
             state = self._looked_back(site, state)
         taught = None
-        with site.network.standing_still():
+        with site.network.frozen_models():
             if due:
                 state = self.refresh(site, state, t)
             if t > self.settings.warmup and self._distils(site):
@@ -156,8 +156,8 @@ class LNTrust(Method):
         weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
         certainty: float | Tensor | None = self.settings.certainty
-        if certainty is not None and self.settings.usual_lead:
-            certainty = certainty * state["usual lead"]
+        if certainty is not None and self.settings.typical_margin:
+            certainty = certainty * state["typical margin"]
         return Deployment(members, weights, certainty=certainty)
 
     # -- probes and trust -------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class LNTrust(Method):
         s = self.settings
         if s.calibrate:
             self._calibrate(site)
-        asked = inquire(site, state, s, t, self._has_pool(site), self._thin(site, state, t))
+        asked = collect_evidence(site, state, s, t, self._has_pool(site), self._thin(site, state, t))
         evidence = asked.evidence
         if self._weighting is None:
             self._weighting = make_weighting(s.weighting, site.world.seeds, s.prior, s.prior_examples)
@@ -175,8 +175,8 @@ class LNTrust(Method):
         first = not any(name.startswith("memory/") for name in state) and "open" not in state
         memory, out = self._learn(site, weighting, below("memory/", state), evidence, first)
         out |= {f"memory/{name}": tensor for name, tensor in memory.items()}
-        if s.usual_lead:
-            out["usual lead"] = usual_lead(evidence, out["closed"])
+        if s.typical_margin:
+            out["typical margin"] = typical_margin(evidence, out["closed"])
         if "doubt" in state:
             out["lambda"] = out["lambda"] * state["doubt"]
         out |= self._log(state, out, t) | asked.remembered
@@ -264,7 +264,7 @@ class LNTrust(Method):
         chance = None
         if self.settings.deployment_gate == "evidence":
             voices = gate.effective(closed[:, 1:])
-            chance = self._chance(evidence, votes, self.settings.head_start * voices)
+            chance = self._chance(evidence, votes, self.settings.prior_wins * voices)
         together = gate.deployment_gate(
             self.settings.deployment_gate,
             a_deploy=gate.ensemble_accuracy(closed, accuracy),
@@ -278,12 +278,12 @@ class LNTrust(Method):
         return together & (evidence.offsets.diff() > 0), validated
 
     def _chance(
-        self, evidence: Evidence, votes: Tensor, head_start: Tensor | float = 0.0
+        self, evidence: Evidence, votes: Tensor, prior_wins: Tensor | float = 0.0
     ) -> Float[Tensor, "n"]:
         """How likely these members together are better than the node alone, by what validation shows."""
         q = ensemble.mixed(evidence.probabilities, votes, evidence.offsets)
         ours, own = (p.argmax(-1) == evidence.labels for p in (q, evidence.probabilities[:, 0]))
-        return gate.better(ours, own, evidence.offsets, head_start)
+        return gate.better(ours, own, evidence.offsets, prior_wins)
 
     def _calibrate(self, site: Site) -> None:
         """Every node fits the temperature of its answers to its own validation labels."""
@@ -303,7 +303,7 @@ class LNTrust(Method):
 
     # -- distillation -----------------------------------------------------------------------------
 
-    def _distil(self, site: Site, state: State, lesson: Lesson) -> State:
+    def _distil(self, site: Site, state: State, lesson: DistillTargets) -> State:
         """One gated step towards the neighbours' trust-weighted predictions."""
         population, s = site.population, self.settings
         ids, p_bar, predicted, kept, omega = lesson

@@ -28,7 +28,7 @@ LEAN = Preset(
         "refresh": 20,
         "sample": 100,
         "certainty": 0.7,
-        "usual_lead": True,
+        "typical_margin": True,
         **SHARED,
     },
 )
@@ -40,7 +40,7 @@ SAFE = Preset(
         "prior_examples": 20.0,
         "deployment_gate": "evidence",
         "evidence": 0.95,
-        "head_start": 0.25,
+        "prior_wins": 0.25,
     },
 )
 PRESETS = {

@@ -82,7 +82,7 @@ class LNTrustSettings(MethodSettings):
         description="κ: deployed, ask one neighbour after another, and stop when the likeliest class leads "
         "by κ times the weight of those not yet asked; at 1 they cannot change the answer. none: ask all",
     )
-    usual_lead: Annotated[bool, Later()] = Field(
+    typical_margin: Annotated[bool, Later()] = Field(
         False,
         description="multiply certainty, if there is one, by how much the likeliest class leads in "
         "neighbours' replies, in the mean over the validation set",
@@ -100,7 +100,7 @@ class LNTrustSettings(MethodSettings):
         description="deployment_gate = evidence: answer together where the ensemble is better with this "
         "probability, by the validation examples that only one of the two gets right",
     )
-    head_start: Annotated[float, Later()] = Field(
+    prior_wins: Annotated[float, Later()] = Field(
         0.0,
         ge=0,
         description="deployment_gate = evidence: so many examples count as won in advance for each effective "

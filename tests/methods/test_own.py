@@ -162,7 +162,7 @@ def test_pseudo_labels_that_do_not_fit(told: Any, fields: str, wrong: str) -> No
         ("    settings_class = dict\n", "settings_class = <class 'dict'>; must be a subclass of"),
         ("    def __init__(self):\n        pass\n", "__init__ cannot be called with the settings: "),
         ("    def __init__(self, settings):\n        pass\n", "__init__ must hand its settings on"),
-        ("    speech = None\n", "speech is None; must be of type WireFormat"),
+        ("    wire_format = None\n", "wire_format is None; must be of type WireFormat"),
         ("    final_rounds = '3'\n", "final_rounds is '3'; must be of type int"),
     ],
 )

@@ -59,7 +59,7 @@ def check_verbs(method: Method, name: str) -> None:
         except (TypeError, ValueError) as error:
             called = f"{verb}({', '.join(given)})"
             raise LNTrustError(f"method {name}: {verb} cannot be called as {called}: {error}") from None
-    for field, kind in (("speech", WireFormat), ("final_rounds", int)):
+    for field, kind in (("wire_format", WireFormat), ("final_rounds", int)):
         found = getattr(inner, field)
         if not isinstance(found, kind):
             raise LNTrustError(f"method {name}: {field} is {found!r}; must be of type {kind.__name__}")

@@ -43,9 +43,9 @@ class WireFormat:
 class Network:
     """Synchronous: every reply comes from the models as they stand when `ask` is called."""
 
-    def __init__(self, world: World, population: Population, speech: WireFormat | None = None) -> None:
+    def __init__(self, world: World, population: Population, wire_format: WireFormat | None = None) -> None:
         self._world = world
-        self._wire_format = speech or WireFormat()
+        self._wire_format = wire_format or WireFormat()
         self._form = ReplyEncoding(self._wire_format.reply)
         self._naming = self._wire_format.query or world.study.network.query
         self._population = population

@@ -1,6 +1,5 @@
 """Studies: TOML files over the settings, with inheritance and overrides from the command line."""
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.text import did_you_mean
 from lntrust.study.settings import Settings, Study
 
 __all__ = ["Study", "describe", "explain", "list_studies", "load_study", "value_of"]
@@ -63,8 +63,7 @@ def _find(name: str, base: Path | None) -> Path:
     for candidate in (base / path if base else path, path):
         if candidate.suffix == ".toml" and candidate.is_file():
             return candidate
-    close = difflib.get_close_matches(name, shipped, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = did_you_mean(name, shipped)
     raise LNTrustError(f"study {name}: {hint}Neither a .toml file nor one of {', '.join(shipped)}")
 
 
@@ -123,8 +122,7 @@ def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
         path = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"][:-1])
-            close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+            hint = did_you_mean(str(item["loc"][-1]), known).rstrip() or f"known here: {', '.join(known)}"
             lines.append(f"{source}: unknown field {path}; {hint}")
         elif item["type"] == "missing":
             lines.append(f"{source}: {path} is missing")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def bytes_text(count: float, decimals: int | None = None) -> str:
-    """2.5 MB, 300 kB, 12 B: three digits that count, or so many decimals. Decimal units, as networks use them."""
+    """2.5 MB, 300 kB, 12 B: three digits that count, or so many decimals; decimal units, as networks do."""
     if decimals is None:
         for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
             if count >= 0.9995 * size:
@@ -72,6 +72,6 @@ def count_text(count: int, one: str, many: str | None = None) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean digits? `, to stand before the rest of a sentence; nothing where no known name is close."""
+    """`did you mean digits? `, to stand before the rest of a sentence; nothing if no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]}? " if close else ""

@@ -56,8 +56,8 @@ from lntrust.learners import Labelled, Population
 from lntrust.learners.inference import Backend
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views, numbers_in_a_step
-from lntrust.methods import Deployment, Method, Site, State, find_method
-from lntrust.methods.base import below, tells_of_nodes
+from lntrust.methods import Deployment, Method, Site, find_method
+from lntrust.methods.base import Observer, Schedule, Tensors, below, tells_of_nodes
 from lntrust.methods.own import check_verbs
 from lntrust.network import Network
 from lntrust.study.settings import Study, once_each
@@ -92,10 +92,15 @@ class Runs:
     ) -> None:
         self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
         self.backend: Backend = backend
-        self.method: Method = find_method(method, study)
+        self.method: Method[Any] = find_method(method, study)
         check_verbs(self.method, method)
-        if certify and not self.method.can_certify:
+        if certify and self.method.certificate is None:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
+        if certify and self.method.final_rounds:
+            raise LNTrustError(
+                "--certify: speaks of models as they were validated; final_rounds change them afterwards. "
+                "Set final_rounds = 0"
+            )
         if certify and len(self.seeds) > 1:
             raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
         if len(self.seeds) > 1:
@@ -128,7 +133,8 @@ class Runs:
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.done = 0
         self.seconds = 0.0
-        self.state: State = {}
+        self.state: Any = None  # the method's, from Stage 2 on
+        self._observer = Observer()
         self._asked = [0.0] * len(
             self.seeds
         )  # neighbours that all nodes of a world ask when they are deployed
@@ -232,16 +238,23 @@ class Runs:
         self.labelled = Labelled(
             lists, self._labels, self.study.training, self.world.seeds, stage, self.device
         )
-        self.site = Site(self.world, self.population, self.network, self.labelled)
+        schedule = Schedule(self.study.training.stage2_rounds, self.method.final_rounds)
+        self.site = Site(self.world, self.population, self.network, self.labelled, schedule, self._observer)
         self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if stage == 3 else None)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)
+        self._certify()
         before = self._supervised_steps
         self.state = self.method.start(self.site)
         if self.study.training.stage2_rounds == 0:
             self.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=0)
+
+    def _certify(self, kept: Tensors | None = None) -> None:
+        """With `--certify`: the method's certificate watches, from now on or from a checkpoint on."""
+        if self.method.certify and self.method.certificate is not None:
+            self._observer = self.site.observer = self.method.certificate(self.site, kept)
 
     def _next_round(self) -> bool:
         """One round; whether there is anything left to train after it.
@@ -402,7 +415,8 @@ class Runs:
         parts = {
             "population": self.population.state(),
             "network": self.network.state(),
-            "method": self.state,
+            "method": {} if self.state is None else self.method.pack(self.state),
+            "certificate": self._observer.state(),
         }
         tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
         tensors["taken"] = self.labelled.taken
@@ -446,7 +460,13 @@ class Runs:
             self._enter_stage(max(2, self._stage(self.done)))
         self.population.load(below("population/", tensors))
         self.network.load(below("network/", tensors))
-        self.state = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
+        if self.done >= self.study.training.stage1_rounds:
+            kept = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
+            observed = below("certificate/", tensors) or below(
+                "certificate/", kept
+            )  # the first version's place
+            self.state = self.method.unpack(kept)
+            self._certify({name: t.to(self.device) for name, t in observed.items()})
         self.labelled.taken = tensors["taken"].to(self.device)
         self._history.load(tensors)
         if "diverged" in tensors:  # an earlier version's checkpoint does not know

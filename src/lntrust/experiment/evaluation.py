@@ -1,7 +1,5 @@
 """What nodes would answer on test inputs, stored as classes; labels come later, once."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +9,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.learners import Population
 from lntrust.methods import Deployment
 from lntrust.network import Network
-from lntrust.trust.asking import Turn, in_turn
+from lntrust.trust.blend import AskInTurn, made_up, or_alone
 from lntrust.world import World
 
 # Predictions are made in pieces of about this many numbers.
@@ -97,22 +95,23 @@ def blended(
 ) -> Float[Tensor, "n U C"]:
     """p_i^deploy(x) = Σ_j α_ij p_j(x), of what neighbours are heard to say and the node knows itself.
 
-    A neighbour that is not heard (0 everywhere) drops out and the others' weights make up for it: a
-    common factor, which no argmax notices. If nobody of weight is heard, the node answers by itself.
+    A neighbour that is not heard (0 everywhere) drops out and the others' weights make up for it: with one
+    weight a member that is a common factor, which no argmax notices. See `trust.blend`.
     """
     if mix is None:
         return own
     worlds, n = mix.shape[:2]
-    node = torch.arange(n, device=own.device)
-    own_weight = mix[:, node, node].flatten(0, 1)
-    by_self = own * (own_weight[:, None, None] if mix.ndim == 3 else own_weight[:, None, :])
-    others, said = mix.clone(), heard.view(worlds, n, *heard.shape[1:])
-    others[:, node, node] = 0.0
-    if mix.ndim == 4:
-        blend = by_self + torch.einsum("sijc,sjuc->siuc", others, said).reshape(own.shape)
-    else:
-        blend = by_self + torch.bmm(others, said.flatten(2)).view(own.shape)
-    return torch.where((blend.sum(-1) > 0)[..., None], blend, own)
+    own_weight, others = _apart(mix)
+    said = heard.view(worlds, n, *heard.shape[1:])
+    if mix.ndim == 3:
+        blend = own * own_weight[:, None, None] + torch.bmm(others, said.flatten(2)).view(own.shape)
+        return torch.as_tensor(or_alone(blend, own))
+    blend = own * own_weight[:, None, :] + torch.einsum("sijc,sjuc->siuc", others, said).reshape(own.shape)
+    present = said.sum(-1) > 0
+    if not bool(present.all()):
+        theirs = torch.einsum("sijc,sju->siuc", others, present.to(others.dtype)).reshape(own.shape)
+        blend = made_up(blend, own_weight[:, None, :] + theirs)
+    return torch.as_tensor(or_alone(blend, own))
 
 
 def one_by_one(
@@ -120,21 +119,28 @@ def one_by_one(
     certainty: float | Float[Tensor, "n"],
 ) -> tuple[Float[Tensor, "n U C"], Int[Tensor, "n U"]]:  # fmt: skip
     """The same, but neighbours are asked in the order of their weight, until the node is sure."""
-    worlds, n = mix.shape[:2]
-    node = torch.arange(n, device=own.device)
-    said, others = heard.view(worlds, n, *heard.shape[1:]), mix.clone()
-    others[:, node, node] = 0.0
+    (worlds, n), shape = mix.shape[:2], own.shape[:2]
+    own_weight, others = _apart(mix)
     weights, order = others.sort(dim=2, descending=True, stable=True)
-    world = torch.arange(worlds, device=own.device)[:, None]
+    world, said = torch.arange(worlds, device=own.device)[:, None], heard.view(worlds, n, *heard.shape[1:])
+    kappa = certainty[:, None] if isinstance(certainty, Tensor) else certainty
+    answer = AskInTurn(own_weight[:, None, None] * own, own_weight[:, None].expand(shape), kappa)
+    count = torch.zeros(shape, dtype=torch.int64, device=own.device)
+    for k in range(int((weights > 0).sum(2).max())):
+        weight = weights[:, :, k].flatten()[:, None].expand(shape)
+        asked = answer.asking & (weight > 0)
+        count += asked
+        theirs = said[world, order[:, :, k]].view(own.shape)
+        answer.hear(torch.where(asked, weight, 0.0)[..., None] * theirs, weight)
+    return or_alone(answer.blend, own), count
 
-    def turns() -> Iterator[Turn]:
-        yield mix[:, node, node].flatten()[:, None].expand(own.shape[:2]), own
-        for k in range(int((weights > 0).sum(2).max())):
-            answers = said[world, order[:, :, k]].view(own.shape)
-            yield weights[:, :, k].flatten()[:, None].expand(own.shape[:2]), answers
 
-    blend, asked = in_turn(turns(), certainty[:, None] if isinstance(certainty, Tensor) else certainty)
-    return torch.where((blend.sum(-1) > 0)[..., None], blend, own), asked
+def _apart(mix: Tensor) -> tuple[Float[Tensor, "n *C"], Tensor]:
+    """Every node's weight for itself, and the matrix of the others'."""
+    node = torch.arange(mix.shape[1], device=mix.device)
+    others = mix.clone()
+    others[:, node, node] = 0.0
+    return mix[:, node, node].flatten(0, 1), others
 
 
 def asked_on_average(asked: Int[Tensor, "n U"], world: World, inputs: Int[np.ndarray, "U"]) -> float:

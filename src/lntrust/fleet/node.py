@@ -17,7 +17,7 @@ from numpy import ndarray
 
 import lntrust
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.answers import all_at_once, one_by_one
+from lntrust.fleet.answers import answer_together
 from lntrust.fleet.http.service import Prediction, Which
 from lntrust.fleet.logs import event
 from lntrust.fleet.operations.certificates import expiry, name_in
@@ -121,9 +121,7 @@ class Node:
         certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
         if certainty is not None and self.settings.trust.typical_margin and trust.typical_margin is not None:
             certainty = certainty * trust.typical_margin
-        if certainty is None or not len(inputs):
-            return all_at_once(trust, alone, inputs, self._ask, seconds)
-        return one_by_one(trust, alone, inputs, self._ask, seconds, certainty)
+        return answer_together(trust, alone, inputs, self._ask, seconds, certainty)
 
     def _ask(
         self, names: Sequence[str], x: Shaped[ndarray, "m *s"], seconds: float

@@ -2,18 +2,20 @@
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.errors import CannotStackError
 from lntrust.core.randomness import choose, fold
-from lntrust.learners import Labelled, Population
+from lntrust.learners import Batch, Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
 from lntrust.network import Network, Questions, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
@@ -22,14 +24,56 @@ from lntrust.world import World
 
 # What examples are drawn for. A new purpose goes to the end, so that it moves no other's draws.
 Purpose = Literal["sample", "distil", "teacher", "mutual"]
-# What a method carries from round to round: named tensors, so that a checkpoint can hold them.
-State = dict[str, Tensor]
+Tensors = dict[str, Tensor]  # by name, as a checkpoint holds them
+# What a method carries from round to round: named tensors or, if it packs and unpacks it, anything else.
+State = Tensors
+S = TypeVar("S", default=State)
 ALL = slice(None)
 
 
-def below(prefix: str, state: State) -> State:
-    """The part of a state whose names begin so, without that beginning."""
-    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+def below(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def under(prefix: str, tensors: Tensors) -> Tensors:
+    """The same tensors, with this before their names."""
+    return {prefix + name: t for name, t in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The rounds t = 1 … of Stage 2, as the driver runs them."""
+
+    rounds: int
+    final: int = 0  # so many at the end train on validation labels too: nothing is fitted to these any more
+
+    def frozen(self, t: int) -> bool:
+        """Whether t is one of the final rounds."""
+        return t > self.rounds - self.final
+
+    def due(self, t: int, every: int) -> bool:
+        """Whether what is fitted to validation labels is fitted anew in round t, and before it is frozen."""
+        last = self.final > 0 and t == self.rounds - self.final
+        return not self.frozen(t) and (t % every == 0 or last)
+
+
+class Observer:
+    """Watches a run without a part in it; this one sees nothing. `--certify` brings one that does."""
+
+    def __init__(self, site: "Site | None" = None, state: Tensors | None = None) -> None:
+        """From Stage 2's start on, or from what a checkpoint has kept."""
+
+    def supervised(self, batch: Batch) -> None:
+        """Before the population's own step on this batch."""
+
+    def distilling(self, targets: Any, strength: Float[Tensor, "n"]) -> AbstractContextManager[None]:
+        """Around a step of distillation."""
+        return nullcontext()
+
+    def state(self) -> Tensors:
+        """All that it knows, for a checkpoint."""
+        return {}
 
 
 @dataclass
@@ -39,9 +83,17 @@ class Site:
     world: World  # public knowledge and every node's own training and validation labels
     population: Population  # the nodes' own learners: to train them, never to read another's
     network: Network  # the only way to another node
-    labelled: Labelled  # the supervised batches that the schedule grants
+    labelled: Labelled  # the supervised batches that the driver grants
+    schedule: Schedule = Schedule(0)
+    observer: Observer = field(default_factory=Observer)
     # What was worked out about this site once, to be used in every round.
     known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def learn(self, t: int) -> None:
+        """The supervised steps of round t."""
+        for batch in self.labelled.round(t - 1):
+            self.observer.supervised(batch)
+            self.population.step(batch)
 
     def unlabelled(self, purpose: Purpose, count: int, *counters: int) -> Int[Tensor, "n count"]:
         """Examples of each node's shard, without replacement; fewer where the smallest shard is smaller.
@@ -123,7 +175,7 @@ class Deployment:
     # Further ways to deploy the same training, by name; reported beside the main one.
     variants: dict[str, "Deployment"] = field(default_factory=dict)
     prior: Float[Tensor, "n C"] | None = None  # multiplied onto node i's answers, if given
-    # κ: how sure each node must be to stop asking, see `trust.asking`; none: it asks everybody at once.
+    # κ: how sure each node must be to stop asking, see `trust.blend`; none: it asks everybody at once.
     certainty: float | Float[Tensor, "n"] | None = None
     # Rows whose model the node holds a copy of, so that nobody has to be asked; none: no row.
     held: Bool[Tensor, "m"] | None = None
@@ -146,7 +198,7 @@ def answering(site: Site, parameters: State) -> Answer:
     return answer
 
 
-class Method:
+class Method(Generic[S]):
     """A method trains in rounds of Stage 2 and then deploys. Stage 1 takes the same steps for all.
 
     Subclass, set `about`, override what differs. The file's name, or the class's, is its name. A class with
@@ -156,8 +208,8 @@ class Method:
     about: ClassVar[str] = ""
     # Whether training or deployment looks at validation labels; if so, they are never trained on.
     uses_validation: bool = False
-    # Whether `--certify` has a meaning for it, and whether it was asked for.
-    can_certify: bool = False
+    # What `--certify` puts beside a run of it (none: it has no certificate), and whether it was asked for.
+    certificate: ClassVar[type[Observer] | None] = None
     certify: bool = False
     # Whether all nodes of one architecture begin with the same parameters, as averaging them asks for.
     common_start: bool = False
@@ -188,41 +240,54 @@ class Method:
     def check(self, site: Site) -> None:
         """Refuse, before hours of work, what cannot be carried out."""
 
-    def start(self, site: Site) -> State:
+    def start(self, site: Site) -> S:
         """Called once, between the stages."""
-        return {}
+        return self.unpack({})
 
-    def round(self, site: Site, state: State, t: int) -> State:
+    def round(self, site: Site, state: S, t: int) -> S:
         """Round t = 1, 2, … of Stage 2. The default: the supervised steps, and nothing else."""
-        for batch in site.labelled.round(t - 1):
-            site.population.step(batch)
+        site.learn(t)
         return state
 
-    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
+    def pseudo_labels(self, site: Site, state: S) -> PseudoLabels | None:
         """What learners that refit shall learn besides their labels, at refresh rounds."""
         return None
 
-    def finish(self, site: Site, state: State) -> State:
+    def finish(self, site: Site, state: S) -> S:
         """Called once after the last round, before deployment: a last look at the neighbours, say."""
         return state
 
-    def deploy(self, site: Site, state: State) -> Deployment:
+    def choose(self, site: Site) -> S:
+        """Who shall answer, learned once, after another method has trained: the study's field `deploy`."""
+        return self.finish(site, self.unpack({}))
+
+    def deploy(self, site: Site, state: S) -> Deployment:
         """Who answers. Must not change anything: it is also called, uncharged, at evaluated rounds."""
         return Deployment.alone(site.population)
 
-    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
+    def report(self, site: Site, state: S, nodes: slice = ALL) -> dict[str, Any]:
         """What the method has to say about these nodes, as JSON; stands in the summary as `method_report`.
 
         `nodes` are all nodes, or those of one of several worlds; they are numbered from its start.
         """
         return {}
 
-    def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
+    def tables(self, site: Site, state: S, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
         """Larger records of these nodes, as columns by name; each is written to the folder as a .parquet."""
         return {}
 
+    # -- a state that is more than named tensors -----------------------------------------------------
 
-def tells_of_nodes(method: Method) -> None:
+    def pack(self, state: S) -> Tensors:
+        """The state as a checkpoint holds it."""
+        return state  # type: ignore[return-value]  # of a method that overrides neither
+
+    def unpack(self, tensors: Tensors) -> S:
+        """The state again."""
+        return tensors  # type: ignore[return-value]
+
+
+def tells_of_nodes(method: Method[Any]) -> None:
     """Refuse before hours of work a method of the user's that cannot tell of one of several worlds."""
     inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
     for verb in (inner.report, inner.tables):

@@ -6,26 +6,38 @@ the last round their nodes answer alone. What the method itself exchanges for it
 exchanged, and charged; its variants are not shown.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.learners.population import PseudoLabels
-from lntrust.methods.base import ALL, Deployment, Method, Site, State, below
+from lntrust.methods.base import ALL, Deployment, Method, Site, Tensors, below, under
 from lntrust.network import WireFormat
 from lntrust.study.settings import identity_fields
 
 _PREFIX = "deploy/"
 
 
-class DeployWith(Method):
+@dataclass(frozen=True)
+class Both:
+    """The training method's state, and what the other has learned of who shall answer."""
+
+    inner: Any
+    answerer: Any = None
+
+
+class DeployWith(Method[Both]):
     """Trains as `inner` does; `answerer` decides who answers, or everybody alone where there is none."""
 
-    def __init__(self, inner: Method, answerer: Method | None) -> None:
+    def __init__(self, inner: Method[Any], answerer: Method[Any] | None) -> None:
         super().__init__(inner.settings)
         self.inner, self.answerer = inner, answerer
-        self.can_certify, self.common_start = inner.can_certify, inner.common_start
+        self.common_start = inner.common_start
         self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
+
+    @property
+    def certificate(self) -> Any:  # type: ignore[override]
+        return self.inner.certificate
 
     @property
     def wire_format(self) -> WireFormat:
@@ -36,67 +48,68 @@ class DeployWith(Method):
         return self.inner.final_rounds
 
     def more_identity(self) -> dict[str, Any]:
-        if self.answerer is None:
-            return {}
-        return {"answerer": identity_fields(self.answerer.settings)}
+        return {} if self.answerer is None else {"answerer": identity_fields(self.answerer.settings)}
 
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)
 
     def check(self, site: Site) -> None:
         self.inner.check(site)
-        if self.inner.final_rounds and self.answerer is not None and self.answerer.uses_validation:
+        if self.answerer is None:
+            return
+        if self.inner.final_rounds and self.answerer.uses_validation:
             raise LNTrustError(
                 f"final_rounds = {self.inner.final_rounds}: these rounds train on validation labels, so that "
                 "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
             )
-        if self.answerer is not None:
-            if self.answerer.wire_format not in (WireFormat(), self.inner.wire_format):
-                raise LNTrustError(
-                    f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who "
-                    f"trains "
-                    f"({self.answerer.wire_format}); leave its settings query and reply out"
-                )
-            self.answerer.check(site)
+        if self.answerer.wire_format not in (WireFormat(), self.inner.wire_format):
+            raise LNTrustError(
+                f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who trains "
+                f"({self.answerer.wire_format}); leave its settings query and reply out"
+            )
+        self.answerer.check(site)
 
-    def start(self, site: Site) -> State:
-        self.inner.certify = self.certify
-        return self.inner.start(site)
+    def start(self, site: Site) -> Both:
+        return Both(self.inner.start(site))
 
-    def round(self, site: Site, state: State, t: int) -> State:
-        self.inner.certify = self.certify
-        return self.inner.round(site, state, t)
+    def round(self, site: Site, state: Both, t: int) -> Both:
+        return Both(self.inner.round(site, state.inner, t))
 
-    def pseudo_labels(self, site: Site, state: State) -> PseudoLabels | None:
-        return self.inner.pseudo_labels(site, state)
+    def pseudo_labels(self, site: Site, state: Both) -> PseudoLabels | None:
+        return self.inner.pseudo_labels(site, state.inner)
 
-    def finish(self, site: Site, state: State) -> State:
-        state = self.inner.finish(site, state)
-        if self.answerer is None:
-            return state
-        return state | {_PREFIX + name: t for name, t in self.answerer.finish(site, {}).items()}
+    def finish(self, site: Site, state: Both) -> Both:
+        inner = self.inner.finish(site, state.inner)
+        return Both(inner, None if self.answerer is None else self.answerer.choose(site))
 
-    def deploy(self, site: Site, state: State) -> Deployment:
-        own = self.inner.deploy(site, _without(state))
+    def deploy(self, site: Site, state: Both) -> Deployment:
+        own = self.inner.deploy(site, state.inner)
         alone = replace(Deployment.alone(site.population), answer=own.answer)
         if self.answerer is None:
             return alone
-        learned = below(_PREFIX, state)
-        if self.answerer.uses_validation and not learned:
-            return alone
+        learned = state.answerer
+        if learned is None:
+            if self.answerer.uses_validation:
+                return alone
+            learned = self.answerer.unpack({})
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
 
-    def report(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, Any]:
-        self.inner.certify = self.certify
+    def report(self, site: Site, state: Both, nodes: slice = ALL) -> dict[str, Any]:
         which = () if nodes == ALL else (nodes,)
-        out = self.inner.report(site, _without(state), *which)
-        if self.answerer is not None and below(_PREFIX, state):
-            out = {**out, "deployment": self.answerer.report(site, below(_PREFIX, state), *which)}
+        out = self.inner.report(site, state.inner, *which)
+        if self.answerer is not None and state.answerer:
+            out = {**out, "deployment": self.answerer.report(site, state.answerer, *which)}
         return out
 
-    def tables(self, site: Site, state: State, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
-        return self.inner.tables(site, _without(state), *(() if nodes == ALL else (nodes,)))
+    def tables(self, site: Site, state: Both, nodes: slice = ALL) -> dict[str, dict[str, Any]]:
+        return self.inner.tables(site, state.inner, *(() if nodes == ALL else (nodes,)))
 
+    def pack(self, state: Both) -> Tensors:
+        chosen = {} if self.answerer is None or state.answerer is None else self.answerer.pack(state.answerer)
+        return self.inner.pack(state.inner) | under(_PREFIX, chosen)
 
-def _without(state: State) -> State:
-    return {name: t for name, t in state.items() if not name.startswith(_PREFIX)}
+    def unpack(self, tensors: Tensors) -> Both:
+        inner = {name: t for name, t in tensors.items() if not name.startswith(_PREFIX)}
+        chosen = below(_PREFIX, tensors)
+        answerer = self.answerer.unpack(chosen) if self.answerer is not None and chosen else None
+        return Both(self.inner.unpack(inner), answerer)

@@ -5,7 +5,7 @@ be had for a model (the smoothness of a deep network) is None.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -27,9 +27,6 @@ class DeploymentBound:
     def excess(self) -> float:
         """What validation-fit weights pay at most over the best weights, beside ξ."""
         return self.complexity + self.confidence
-
-    def as_dict(self) -> dict[str, float]:
-        return {**asdict(self), "excess": self.excess}
 
 
 def deployment_bound(members: int, examples: int, epsilon: float, delta: float) -> DeploymentBound:

@@ -1,6 +1,6 @@
-"""Trust-gated distillation: the ensemble's targets, the confidence filter, weights ω and losses."""
+"""Trust-gated distillation: the targets p̄, the confidence filter, weights ω and losses."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,28 +16,35 @@ def threshold(C: int, floor: float, margin: float) -> float:
     return max(floor, 1.0 / C + margin)
 
 
-def confident(p_bar: Float[Tensor, "n B C"], tau: float) -> Bool[Tensor, "n B"]:
-    """B*_i = {x : max_c p̄_i^c(x) > τ(C)}."""
-    return p_bar.amax(-1) > tau
+class DistillTargets(NamedTuple):
+    """What each node's neighbours teach in one round."""
+
+    ids: Int[Tensor, "n B"]
+    p_bar: Float[Tensor, "n B C"]  # p̄_i(x)
+    predicted: Int[Tensor, "n B"]  # ĉ(x)
+    kept: Bool[Tensor, "n B"]  # x ∈ B*_i
+    omega: Float[Tensor, "n B"]  # ω_i(x)
+
+
+def confidence_filter(
+    p_bar: Float[Tensor, "n B C"], tau: float
+) -> tuple[Bool[Tensor, "n B"], Int[Tensor, "n B"]]:
+    """B*_i = {x : max_c p̄_i^c(x) > τ(C)}, and ĉ(x), the class that is likeliest."""
+    confidence, predicted = p_bar.max(-1)
+    return confidence > tau, predicted
 
 
 def importance_weights(
-    kind: Importance,
-    w: Float[Tensor, "n C"],
-    predicted: Int[Tensor, "n B"],
-    kept: Bool[Tensor, "n B"],
-    power: float = 1.0,
+    kind: Importance, w: Float[Tensor, "n C"], predicted: Int[Tensor, "n B"], kept: Bool[Tensor, "n B"]
 ) -> Float[Tensor, "n B"]:
     """ω_i(x) = C·w_i^ĉ(x): examples of node i's own classes count more. 0 where not kept.
 
     mean_one: scaled to mean 1 over the kept examples, so that ω shifts attention between classes and
-    λ alone sets the strength; paper: as printed; off: 1. A power below 1 tempers them: 0 is as if off.
+    λ alone sets the strength; paper: as printed; off: 1.
     """
     if kind == "off":
         return kept.to(w.dtype)
     omega = w.shape[-1] * w.gather(-1, predicted) * kept
-    if power != 1.0:
-        omega = omega**power * kept
     if kind == "paper":
         return omega
     mean = omega.sum(-1) / kept.sum(-1).clamp(min=1)

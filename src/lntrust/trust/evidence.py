@@ -1,11 +1,11 @@
-"""What one refresh has shown: everything that a weighting may look at."""
+"""Evidence: what one refresh has shown, all that a weighting may look at."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.trust.blend import true_class
 from lntrust.trust.features import weighted_accuracy
 
 
@@ -26,8 +26,9 @@ class Evidence:
 
     @property
     def p_true(self) -> Float[Tensor, "T D"]:
-        """p_j^y(x)."""
-        return true_class(self.probabilities, self.labels)
+        """p_j^y(x): what each member gives to the true class."""
+        index = self.labels[:, None, None].expand(-1, self.probabilities.shape[1], 1)
+        return self.probabilities.gather(-1, index).squeeze(-1)
 
     @property
     def accuracy(self) -> Float[Tensor, "n D"]:
@@ -41,13 +42,18 @@ class Evidence:
         out[:, 0] = False
         return out
 
-    def at(self, i: int) -> "Evidence":
-        """Node i's alone."""
-        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-        by_row = ("probabilities", "labels")
+    def of_true_classes(self) -> "Evidence":
+        """As much of it as a run keeps: of all probabilities only p_j^y(x)."""
+        return replace(self, probabilities=self.p_true[..., None], labels=torch.zeros_like(self.labels))
+
+    def at(self, nodes: slice) -> "Evidence":
+        """Some nodes' alone."""
+        first, last, _ = nodes.indices(len(self.mask))
+        offsets = self.offsets[first : last + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
         parts = {
-            f.name: getattr(self, f.name)[rows if f.name in by_row else slice(i, i + 1)]
+            f.name: getattr(self, f.name)[rows if f.name in ("probabilities", "labels") else nodes]
             for f in fields(self)
             if f.name != "offsets"
         }
-        return Evidence(**parts, offsets=self.offsets[i : i + 2] - self.offsets[i])
+        return Evidence(**parts, offsets=offsets - offsets[0])

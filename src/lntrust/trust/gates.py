@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.core.segments import segment_sum
+from lntrust.trust import blend
+from lntrust.trust.evidence import Evidence
 
 EPSILON = 1e-8
 DeployGate = Literal["members", "ensemble", "loss", "off", "evidence"]
@@ -64,35 +66,40 @@ def effective(weights: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
     return torch.where(whole[..., 0] > 0, 1.0 / square.clamp(min=1e-30), 0.0)
 
 
-def evidence_gate(strength: float, chance: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """λ_i^eff = λ · min(1, 2π_i): all of it where those who teach are likely better than oneself, less the
-    surer it is that they are not."""
-    return strength * (2.0 * chance).clamp(max=1.0)
-
-
 def deployment_gate(
     kind: DeployGate,
-    *,
-    a_deploy: Float[Tensor, "n"],
-    a_self: Float[Tensor, "n"],
-    ensemble: tuple[Float[Tensor, "n"], Float[Tensor, "n"]],
-    own: tuple[Float[Tensor, "n"], Float[Tensor, "n"]],
-    chance: Float[Tensor, "n"] | None = None,
-    evidence: float = 0.5,
-) -> Bool[Tensor, "n"]:
-    """Whether node i answers with its ensemble; if not, with its own model.
+    evidence: Evidence,
+    closed: Float[Tensor, "n D"],
+    votes: Float[Tensor, "n D"] | Float[Tensor, "n D C"],
+    level: float = 0.5,
+    prior_wins: float = 0.0,
+) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 2"]]:
+    """Whether node i answers with its ensemble, and validation accuracy: the node's own and its ensemble's.
 
-    `ensemble` and `own` are (accuracy, loss) on the validation set. members: a^deploy ≥ a^self, as
-    published; ensemble: its own accuracy is no lower; loss: its loss is no higher; off: always; evidence:
-    the `chance` that it is the better one, which only this gate needs, reaches `evidence`.
+    members: a^deploy ≥ a^self, as published; ensemble: its own accuracy is no lower; loss: its loss is no
+    higher; off: always; evidence: the chance that it is the better one reaches `level`, with `prior_wins`
+    examples won in advance for each effective neighbour. Without validation examples a node answers alone.
     """
+    labels, offsets = evidence.labels, evidence.offsets
+    q, own = blend.mixed(evidence.probabilities, votes, offsets), evidence.probabilities[:, 0]
+    by_self, by_ensemble = (blend.validation_accuracy(p, labels, offsets) for p in (own, q))
     if kind == "members":
-        return a_deploy >= a_self
-    if kind == "ensemble":
-        return ensemble[0] >= own[0]
-    if kind == "loss":
-        return ensemble[1] <= own[1]
-    if kind == "evidence":
-        assert chance is not None
-        return chance >= evidence
-    return torch.ones_like(a_self, dtype=torch.bool)
+        accuracy = evidence.accuracy
+        together = ensemble_accuracy(closed, accuracy) >= accuracy[:, 0]
+    elif kind == "ensemble":
+        together = by_ensemble >= by_self
+    elif kind == "loss":
+        together = _loss(q, labels, offsets) <= _loss(own, labels, offsets)
+    elif kind == "evidence":
+        ours, theirs = (p.argmax(-1) == labels for p in (q, own))
+        together = better(ours, theirs, offsets, prior_wins * effective(closed[:, 1:])) >= level
+    else:
+        together = torch.ones_like(by_self, dtype=torch.bool)
+    return together & (offsets.diff() > 0), torch.stack([by_self, by_ensemble], 1)
+
+
+def _loss(
+    p: Float[Tensor, "T C"], labels: Int[Tensor, "T"], offsets: Int[Tensor, "n+1"]
+) -> Float[Tensor, "n"]:
+    one = torch.ones(len(offsets) - 1, 1, dtype=p.dtype, device=p.device)
+    return blend.validation_loss(p.gather(-1, labels[:, None]), one, offsets)

@@ -1,8 +1,14 @@
-"""Trust weights α: a softmax over scores, and what is left of them when members fall away."""
+"""Trust weights α: a softmax over scores, what is left of them when members fall away, and who makes them."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from lntrust.core.randomness import Seeds
+from lntrust.trust.evidence import Evidence
+
+# What a weighting remembers: tensors with a leading node axis, so that a node's part is a slice.
+Memory = dict[str, Tensor]
 
 
 def trust_weights(scores: Float[Tensor, "n D"], options: Bool[Tensor, "n D"]) -> Float[Tensor, "n D"]:
@@ -33,3 +39,35 @@ def top_k(alpha: Float[Tensor, "n D"], k: int) -> Bool[Tensor, "n D"]:
     rank = torch.empty_like(order)
     rank.scatter_(-1, order, torch.arange(alpha.shape[-1], device=alpha.device).expand_as(order).contiguous())
     return (rank < k) & (alpha > 0)
+
+
+class Weighting:
+    """What makes α: learned trust (`fit.TrustNetwork`) or a rival of it. All see the same evidence.
+
+    Subclass and override `weights`; `refresh` too, if it learns.
+    """
+
+    about = ""
+
+    def __init__(self, seed: int | Seeds = 0) -> None:
+        self.seed = seed
+
+    def start(self, evidence: Evidence, nodes: range) -> Memory:
+        """Before the first refresh. `nodes` are the node numbers behind the evidence's rows."""
+        return {}
+
+    def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
+        """Learn from new evidence."""
+        return memory
+
+    def weights(
+        self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]
+    ) -> Float[Tensor, "n D"]:
+        """α_ij over the options; rows sum to 1, or are 0 where there are none."""
+        raise NotImplementedError
+
+    def votes(
+        self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]
+    ) -> Float[Tensor, "n D"] | Float[Tensor, "n D C"]:
+        """What multiplies the members' predictions, if it differs by class; else α."""
+        return self.weights(memory, evidence, options)

@@ -7,23 +7,27 @@ norm λG of each distillation gradient. The bound is proved for plain SGD; with 
 and `assumptions_hold` is false.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from lntrust.learners import Batch
-from lntrust.methods.base import Site, State
+from lntrust.methods.base import Observer, Site, Tensors, below, under
+from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust import bounds
+from lntrust.trust.distil import DistillTargets
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.rivals.simplex import SimplexERM
 
 
-class Certificate:
-    """Kept beside one run of LNTrust; everything it knows is in `state()`."""
+class Certificate(Observer):
+    """Watches one run of LNTrust."""
 
-    def __init__(self, site: Site, state: State | None = None) -> None:
+    def __init__(self, site: Site, state: Tensors | None = None) -> None:
         self._site = site
         like, world = site.population, site.world
         self._twin = like.sibling(world.study.population.learners, world.kinds, like.training)
@@ -32,13 +36,11 @@ class Certificate:
         if state is None:
             self._twin.load(like.state())
         else:
-            self._twin.load({n.removeprefix("twin/"): t for n, t in state.items() if n.startswith("twin/")})
+            self._twin.load(below("twin/", state))
             self._sums = {name: state[f"sum/{name}"] for name in self._sums}
 
-    def state(self) -> State:
-        return {f"twin/{n}": t for n, t in self._twin.state().items()} | {
-            f"sum/{n}": t for n, t in self._sums.items()
-        }
+    def state(self) -> Tensors:
+        return under("twin/", self._twin.state()) | under("sum/", self._sums)
 
     # -- watching ---------------------------------------------------------------------------------
 
@@ -51,34 +53,26 @@ class Certificate:
             self._sums["eta beta"][stack.nodes] += training.lr * beta * turn
         self._twin.step(batch)
 
-    def before_distilling(self, ids: Int[Tensor, "n B"], kept: Bool[Tensor, "n B"], omega: Tensor) -> State:
-        """What the measurement after the step needs from before it."""
-        population = self._site.population
-        out = {
-            f"{k}/{name}": v.clone()
-            for k, stack in enumerate(population.torch_stacks)
-            for name, v in stack.momentum.items()
-        }
-        limit = torch.full((population.n,), torch.nan, dtype=torch.float64, device=population.device)
-        for stack, x in population.head_inputs("distil", ids):
-            M = bounds.linear_jacobian_norm(x * kept[stack.nodes][..., None])
-            largest = omega[stack.nodes].amax(-1)
-            limit[stack.nodes] = bounds.distillation_gradient_bound(largest, M).double()
-        return out | {"limit": limit}
-
-    def after_distilling(
-        self, before: State, active: Bool[Tensor, "n"], strength: Float[Tensor, "n"]
-    ) -> None:
+    @contextmanager
+    def distilling(self, targets: DistillTargets, strength: Float[Tensor, "n"]) -> Iterator[None]:
         """g = v' − μv is the gradient that was applied, λ included: η·‖g‖ enters the drift bound."""
-        training = self._twin.training
-        for k, stack in enumerate(self._site.population.torch_stacks):
+        population, training = self._site.population, self._twin.training
+        before = [{n: v.clone() for n, v in stack.momentum.items()} for stack in population.torch_stacks]
+        limit = torch.full((population.n,), torch.nan, dtype=torch.float64, device=population.device)
+        for stack, x in population.head_inputs("distil", targets.ids):
+            M = bounds.linear_jacobian_norm(x * targets.kept[stack.nodes][..., None])
+            largest = targets.omega[stack.nodes].amax(-1)
+            limit[stack.nodes] = bounds.distillation_gradient_bound(largest, M).double()
+        yield
+        active = targets.kept.any(-1)
+        for stack, momentum in zip(population.torch_stacks, before, strict=True):
             square = torch.zeros(len(stack.nodes), dtype=torch.float64, device=active.device)
             for name, v in stack.momentum.items():
-                g = v - training.momentum * before[f"{k}/{name}"]
+                g = v - training.momentum * momentum[name]
                 square += g.double().flatten(1).square().sum(1)
             norm = square.sqrt() * active[stack.nodes]
             self._sums["perturbation"][stack.nodes] += training.lr * norm
-            ratio = norm / (strength[stack.nodes].double() * before["limit"][stack.nodes])
+            ratio = norm / (strength[stack.nodes].double() * limit[stack.nodes])
             seen = self._sums["gradient ratio"][stack.nodes]
             self._sums["gradient ratio"][stack.nodes] = torch.fmax(seen, ratio.nan_to_num(0.0, posinf=0.0))
 
@@ -96,11 +90,9 @@ class Certificate:
             out[stack.nodes] = torch.as_tensor(square).sqrt()
         return out
 
-    def report(
-        self, evidence: Evidence, alpha: Float[Tensor, "n D"], gate_path: Float[Tensor, "R n"],
-        epsilon: float, delta: float,
-    ) -> dict[str, Any]:  # fmt: skip
+    def report(self, state: TrustState, epsilon: float, delta: float) -> dict[str, Any]:
         """Per node: validation risk, the deployment bound's terms, drift and its bound, the gate's path."""
+        evidence, alpha, gate_path = state.evidence, state.closed, state.log.strength
         risk, xi = self._risks(evidence, alpha, epsilon)
         members, examples = evidence.mask.sum(-1).tolist(), evidence.offsets.diff().tolist()
         deployment = [
@@ -141,7 +133,7 @@ class Certificate:
         best = free.weights(memory, evidence, evidence.mask)
         risk, lowest = (torch.zeros(len(alpha), dtype=alpha.dtype) for _ in range(2))
         for i in range(len(alpha)):
-            one = evidence.at(i)
+            one = evidence.at(slice(i, i + 1))
             if len(one.labels):
                 risk[i], other = bounds.clipped_risk(one.p_true, torch.stack([alpha[i], best[i]]), epsilon)
                 lowest[i] = torch.minimum(risk[i], other)

@@ -1,12 +1,32 @@
 """The settings of LNTrust. Published values are the defaults."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from lntrust.network.encodings import FORMS
 from lntrust.study.settings import Later, MethodSettings, Range
-from lntrust.trust.rivals import PRIORS, WEIGHTINGS
+from lntrust.trust.fit import PRIORS
+from lntrust.trust.rivals import WEIGHTINGS
+
+# Of earlier versions: what is called otherwise today, and what is gone, with the value that had no effect.
+RENAMED = {"usual_lead": "typical_margin", "head_start": "prior_wins"}
+CUT: dict[str, Any] = {
+    "look_back": None, "calibrate": False, "probe_others": 1, "answer_k": None, "importance_power": 1.0,
+}  # fmt: skip
+
+
+def of_today(given: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier version's settings under today's names; what is gone is left out, where it had no effect."""
+    for name, default in CUT.items():
+        if given.get(name, default) != default:
+            raise ValueError(
+                f"{name} = {given[name]!r}: no longer there (docs/lean.md and docs/safe.md tell what it gave)"
+            )
+    if given.get("training_gate") == "evidence":
+        raise ValueError("training_gate = 'evidence': no longer there (docs/safe.md tells what it gave)")
+    return {RENAMED.get(name, name): value for name, value in given.items() if name not in CUT}
 
 
 class LNTrustSettings(MethodSettings):
@@ -32,10 +52,8 @@ class LNTrustSettings(MethodSettings):
     )
     confidence_floor: float = Field(0.2, ge=0, le=1, description="τ_abs; the filter keeps max p̄ > τ(C)")
     confidence_margin: float = Field(0.1, ge=-1, le=1, description="τ_conf, the margin above 1/C")
-    training_gate: bool | Literal["evidence"] = Field(
-        True,
-        description="true: scale λ by a_ens/a_self where that is below 1; evidence: by how likely those who "
-        "teach are better on validation; false: never",
+    training_gate: bool = Field(
+        True, description="true: scale λ by a_ens/a_self where that is below 1; false: never"
     )
     deployment_gate: Literal["members", "ensemble", "loss", "off", "evidence"] = Field(
         "members",
@@ -66,14 +84,8 @@ class LNTrustSettings(MethodSettings):
         description="K: ask about the whole shard every K rounds and learn from the remembered replies "
         "in between; none: ask about B examples in every round",
     )
-    probe_others: Annotated[int, Later()] = Field(
-        1, ge=1, description="n: who is not among the top_k is probed at every n-th refresh only"
-    )
     refresh: Annotated[int | None, Later()] = Field(
         None, ge=1, description="F: rounds between two refreshes of trust; none: training.refresh"
-    )
-    answer_k: Annotated[int | None, Later()] = Field(
-        None, ge=1, description="answer with the k most trusted neighbours; none: all"
     )
     certainty: Annotated[float | None, Later()] = Field(
         None,
@@ -90,9 +102,6 @@ class LNTrustSettings(MethodSettings):
 
     # -- never worse than alone: docs/safe.md -------------------------------------------------------
 
-    importance_power: Annotated[float, Later()] = Field(
-        1.0, ge=0, le=1, description="ω to this power: 1 as it is, 0 as if off"
-    )
     evidence: Annotated[float, Later()] = Field(
         0.5,
         gt=0,
@@ -112,13 +121,6 @@ class LNTrustSettings(MethodSettings):
         lt=1,
         description="β: so much of the vote stays with the node, deployed: (1 − β)·α + β·self",
     )
-    look_back: Annotated[float | None, Later()] = Field(
-        None,
-        gt=0.5,
-        lt=1,
-        description="train a twin without neighbours beside each model; where it is better on validation "
-        "with this probability, it takes the model's place. none: no twin",
-    )
     final_rounds: Annotated[int, Later()] = Field(
         0,
         ge=0,
@@ -131,9 +133,11 @@ class LNTrustSettings(MethodSettings):
     prior_examples: Annotated[float, Later()] = Field(
         10.0, gt=0, description="how many validation examples the prior counts as"
     )
-    calibrate: Annotated[bool, Later()] = Field(
-        False, description="scale answers by a temperature that each node fits to its validation labels"
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, given: Any) -> Any:
+        return of_today(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fits(self) -> "LNTrustSettings":

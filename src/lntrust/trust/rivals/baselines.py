@@ -6,8 +6,7 @@ from torch import Tensor
 
 from lntrust.core.segments import segment_mean
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals.base import Memory, Weighting
-from lntrust.trust.weights import renormalised
+from lntrust.trust.weights import Memory, Weighting, renormalised
 
 
 class Uniform(Weighting):

@@ -1,26 +1,22 @@
 """LinUCB (Li et al. 2010): a linear bandit over the relational features."""
 
-from typing import Literal
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals.base import Memory, Weighting
-from lntrust.trust.weights import trust_weights
+from lntrust.trust.weights import Memory, Weighting
 
 
 class LinUCB(Weighting):
     """Context φ_ij, reward the weighted probe accuracy gained over self; one ridge model per node.
 
     A = I + Σ φφᵀ, b = Σ r·φ over all members and refreshes; the bound is φᵀA⁻¹b + √(φᵀA⁻¹φ).
-    `one_hot`: all weight on the highest bound; `softmax`: spread by a temperature.
+    All weight goes to the highest bound.
     """
 
     about = "a linear bandit over the features: the member with the highest upper bound"
-    ridge, exploration, temperature = 1.0, 1.0, 0.1
-    choice: Literal["one_hot", "softmax"] = "one_hot"
+    ridge, exploration = 1.0, 1.0
 
     def start(self, evidence: Evidence, nodes: range) -> Memory:
         n, _, F = evidence.phi.shape
@@ -46,7 +42,5 @@ class LinUCB(Weighting):
         self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]
     ) -> Float[Tensor, "n D"]:
         bounds = self.bounds(memory, evidence)
-        if self.choice == "softmax":
-            return trust_weights(bounds / self.temperature, options)
         best = bounds.masked_fill(~options, -torch.inf).argmax(-1, keepdim=True)
         return torch.zeros_like(bounds).scatter_(-1, best, 1.0) * options

@@ -9,8 +9,7 @@ from torch.nn.functional import one_hot
 
 from lntrust.core.segments import segment_sum
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals.base import Memory, Weighting
-from lntrust.trust.weights import renormalised, trust_weights
+from lntrust.trust.weights import Memory, Weighting, renormalised, trust_weights
 
 
 class Hedge(Weighting):

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from lntrust.trust.blend import validation_loss
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals.base import Memory, Weighting
-from lntrust.trust.weights import trust_weights
+from lntrust.trust.weights import Memory, Weighting, trust_weights
 
 
 class SimplexERM(Weighting):

@@ -1,0 +1,156 @@
+"""What LNTrust asks its neighbours: about V_i, for the evidence of a refresh, and for targets to learn from.
+
+    p̄_i(x) = Σ_j α_ij p_j(x)
+
+over the neighbours that were asked, filtered by confidence and weighted by ω_i(x). With `recall` = K the
+whole shard is asked about every K rounds; the replies are kept for each neighbour, so that in between trust
+may still move among them.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lntrust.core.segments import segment_sum
+from lntrust.methods.base import Site
+from lntrust.methods.lntrust.settings import LNTrustSettings
+from lntrust.methods.lntrust.state import RememberedReplies, TrustState
+from lntrust.methods.probing import heard, probe
+from lntrust.network import Questions, Replies
+from lntrust.trust import distil, features
+from lntrust.trust.distil import DistillTargets
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.weights import renormalised, top_k
+
+# -- evidence ---------------------------------------------------------------------------------------
+
+
+def collect_evidence(site: Site, sample: int, t: int) -> Evidence:
+    """Ask everybody about V_i and, if `sample` is not 0, about so many examples of the shard, to see ŵ_j."""
+    population, world = site.population, site.world
+    got = probe(site, "probe")
+    mask, w_hat = got.mask, None
+    if sample:
+        w_hat, answered = _class_distributions(site, sample, t)
+        mask = mask & answered
+    w = site.class_distribution
+    degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
+    rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
+    nodes = world.seeds.n  # of the node's own world
+    phi = features.relational_features(rho, w_hat, w, degrees[site.around.member], nodes, mask)
+    of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0, output_size=len(got.labels))
+    return Evidence(mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w)
+
+
+def _class_distributions(
+    site: Site, sample: int, t: int
+) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
+    """ŵ_j as each neighbour shows it on a sample of the asker's shard, and who has answered."""
+    population, around = site.population, site.around
+    ids = site.unlabelled("sample", sample, t)
+    replies = site.network.ask(Questions.of(ids, "shard"), "probe")
+    out = torch.zeros(
+        *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
+    )
+    out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
+    asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
+    out[asker, column] = features.class_distribution(replies.regular())
+    return out, heard(around, replies)
+
+
+# -- targets to learn from --------------------------------------------------------------------------
+
+
+def distill_targets(
+    site: Site, state: TrustState, settings: LNTrustSettings, t: int
+) -> tuple[TrustState, DistillTargets]:
+    """The targets of round t, and a state that remembers what later rounds may need."""
+    places = site.places("distil", settings.budget, t)
+    ids = site.shard.gather(1, places)
+    if settings.recall is None:
+        asked, edges = _teachers(site, state, settings)
+        replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
+        p_bar, answered = _of_replies(site, state, replies, asked, ids.shape)
+    else:
+        if state.replies is None or (t - settings.warmup - 1) % settings.recall == 0:
+            state = replace(state, replies=_whole_shard(site, state, settings))
+        assert state.replies is not None
+        p_bar, answered = _of_memory(site, state, state.replies, places)
+    C = site.population.classes
+    tau = distil.threshold(C, settings.confidence_floor, settings.confidence_margin)
+    kept, predicted = distil.confidence_filter(p_bar, tau)
+    kept &= answered[:, None]
+    omega = distil.importance_weights(settings.importance, site.class_distribution, predicted, kept)
+    return state, DistillTargets(ids, p_bar, predicted, kept, omega)
+
+
+def _teachers(
+    site: Site, state: TrustState, settings: LNTrustSettings
+) -> tuple[Bool[Tensor, "n D"], Int[Tensor, "q"] | None]:
+    """The neighbours to ask, and their edges; none: all."""
+    if settings.top_k is None:
+        return site.around.open, None
+    asked = top_k(state.open, settings.top_k)
+    return asked, site.around.edge[asked].sort().values
+
+
+def _of_replies(
+    site: Site, state: TrustState, replies: Replies, asked: Bool[Tensor, "n D"], shape: torch.Size
+) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
+    """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
+    (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
+    present = asked & heard(around, replies)
+    votes = renormalised(state.open_votes, present)
+    asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
+    vote = votes[asker, around.column[replies.edge]]
+    vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
+    said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
+    offsets = torch.searchsorted(asker, torch.arange(n + 1, device=asker.device))
+    p_bar = segment_sum(said.flatten(1), offsets).view(n, B, C)
+    return _scaled(p_bar, votes, present)
+
+
+def _scaled(
+    p_bar: Float[Tensor, "n B C"], votes: Tensor, present: Bool[Tensor, "n D"]
+) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
+    """Scaled to sum to 1, and where anybody of weight has answered."""
+    answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
+    total = p_bar.sum(-1, keepdim=True)
+    return torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0), answered
+
+
+def _whole_shard(site: Site, state: TrustState, settings: LNTrustSettings) -> RememberedReplies:
+    """Ask the teachers about the whole shard."""
+    asked, edges = _teachers(site, state, settings)
+    replies = site.network.ask(Questions.of(site.shard, "shard"), "distil", edges)
+    n, S = site.shard.shape
+    slots = max(1, int(asked.sum(-1).max()))
+    column = torch.zeros(n, slots, dtype=torch.int64, device=asked.device)
+    kept = replies.probabilities.new_zeros(n, slots, S, replies.probabilities.shape[-1])
+    asker = site.network.edges[replies.edge, 0]
+    first = torch.searchsorted(asker, asker)  # where the asker's replies begin
+    slot = torch.arange(len(asker), device=asker.device) - first
+    column[asker, slot] = torch.where(replies.sound, site.around.column[replies.edge], 0)
+    kept[asker, slot] = replies.regular()
+    return RememberedReplies(column, kept)
+
+
+def _of_memory(
+    site: Site, state: TrustState, replies: RememberedReplies, places: Int[Tensor, "n B"]
+) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
+    """p̄_i(x) of remembered replies, under the trust of today."""
+    column, said = replies.column, replies.probabilities
+    node = torch.arange(len(column), device=column.device)[:, None]
+    present = torch.zeros_like(site.around.mask)
+    present[node, column] = True
+    present[:, 0] = False
+    votes = renormalised(state.open_votes, present)
+    vote = votes[node, column]
+    vote = vote * (column > 0).view(*column.shape, *[1] * (vote.ndim - 2)).to(vote.dtype)
+    p_bar = torch.zeros(*places.shape, said.shape[-1], dtype=said.dtype, device=said.device)
+    for slot in range(column.shape[1]):  # one after another: all at once would not fit for large fleets
+        weight = vote[:, slot, None, None] if vote.ndim == 2 else vote[:, slot, None]
+        p_bar += weight * said[node, slot, places]
+    return _scaled(p_bar, votes, present)

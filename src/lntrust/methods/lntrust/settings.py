@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from lntrust.network.encodings import FORMS
+from lntrust.network.encodings import ENCODINGS
 from lntrust.study.settings import Later, MethodSettings, Range
 from lntrust.trust.rivals import PRIORS, WEIGHTINGS
 
@@ -56,7 +56,7 @@ class LNTrustSettings(MethodSettings):
     )
     reply: Annotated[str, Later()] = Field(
         "float32",
-        pattern=FORMS,
+        pattern=ENCODINGS,
         description="float32: C numbers; uint8: C bytes; top3: the 3 likeliest classes in 6 bytes (or any "
         "number), what is left spread evenly over the others",
     )

@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.core.cuda_graphs import CudaGraph
-from lntrust.core.errors import CannotStackError
+from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.randomness import choose, fold
 from lntrust.learners import Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.network import Network, Questions, WireFormat
+from lntrust.methods.protocols import AnswerNetwork, SharingNetwork
+from lntrust.network import Questions, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
 from lntrust.world import World
@@ -38,10 +39,17 @@ class Site:
 
     world: World  # public knowledge and every node's own training and validation labels
     population: Population  # the nodes' own learners: to train them, never to read another's
-    network: Network  # the only way to another node
+    network: AnswerNetwork  # the only way to another node
     labelled: Labelled  # the supervised batches that the schedule grants
     # What was worked out about this site once, to be used in every round.
     known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def sharing(self) -> SharingNetwork:
+        """The same network, for methods that send tensors over it."""
+        if not isinstance(self.network, SharingNetwork):
+            raise LNTrustError("live nodes send no parameters: they answer questions, and nothing else")
+        return self.network
 
     def unlabelled(self, purpose: Purpose, count: int, *counters: int) -> Int[Tensor, "n count"]:
         """Examples of each node's shard, without replacement; fewer where the smallest shard is smaller.

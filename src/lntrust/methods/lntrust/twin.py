@@ -20,8 +20,8 @@ class Twin:
     """Kept beside one run of LNTrust; all that it knows is in `state()`."""
 
     def __init__(self, site: Site, state: State | None = None) -> None:
-        like, world = site.population, site.world
-        self._twin = like.sibling(world.study.population.learners, world.kinds, like.training)
+        like = site.population
+        self._twin = like.twin()
         self._twin.load(like.state() if state is None else state)
 
     def state(self) -> State:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from lntrust.experiment.store.collection import Record, read_runs, write_collection
+from lntrust.experiment.store import Record, read_runs, write_collection
 from lntrust.report.rows import difference, rows_of
 
 sys.path.insert(0, str(Path(__file__).parent))

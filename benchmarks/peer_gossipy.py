@@ -1,4 +1,4 @@
-"""Gossip averaging of linear heads in gossipy: the other side of `lntrust bench peer`.
+"""Gossip averaging of linear heads in gossipy: the other side of `python -m benchmarks.speed peer`.
 
     PYTHON-WITH-GOSSIPY benchmarks/peer_gossipy.py data.npz --rounds 20 --threads 1 --threads 2
 

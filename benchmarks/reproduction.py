@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lntrust.experiment.store.collection import read_runs
+from lntrust.experiment.store import read_runs
 from lntrust.report.claims import signed
 from lntrust.report.rows import Row
 from lntrust.report.sections import Section, sections_of

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lntrust.experiment.reproduction import list_reproductions, load_reproduction
-from lntrust.experiment.store.collection import Record, read_runs
+from lntrust.experiment.store import Record, read_runs
 from lntrust.report.sections import panel_rows, sections_of_one
 from lntrust.report.text import arrow
 

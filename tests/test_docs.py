@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.speed.__main__ import bench
 from lntrust import load_study
 from lntrust.cli.app import app
 from lntrust.experiment.reproduction import load_reproduction
@@ -68,15 +69,19 @@ def timeless(table: str) -> str:
     return re.sub(r" +\*", " *", "\n".join(lines))
 
 
+PROGRAMS = {"lntrust ": app, "python -m benchmarks.speed ": bench}
+
+
 def commands(page: Path) -> Iterator[str]:
     """Every `lntrust …` in code: lines of blocks, with what continues them, and inline."""
     text = page.read_text("utf-8")
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in re.sub(r"\\\n|\n\s+(?=\S)", " ", block).splitlines():
-            if line.strip().startswith("lntrust "):
+            if line.strip().startswith(tuple(PROGRAMS)):
                 yield line.strip().split(" #")[0]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    yield from (" ".join(inline.split()) for inline in re.findall(r"`(lntrust [^`]+)`", prose))
+    inline = re.findall(rf"`((?:{'|'.join(PROGRAMS)})[^`]+)`", prose)
+    yield from (" ".join(each.split()) for each in inline)
 
 
 FOUND = [(page, command) for page in PAGES for command in commands(page)]
@@ -88,8 +93,9 @@ def options_of(command: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("page", "command"), FOUND, ids=[f"{p.stem}: {c[:50]}" for p, c in FOUND])
 def test_a_command_that_is_shown_exists(page: Path, command: str) -> None:
-    words = shlex.split(re.sub(r"[\[\]…]", " ", command), comments=True)[1:]
-    here: Any = typer.main.get_command(app)
+    program = next(each for each in PROGRAMS if command.startswith(each))
+    words = shlex.split(re.sub(r"[\[\]…]", " ", command.removeprefix(program)), comments=True)
+    here: Any = typer.main.get_command(PROGRAMS[program])
     while words and hasattr(here, "commands"):
         if words[0] not in here.commands:
             assert getattr(here, "invoke_without_command", False), f"{page.name}: {words[0]} is no command"

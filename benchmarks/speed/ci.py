@@ -16,7 +16,7 @@ from benchmarks.speed.data import random_views
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_json
 from lntrust.experiment.run import Run
-from lntrust.experiment.store.records import versions
+from lntrust.experiment.store import versions
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Study

@@ -22,6 +22,7 @@ from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.certificates import Authority
+from lntrust.fleet.operations.init import write_node
 from lntrust.fleet.operations.supervisor import Fleet, free_ports
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
@@ -33,40 +34,14 @@ from lntrust.network.codec import encode
 FEATURES, CLASSES, BATCH = 1280, 10, 256
 _ASKER, _ECHO = "asker", "echo"
 
-_TEMPLATE = """\
-name = {name}
-[input]
-shape = [{features}]
-classes = {classes}
-[model]
-kind = "linear"
-[data]
-labelled = "data.npz"
-probe_with = "validation"
-shard = "shard.npz"
-[network]
-listen = "127.0.0.1:{port}"
-certificates = {certificates}
-{neighbours}
-[limits]
-rate = 1e9
-burst = 1e9
-workers = 2
-waiting = 64
-[http]
-listen = "127.0.0.1:{http}"
-[life]
-refresh_every = 3600
-save_every = 3600
-[training]
-stage1_rounds = 2
-stage2_rounds = {rounds}
-[trust]
-budget = 200
-sample = 100
-deployment_gate = "off"
-weighting = "uniform"
-"""
+_TABLES: dict[str, dict[str, Any]] = {
+    "input": {"shape": [FEATURES], "classes": [str(c) for c in range(CLASSES)]},
+    "model": {"kind": "linear"},
+    "data": {"labelled": "data.npz", "probe_with": "validation", "shard": "shard.npz"},
+    "limits": {"rate": 1e9, "burst": 1e9, "workers": 2, "waiting": 64},
+    "life": {"refresh_every": 3600, "save_every": 3600},
+    "trust": {"budget": 200, "sample": 100, "deployment_gate": "off", "weighting": "uniform"},
+}
 
 
 def make_nodes(
@@ -88,14 +63,16 @@ def make_nodes(
         x = centres[y] + rng.standard_normal((len(y), FEATURES), dtype=np.float32) * 4
         np.savez(place / "data.npz", x=x, y=y)
         np.savez(place / "shard.npz", x=x)
-        known = [(n, f'address = "127.0.0.1:{ports[n]}"') for n in names if n != name]
-        known += [(n, "") for n in more]
-        text = _TEMPLATE.format(
-            name=json.dumps(name), features=FEATURES, classes=json.dumps([str(c) for c in range(CLASSES)]),
-            port=ports[name], certificates=json.dumps(str(folder / "authority" / name)), http=doors[name],
-            rounds=rounds, neighbours="\n".join(f'[[neighbours]]\nname = "{n}"\n{a}' for n, a in known),
-        )  # fmt: skip
-        (place / "NODE.toml").write_text(text, "utf-8")
+        known = [{"name": n, "address": f"127.0.0.1:{ports[n]}"} for n in names if n != name]
+        settings = {
+            **_TABLES,
+            "name": name,
+            "network": {"listen": f"127.0.0.1:{ports[name]}", "certificates": folder / "authority" / name},
+            "neighbours": [*known, *({"name": n} for n in more)],
+            "http": {"listen": f"127.0.0.1:{doors[name]}"},
+            "training": {"stage1_rounds": 2, "stage2_rounds": rounds},
+        }
+        write_node(place, settings)
     return {name: folder / name for name in names}
 
 
@@ -220,8 +197,11 @@ def _per_second(ask: Callable[[], None], seconds: float, in_flight: int) -> floa
 
 @contextmanager
 def _echo(certificates: Path, port: int, answer: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.speed.echo", _ECHO, str(port), str(certificates), _ASKER]
-    with subprocess.Popen([*command, str(answer)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    arguments = [_ECHO, str(port), str(certificates.resolve()), _ASKER, str(answer)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.speed.echo", *arguments],
+        cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
         try:
             assert process.stdout is not None
             if process.stdout.readline() != b"ready\n":

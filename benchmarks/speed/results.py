@@ -12,7 +12,7 @@ import torch
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_json
-from lntrust.experiment.store.records import hardware, versions
+from lntrust.experiment.store import hardware, versions
 
 FOLDER = Path("benchmarks/results")
 

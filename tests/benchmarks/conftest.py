@@ -1,5 +1,9 @@
 """A study of linear heads in small, and random codes for it."""
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from benchmarks.speed.data import random_views
@@ -22,3 +26,16 @@ def heads() -> Study:
 @pytest.fixture(scope="session")
 def codes(heads: Study) -> Views:
     return random_views(heads, rows=600, features=16)
+
+
+@pytest.fixture
+def bench(lntrust: Any) -> Any:
+    """`lntrust bench …`, without the hint that it is `python -m benchmarks.speed …`."""
+
+    def call(*arguments: str | Path) -> Any:
+        got = lntrust("bench", *arguments)
+        hint, _, rest = got.err.partition("\n")
+        assert hint.startswith("hint: in ")
+        return replace(got, err=rest)
+
+    return call

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.speed import fleet
 from benchmarks.speed.fleet import BATCH, CLASSES, FEATURES, latency, make_nodes, throughput
 from lntrust.fleet.settings import load_node
 from lntrust.fleet.training.data import load_data
@@ -31,11 +30,7 @@ def test_throughput_is_measured_beside_an_echo(tmp_path_factory: pytest.TempPath
     assert 4 * BATCH * CLASSES < got["reply_bytes"] < 5 * BATCH * CLASSES
 
 
-def test_latency_is_that_of_an_answer_of_all(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "weighting" not in fleet._TEMPLATE:  # whom nobody trusts nobody asks: here all are trusted
-        monkeypatch.setattr(fleet, "_TEMPLATE", fleet._TEMPLATE + 'weighting = "uniform"\n')
+def test_latency_is_that_of_an_answer_of_all(tmp_path_factory: pytest.TempPathFactory) -> None:
     got = latency(tmp_path_factory.mktemp("latency") / "l", questions=20, training=False)
     assert got["mean_members"] == 6, "the node itself, and its five neighbours"
     assert 0 < got["p50_ms"] <= got["p99_ms"] <= got["worst_ms"]

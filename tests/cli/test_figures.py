@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lntrust.experiment.store.collection import read_runs, write_collection
+from lntrust.experiment.store import read_runs, write_collection
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from lntrust import load_study
 from lntrust.experiment import Run
-from lntrust.experiment.store.collection import read_runs, write_collection
+from lntrust.experiment.store import read_runs, write_collection
 from lntrust.learners.views import Views
 
 Command = Callable[..., Any]  # see conftest.py

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lntrust.core.files import read_json
-from lntrust.experiment.store.collection import read_runs, write_collection
+from lntrust.experiment.store import read_runs, write_collection
 
 MINE = """
 title = "A small table"

@@ -16,7 +16,7 @@ from lntrust.core.errors import CannotStackError
 from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.driver import Runs
 from lntrust.experiment.run import Run
-from lntrust.experiment.sweep.plan import Task, carry_out
+from lntrust.experiment.sweep import Task, carry_out
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, list_methods
 from lntrust.world import build_world

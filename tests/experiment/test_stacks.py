@@ -10,7 +10,7 @@ import torch
 
 from lntrust.experiment import Run
 from lntrust.experiment.compared import compared
-from lntrust.experiment.sweep.plan import Task, carry_out
+from lntrust.experiment.sweep import Task, carry_out
 from lntrust.learners.views import Views
 from lntrust.methods import Site, State
 from lntrust.methods.uniform import Uniform

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.methods.lntrust.settings import LNTrustSettings
-from lntrust.network import Message, decode, encode, size
-from lntrust.network.encodings import ReplyEncoding
+from lntrust.network import Message, ReplyEncoding, decode, encode, size
 
 STEP = 1 / 255
 ROUNDING = 1e-6  # of float32
 NAMES = ("float32", "uint8", "top1", "top2", "top3", "top7", "top9999")
-forms = st.sampled_from([ReplyEncoding(name) for name in NAMES])
+encodings = st.sampled_from([ReplyEncoding(name) for name in NAMES])
 coarse = st.sampled_from([ReplyEncoding(name) for name in NAMES[1:]])
 
 
@@ -41,18 +40,18 @@ def order_is_kept(said: Tensor, heard: Tensor) -> bool:
 
 
 class TestSizes:
-    @given(forms, st.integers(0, 40), st.integers(1, 400))
-    def test_booked_is_what_travels(self, form: ReplyEncoding, m: int, C: int) -> None:
-        tensors = form.encode(torch.full((m, C), 1.0 / C))
+    @given(encodings, st.integers(0, 40), st.integers(1, 400))
+    def test_booked_is_what_travels(self, encoding: ReplyEncoding, m: int, C: int) -> None:
+        tensors = encoding.encode(torch.full((m, C), 1.0 / C))
         message = Message("reply", {name: t.numpy() for name, t in tensors.items()}, round=3, version=1)
-        assert len(encode(message)) == size(form.specs(m, C)).total
+        assert len(encode(message)) == size(encoding.specs(m, C)).total
 
     @given(coarse, rows())
-    def test_what_travelled_can_be_read_again(self, form: ReplyEncoding, p: Tensor) -> None:
-        said = {name: t.numpy() for name, t in form.encode(p).items()}
+    def test_what_travelled_can_be_read_again(self, encoding: ReplyEncoding, p: Tensor) -> None:
+        said = {name: t.numpy() for name, t in encoding.encode(p).items()}
         arrived = decode(encode(Message("reply", said, round=0, version=0))).tensors
-        again = form.decode({name: torch.from_numpy(t.copy()) for name, t in arrived.items()}, p.shape[1])
-        assert torch.equal(again, form.decode(form.encode(p), p.shape[1]))
+        again = encoding.decode({name: torch.from_numpy(t.copy()) for name, t in arrived.items()}, p.shape[1])
+        assert torch.equal(again, encoding.decode(encoding.encode(p), p.shape[1]))
 
     @pytest.mark.parametrize(
         ("name", "bytes_each"), [("float32", 40), ("uint8", 10), ("top3", 6), ("top12", 20)]
@@ -69,18 +68,18 @@ class TestSizes:
 
 
 class TestHeard:
-    @given(forms, rows())
-    def test_rows_are_probabilities_and_no_class_overtakes(self, form: ReplyEncoding, p: Tensor) -> None:
-        heard = form.heard(p)
+    @given(encodings, rows())
+    def test_rows_are_probabilities_and_no_class_overtakes(self, encoding: ReplyEncoding, p: Tensor) -> None:
+        heard = encoding.heard(p)
         assert heard.shape == p.shape
         assert heard.dtype == p.dtype
         assert (heard >= 0).all()
         torch.testing.assert_close(heard.sum(-1), torch.ones(len(p)))
         assert order_is_kept(p, heard)
 
-    @given(forms, rows())
-    def test_what_is_heard_is_what_was_encoded(self, form: ReplyEncoding, p: Tensor) -> None:
-        assert torch.equal(form.heard(p), form.decode(form.encode(p), p.shape[1]))
+    @given(encodings, rows())
+    def test_what_is_heard_is_what_was_encoded(self, encoding: ReplyEncoding, p: Tensor) -> None:
+        assert torch.equal(encoding.heard(p), encoding.decode(encoding.encode(p), p.shape[1]))
 
     @given(rows())
     def test_in_eight_bits(self, p: Tensor) -> None:
@@ -111,10 +110,10 @@ class TestHeard:
                 torch.testing.assert_close(others, others[:1].expand_as(others))
 
     @given(coarse, rows())
-    def test_saying_again_what_was_heard(self, form: ReplyEncoding, p: Tensor) -> None:
+    def test_saying_again_what_was_heard(self, encoding: ReplyEncoding, p: Tensor) -> None:
         """Not the same bits: a number that stands on a step may be rounded up once more."""
-        once = form.heard(p)
-        twice = form.heard(once)
+        once = encoding.heard(p)
+        twice = encoding.heard(once)
         assert order_is_kept(once, twice)
         assert ((twice - once).abs() <= p.shape[1] * STEP + ROUNDING).all()
 
@@ -124,22 +123,22 @@ class TestHeard:
         assert torch.equal(ReplyEncoding().heard(p), p)
         assert torch.equal(ReplyEncoding().decode(ReplyEncoding().encode(p), p.shape[1]), p)
 
-    @given(forms, rows())
-    def test_who_said_nothing_stays_silent(self, form: ReplyEncoding, p: Tensor) -> None:
+    @given(encodings, rows())
+    def test_who_said_nothing_stays_silent(self, encoding: ReplyEncoding, p: Tensor) -> None:
         p[0] = 0.0
-        heard = form.heard(p)
+        heard = encoding.heard(p)
         assert (heard[0] == 0).all()
         torch.testing.assert_close(heard[1:].sum(-1), torch.ones(len(p) - 1))
 
     @given(coarse, rows())
-    def test_a_row_is_heard_the_same_in_any_company(self, form: ReplyEncoding, p: Tensor) -> None:
-        together = form.heard(p.expand(2, *p.shape))
-        assert torch.equal(together[1], form.heard(p))
-        assert torch.equal(together[0, -1:], form.heard(p[-1:]))
+    def test_a_row_is_heard_the_same_in_any_company(self, encoding: ReplyEncoding, p: Tensor) -> None:
+        together = encoding.heard(p.expand(2, *p.shape))
+        assert torch.equal(together[1], encoding.heard(p))
+        assert torch.equal(together[0, -1:], encoding.heard(p[-1:]))
 
     @given(coarse, rows())
-    def test_double_precision(self, form: ReplyEncoding, p: Tensor) -> None:
-        heard = form.heard(p.double())
+    def test_double_precision(self, encoding: ReplyEncoding, p: Tensor) -> None:
+        heard = encoding.heard(p.double())
         assert heard.dtype == torch.float64
         assert ((heard.sum(-1) - 1).abs() < ROUNDING).all()
         assert order_is_kept(p, heard)
@@ -154,7 +153,7 @@ class TestNames:
             LNTrustSettings(reply=name)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_what_settings_accept_is_a_form(self, name: str) -> None:
+    def test_what_settings_accept_is_an_encoding(self, name: str) -> None:
         assert ReplyEncoding(LNTrustSettings(reply=name).reply).name == name
 
     def test_no_more_classes_than_there_are(self) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from lntrust import load_study
 from lntrust.experiment import Run
-from lntrust.experiment.store.collection import Record, read_runs, write_collection
+from lntrust.experiment.store import Record, read_runs, write_collection
 from lntrust.learners.views import Views
 from lntrust.report.page.write import write_page
 

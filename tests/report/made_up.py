@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lntrust import load_study
-from lntrust.experiment.store.collection import Record
-from lntrust.experiment.store.identity import identity
+from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
 from lntrust.report.rows import KINDS
 

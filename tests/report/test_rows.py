@@ -9,7 +9,7 @@ import pytest
 from made_up import NODES, made
 
 from lntrust.experiment import Run
-from lntrust.experiment.store.collection import Record, read_runs
+from lntrust.experiment.store import Record, read_runs
 from lntrust.learners.views import Views
 from lntrust.report.rows import Row, Spread, flat_settings, main_row, make_row, rows_of
 

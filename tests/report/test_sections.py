@@ -16,8 +16,8 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
-from lntrust.experiment.store.collection import Record, read_runs
-from lntrust.experiment.sweep.plan import carry_out
+from lntrust.experiment.store import Record, read_runs
+from lntrust.experiment.sweep import carry_out
 from lntrust.learners.views import Views
 from lntrust.report.sections import Section, panel_rows, sections_of
 

@@ -10,7 +10,7 @@ import pytest
 from made_up import made
 from rich.console import Console
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.claims import Verdict
 from lntrust.report.rows import Row, make_row
 from lntrust.report.sections import Section

@@ -1,7 +1,6 @@
 """The command line. Commands that need more than a screen are in files of their own: their group's name."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -13,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from lntrust.cli.bench import bench
+from lntrust.cli.beside import FORWARD, run_beside
 from lntrust.cli.compare import collect, compare
 from lntrust.cli.figures import figures
 from lntrust.cli.fleet import fleet
@@ -21,7 +20,6 @@ from lntrust.cli.node import node
 from lntrust.cli.options import (
     DataDir,
     Debug,
-    DebugSwitch,
     Device,
     Fresh,
     Sets,
@@ -30,20 +28,15 @@ from lntrust.cli.options import (
     err,
     interruptible,
     out,
+    start,
 )
 from lntrust.cli.report import report
 from lntrust.cli.reproduce import reproduce
 from lntrust.cli.sweep import sweep
 from lntrust.cli.tune import tune
 from lntrust.core.errors import LNTrustError
-from lntrust.core.memory import keep_memory
-from lntrust.core.plugins import users_fault
 from lntrust.study.loading import describe, list_studies, load_study
 from lntrust.study.settings import once_each
-
-# Threads that wait sleep instead of spinning: a fifth slower on a machine of one's own, ten times faster on
-# one that is shared. Has to be set before torch is loaded, which the commands do when they need it.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     name="lntrust",
@@ -200,9 +193,14 @@ app.command()(compare)
 app.command()(report)
 app.command()(figures)
 app.command()(collect)
-app.add_typer(bench, name="bench")
 app.add_typer(fleet, name="fleet")
 app.add_typer(node, name="node")
+
+
+@app.command(context_settings=FORWARD)
+def bench(context: typer.Context) -> None:
+    """Measure speed, memory and bytes on this machine: `python -m benchmarks.speed` in a checkout."""
+    run_beside("benchmarks.speed", context.args)
 
 
 @app.command()
@@ -379,25 +377,5 @@ def data_extract(
 
 
 def main() -> None:
-    """The entry point: errors are one message and exit code 2; a traceback only with --debug."""
-    keep_memory()
-    try:
-        app()
-    except LNTrustError as error:
-        if DebugSwitch.wanted:
-            raise
-        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except Exception as error:
-        if DebugSwitch.wanted:
-            raise
-        users = users_fault(error)
-        if users:
-            told = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
-            err.print(told, style="red", markup=False, highlight=False, soft_wrap=True)
-            sys.exit(2)
-        err.print(
-            f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",
-            style="red", markup=False, highlight=False, soft_wrap=True,
-        )  # fmt: skip
-        sys.exit(1)
+    """The entry point."""
+    start(app)

@@ -14,7 +14,7 @@ from lntrust.cli.options import err
 from lntrust.study.loading import value_of
 
 if TYPE_CHECKING:
-    from lntrust.experiment.sweep.plan import Answer, Summary, Task
+    from lntrust.experiment.sweep import Answer, Summary, Task
 
 
 class Board:
@@ -53,11 +53,11 @@ class Board:
         self._shown = self._bar.add_task("", total=len(self.todo))
 
     def __enter__(self) -> "Board":
-        from lntrust.experiment.store.changes import changes, revisions, told
+        from lntrust.experiment.store import kept_and_anew
 
         waiting = [each for task in self.todo for each in task.identities]
         kept = [each for task in self._kept for each in task.identities]
-        news = told(revisions(self._folder, kept), changes(self._folder, waiting))
+        news = kept_and_anew(self._folder, kept, waiting)
         if news and not self._fresh:
             err.print(escape(news), highlight=False, soft_wrap=True)
         self._bar.start()

@@ -73,7 +73,7 @@ def compare(
     10 %, harmed and P are judged on the union of all test sets, weighted by
     each node's classes, unless test sets overlap with training sets.
     """
-    from lntrust.experiment.store.collection import read_runs
+    from lntrust.experiment.store import read_runs
     from lntrust.report.rows import rows_of
     from lntrust.report.sections import Section, sections_of
     from lntrust.report.text import terminal
@@ -143,7 +143,7 @@ def collect(
     `lntrust compare`, `report` and `figures` take it as they take folders. Checkpoints and stored
     predictions are not in it, so that it is a hundredth of their size or less.
     """
-    from lntrust.experiment.store.collection import read_runs, write_collection
+    from lntrust.experiment.store import read_runs, write_collection
     from lntrust.report.table import human_bytes
 
     _check_suffix(to, (".parquet",))

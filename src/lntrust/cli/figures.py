@@ -25,7 +25,7 @@ def figures(
     Each of the paper's tables that was run, and each other study, gets the
     figures that its runs allow. The same runs give the same files.
     """
-    from lntrust.experiment.store.collection import read_runs
+    from lntrust.experiment.store import read_runs
     from lntrust.report.figures.draw import all_figures, save
     from lntrust.report.sections import sections_of
 

@@ -1,9 +1,5 @@
 """`lntrust fleet`: what concerns live nodes together."""
 
-import signal
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.cli.options import Debug, err, out
+from lntrust.cli.beside import FORWARD, run_beside
+from lntrust.cli.options import Debug, out
 from lntrust.core.errors import LNTrustError
 
 fleet = typer.Typer(
@@ -76,61 +73,10 @@ def certs(
     out.print(table if authority.nodes() else f"{folder}: no node has a certificate yet; --node NAME=HOST")
 
 
-@fleet.command()
-def demo(
-    nodes: Annotated[int, typer.Option(min=4, max=8, help="How many processes.")] = 8,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep settings, data, states and logs in this folder."),
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Nodes on this machine learn from each other; two are killed, and a client goes on asking.
-
-    Each is a process with a model of another kind and digits of its own, and
-    talks to its neighbours over mutual TLS on the loopback. Two are killed
-    in the middle of training, and one comes back. All the time a client
-    asks those that are up. Takes about a minute on two cores.
-    """
-    from lntrust.fleet.operations.demo import run_demo
-    from lntrust.fleet.operations.demo_show import Watch, shown
-    from lntrust.fleet.operations.supervisor import FleetError
-
-    try:
-        with _ended_by_signals(), _folder(keep) as folder, Watch(err, nodes) as show:
-            result = run_demo(folder, nodes, show)
-    except FleetError as error:
-        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        err.print("interrupted; all processes of the demonstration have ended", highlight=False)
-        raise typer.Exit(130) from None
-    for part in shown(result):
-        out.print(part, highlight=False)
-    if any(each.answered < each.questions for each in result.phases):
-        raise typer.Exit(1)
-
-
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        yield keep
-        return
-    with tempfile.TemporaryDirectory(prefix="lntrust-demo-") as name:
-        yield Path(name)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Whoever ends the command by a signal ends it as Ctrl-C does: with all processes."""
-    before = {
-        each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+@fleet.command(context_settings=FORWARD)
+def demo(context: typer.Context) -> None:
+    """Nodes on this machine learn from each other; two are killed, and a client goes on asking."""
+    run_beside("examples.fleet_demo", context.args)
 
 
 def _split(text: str) -> tuple[str, list[str]]:

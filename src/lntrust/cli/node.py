@@ -52,10 +52,10 @@ def init(
     data, and what of it may be shown to neighbours. Its table trust is the
     preset lntrust+best, as far as a live node can run it.
     """
-    from lntrust.fleet.operations.init import begin
+    from lntrust.fleet.operations.init import init_node
 
-    made = begin(folder, name or folder.resolve().name, certificates, neighbour or [], listen, http, example)
-    for path in made:
+    name = name or folder.resolve().name
+    for path in init_node(folder, name, certificates, neighbour or [], listen, http, example):
         out.print(f"wrote {path}", highlight=False, soft_wrap=True)
     out.print(f"next: lntrust node check {folder}", highlight=False, soft_wrap=True)
 

@@ -1,6 +1,8 @@
 """What the commands share: options, consoles, how errors and Ctrl-C end."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,8 @@ import typer
 from rich.console import Console
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.memory import keep_memory
+from lntrust.core.plugins import users_fault
 from lntrust.study.settings import once_each
 
 out = Console(emoji=False)  # `mine:Fire` is a name
@@ -74,3 +78,24 @@ def seeds_of(texts: Sequence[str]) -> list[int]:
                 )
             found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return once_each(found, "--seeds")
+
+
+def start(app: typer.Typer) -> None:
+    """Run a command line: errors are one message and exit code 2; a traceback only with --debug."""
+    # Threads that wait sleep instead of spinning: a fifth slower on a machine of one's own, ten times faster
+    # on one that is shared. Has to be set before torch is loaded, which the commands do when they need it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_memory()
+    try:
+        app()
+    except Exception as error:
+        if DebugSwitch.wanted:
+            raise
+        code, text = 2, f"error: {error}"
+        if not isinstance(error, LNTrustError) and (users := users_fault(error)):
+            text = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
+        elif not isinstance(error, LNTrustError):
+            code = 1
+            text = f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where."
+        err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(code)

@@ -29,7 +29,7 @@ def report(
     if to.suffix != ".html":
         raise LNTrustError(f"-o {to}: must end in .html")
 
-    from lntrust.experiment.store.collection import read_runs
+    from lntrust.experiment.store import read_runs
     from lntrust.report.page.write import write_page
 
     records = read_runs(runs)

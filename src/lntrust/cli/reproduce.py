@@ -16,8 +16,8 @@ from lntrust.core.errors import LNTrustError
 
 if TYPE_CHECKING:
     from lntrust.experiment.reproduction import Reproduction
-    from lntrust.experiment.store.collection import Record
-    from lntrust.experiment.sweep.plan import Task
+    from lntrust.experiment.store import Record
+    from lntrust.experiment.sweep import Task
 
 
 def reproduce(
@@ -61,7 +61,7 @@ def reproduce(
     that names its runs; a file of your own works as well.
     """
     from lntrust.experiment.reproduction import list_reproductions, load_reproduction
-    from lntrust.experiment.store.collection import read_runs
+    from lntrust.experiment.store import read_runs
     from lntrust.learners.views import pick_device
 
     known = list_reproductions()
@@ -132,19 +132,19 @@ def _made(
     tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path, fresh: bool
 ) -> "tuple[list[Record], list[str]]":
     """The runs of these tasks, finished before or now, and why some failed."""
-    from lntrust.experiment.store.collection import read_runs
+    from lntrust.experiment.store import read_runs
+    from lntrust.experiment.sweep import Work, datasets_of, forget
     from lntrust.experiment.sweep import local as local_pool
-    from lntrust.experiment.sweep.plan import Work, datasets_of, forget
 
     datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
     tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
     if fresh:
         forget(tasks, folder)
-    count, cores = local_pool.room(kind, workers)
+    count, cores = local_pool.workers_and_threads(kind, workers)
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
     with interruptible(again(fresh)), ExitStack() as stack:
         board = stack.enter_context(Board(tasks, work.folder, False, fresh, _called))
-        answers = local_pool.carried_out_here(board.todo, work, count, board.part)
+        answers = local_pool.run_tasks(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))
         for task, answer in answers:
             board.ended(task, answer)

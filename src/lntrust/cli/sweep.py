@@ -92,7 +92,7 @@ def sweep(
     end, and the exit code is 2. A run that diverges is no failure: it has a
     row without scores.
     """
-    from lntrust.experiment.sweep.plan import Task, Work, datasets_of, forget, plan
+    from lntrust.experiment.sweep import Task, Work, datasets_of, forget, plan
 
     if folder.is_file():
         raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
@@ -119,16 +119,16 @@ def sweep(
             stack.enter_context(ray_cluster.connected(address))
             tasks = planned(ray_cluster.device_of_cluster(device))
             board = stack.enter_context(Board(tasks, work.folder, as_json, fresh))
-            answers = ray_cluster.carried_out_on_ray(board.todo, work, datasets)
+            answers = ray_cluster.run_tasks(board.todo, work, datasets)
         else:
             from lntrust.experiment.sweep import local as local_pool
             from lntrust.learners.views import pick_device
 
             tasks = planned(pick_device(device).type)
-            count, cores = local_pool.room(tasks[0].device, workers)
+            count, cores = local_pool.workers_and_threads(tasks[0].device, workers)
             board = stack.enter_context(Board(tasks, work.folder, as_json, fresh))
             work = work.model_copy(update={"threads": threads or cores})
-            answers = local_pool.carried_out_here(board.todo, work, count, board.part)
+            answers = local_pool.run_tasks(board.todo, work, count, board.part)
         stack.enter_context(closing(answers))
         for task, answer in answers:
             board.ended(task, answer)

@@ -2,18 +2,17 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lntrust.core.errors import CannotStackError
 from lntrust.core.threads import FEW
 from lntrust.experiment.driver import Progress, Runs
-from lntrust.experiment.stacks import goes_on
-from lntrust.experiment.store.changes import changes, revisions, told
-from lntrust.experiment.store.identity import checkpoint, content_of, data_digest, identity, slug
+from lntrust.experiment.stacks import goes_on, stacked_or_alone
+from lntrust.experiment.store.changes import kept_and_anew
+from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
 from lntrust.learners.views import Views, numbers_in_a_step
-from lntrust.methods import find_method
 from lntrust.study.settings import Study
 
 Summary = dict[str, Any]
@@ -33,25 +32,17 @@ def compared(
 ) -> Iterator[list[Summary]]:
     """Every method with every seed: the summaries of a method, as soon as it has them all."""
     kept = folder / f".stage1-{uuid4().hex}"  # its own: a fresh start takes no earlier Stage 1
+    shared = kept if len(methods) > 1 else False
 
-    def go(method: str, some: Sequence[int]) -> dict[int, Summary]:
-        shared = kept if len(methods) > 1 else False
+    def go(method: str, some: list[int]) -> list[Summary]:
         runs = Runs(study, method, some, views, folder=folder, share_stage1=shared, **options)
-        made = runs(resume=resume, progress=begin(method, some, runs.rounds))
-        return dict(zip(some, made, strict=True))
+        return runs(resume=resume, progress=begin(method, some, runs.rounds))
 
     try:
         for method in methods:
-            found: dict[int, Summary] = {}
-            for some in _stacks(study, method, sorted(seeds), views, folder if resume else None, options):
-                try:
-                    found |= go(method, some)
-                except CannotStackError:
-                    if len(some) == 1:
-                        raise
-                    for seed in some:
-                        found |= go(method, [seed])
-            yield [found[seed] for seed in seeds]
+            stacks = _stacks(study, method, sorted(seeds), views, folder if resume else None, options)
+            made = [each for some in stacks for each in stacked_or_alone(partial(go, method), some)]
+            yield sorted(made, key=lambda summary: seeds.index(summary["seed"]))
     finally:
         shutil.rmtree(kept, ignore_errors=True)
 
@@ -61,19 +52,11 @@ def finished_before(
     certify: bool,
 ) -> str | None:  # fmt: skip
     """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
-    every = [of for method in methods for of in _identities(study, method, seeds, views, backend, certify)]
-    kept = [of for of in every if (folder / slug(of) / "summary.json").is_file()]
-    waiting = [of for of in every if of not in kept]
-    return told(revisions(folder, kept), changes(folder, waiting))
-
-
-def _identities(
-    study: Study, name: str, seeds: Sequence[int], views: Views, backend: str, certify: bool = False
-) -> list[dict[str, Any]]:
-    method = find_method(name, study)
-    method.certify = certify
-    content = content_of(study, name, data_digest(study, views.dataset))
-    return [identity(study, name, method, seed, views.device.type, backend, content) for seed in seeds]
+    digest, device = data_digest(study, views.dataset), views.device.type
+    of = [identities(study, method, seeds, device, digest, backend, certify) for method in methods]
+    every = [each for of_method in of for each in of_method]
+    kept = [each for each in every if (folder / slug(each) / "summary.json").is_file()]
+    return kept_and_anew(folder, kept, [each for each in every if each not in kept])
 
 
 def _stacks(
@@ -91,10 +74,10 @@ def _stacks(
         return alone
     if resumed is None:
         return [seeds]
-    each = {of["seed"]: of for of in _identities(study, method, seeds, views, backend)}
-    if goes_on(study, resumed, [*each.values()]):
+    runs = identities(study, method, seeds, views.device.type, data_digest(study, views.dataset), backend)
+    if goes_on(study, resumed, runs):
         return [seeds]
-    # Who has ended, or has begun alone, stays alone.
-    own = {seed: (slug(of) / "summary.json", checkpoint([of])) for seed, of in each.items()}
+    # What has ended, or has begun alone, stays alone.
+    own = {of["seed"]: (slug(of) / "summary.json", checkpoint([of])) for of in runs}
     rest = [seed for seed in seeds if not any((resumed / file).is_file() for file in own[seed])]
     return [one for one in alone if one[0] not in rest] + ([rest] if rest else [])

@@ -1,12 +1,13 @@
-"""Stacks of seeds that were stopped: whether they can go on together."""
+"""Stacks of seeds: whether those that were stopped can go on together, and what cannot run together."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from lntrust.core.errors import CannotStackError
 from lntrust.experiment.store.identity import checkpoint, slug
 from lntrust.experiment.store.records import evaluation_file
 from lntrust.study.settings import Study
@@ -44,3 +45,18 @@ def goes_on(study: Study, folder: Path, of: Sequence[dict[str, Any]]) -> bool:
         return True
     shutil.rmtree(path.parent, ignore_errors=True)
     return False
+
+
+def stacked_or_alone(
+    go: Callable[[list[int]], list[dict[str, Any]]],
+    seeds: list[int],
+    notice: Callable[[CannotStackError], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """The summaries of these seeds from one stack or, where they cannot be stacked, one after the other."""
+    try:
+        return go(seeds)
+    except CannotStackError as error:
+        if len(seeds) == 1:
+            raise
+        notice(error)
+        return [summary for seed in seeds for summary in go([seed])]

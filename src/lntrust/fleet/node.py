@@ -17,18 +17,19 @@ from numpy import ndarray
 
 import lntrust
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.answers import answer_together
-from lntrust.fleet.http.service import Prediction, Which
+from lntrust.fleet.answers import all_at_once, one_by_one
+from lntrust.fleet.status import Prediction, Which
 from lntrust.fleet.logs import event
 from lntrust.fleet.operations.certificates import expiry, name_in
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.doubles import Doubles
-from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.peers.limits import DuplicateNames
+from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import DEPLOY, TrafficCounters
-from lntrust.fleet.peers.transport import Door, Peer, Place
+from lntrust.fleet.peers.transport import Door
+from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.status import NeighbourStatus, Status
 from lntrust.fleet.training.data import as_inputs, load_data
@@ -51,9 +52,9 @@ class Node:
         if settings.peers:
             expiry(settings.network.certificates)  # what is wrong with it is said before a model is made
         learner = LiveLearner(settings, data)
-        self._doubles = Doubles()
+        self._duplicates = DuplicateNames()
         self._door: Door | None = None
-        desk = QueryHandler(settings, self._books, self._shelf.at, self._facts, self._doubles)
+        desk = QueryHandler(settings, self._books, self._shelf.at, self._facts, self._duplicates)
         self._door = self._opened(desk) if settings.peers else None
         try:
             self._circle = Neighbours(settings, self._books, self._door, self._facts)
@@ -79,7 +80,6 @@ class Node:
         """Save, and be gone."""
         self._life.stop()
         self._close_doors()
-        self._life.learner.close()
         event("node stopped", name=self.settings.name, round=self._life.done)
 
     def __enter__(self) -> Self:
@@ -121,11 +121,13 @@ class Node:
         certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
         if certainty is not None and self.settings.trust.typical_margin and trust.typical_margin is not None:
             certainty = certainty * trust.typical_margin
-        return answer_together(trust, alone, inputs, self._ask, seconds, certainty)
+        if certainty is None or not len(inputs):
+            return all_at_once(trust, alone, inputs, self._ask, seconds)
+        return one_by_one(trust, alone, inputs, self._ask, seconds, certainty)
 
     def _ask(
         self, names: Sequence[str], x: Shaped[ndarray, "m *s"], seconds: float
-    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+    ) -> tuple[dict[str, Reply], dict[str, Failure]]:
         return self._circle.ask(names, x, DEPLOY, timeout=seconds)
 
     def replace(self, model: Any) -> None:
@@ -162,7 +164,7 @@ class Node:
             "trust": trust.weights,
             "neighbours": self._neighbours(),
             "queries": {"in": books.counted("queries in"), "out": books.counted("queries out")},
-            "bytes": books.traffic(),
+            "bytes": books.bytes_by_kind(),
             "retries": books.counted("retries"),
             "refusals": books.counted("refusals"),
             "failures": books.counted("failures"),
@@ -182,7 +184,7 @@ class Node:
                 "trust": trust.weights.get(name, 0.0),
                 "probed": name in trust.probed,
                 "version": each.version,
-                "age": None if each.heard_at is None else now - each.heard_at,
+                "age": None if each.replied_at is None else now - each.replied_at,
                 "round_trip": each.round_trip,
                 "refused": each.refused,
                 "instances": self._circle.instances(name),
@@ -209,7 +211,7 @@ class Node:
         workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
         return Door(
             place_of(s), desk, workers=workers, waiting=s.limits.waiting, busy=desk.busy,
-            doubles=self._doubles,
+            duplicates=self._duplicates,
         )  # fmt: skip
 
     def _close_doors(self) -> None:

@@ -18,7 +18,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import users_fault
 from lntrust.core.randomness import Seeds
 from lntrust.learners.inference import Layout
-from lntrust.learners.modules import build
+from lntrust.learners.modules import Build, build
 from lntrust.study.settings import LearnerSettings
 
 _KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
@@ -43,12 +43,13 @@ class Estimators:
         view: Float[Tensor, "N *s"],
         classes: int,
         seeds: Seeds,
+        build: Build = build,
     ) -> None:
         self.learner = learner
         self.nodes = nodes
         self.view = view
         self.classes = classes
-        self._seeds = seeds
+        self._seeds, self._build = seeds, build
         self._world = [node // seeds.n for node in nodes.tolist()]
         self._inputs = view.detach().cpu().flatten(1).numpy()
         self._models: list[Any] = [None] * len(nodes)
@@ -68,7 +69,7 @@ class Estimators:
         new = (examples, labels, weights)
         if last is not None and all(np.array_equal(a, b) for a, b in zip(last, new, strict=True)):
             return
-        model = build(self.learner, tuple(self.view.shape[1:]), self.classes)
+        model = self._build(self.learner, tuple(self.view.shape[1:]), self.classes)
         node = int(self.nodes[k])
         random_state = self._seeds.small_seed("estimators", node)
         with self._blamed(model, "get_params and set_params"):

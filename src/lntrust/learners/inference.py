@@ -19,7 +19,7 @@ from lntrust.core.losses import softmax
 from lntrust.core.randomness import Seeds, dropout_mask, fold
 from lntrust.core.threads import scratch
 from lntrust.learners import linear as heads
-from lntrust.learners.modules import Dropout, build, with_named_dropout
+from lntrust.learners.modules import Build, Dropout, build, with_named_dropout
 from lntrust.study.settings import LearnerSettings
 
 Backend = Literal["batched", "loop"]
@@ -56,8 +56,10 @@ class Models:
         seeds: Seeds,
         backend: Backend,
         common_start: bool = False,
+        build: Build = build,
     ) -> None:
         self.learner = learner
+        self._build = build
         self.nodes = nodes
         self.view = view
         self.classes = classes
@@ -87,7 +89,7 @@ class Models:
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed: that also tells every kind of accelerator, a millisecond each time.
             torch.default_generator.manual_seed(seeds.small_seed("initial weights", node))
-            module = build(self.learner, tuple(self.view.shape[1:]), self.classes)
+            module = self._build(self.learner, tuple(self.view.shape[1:]), self.classes)
         assert isinstance(module, nn.Module)
         return module
 

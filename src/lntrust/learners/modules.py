@@ -18,6 +18,9 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import load_object, users_fault
 from lntrust.study.settings import LearnerSettings
 
+# Makes a fresh model: of which learner, for inputs of which shape, for how many classes.
+Build = Callable[[LearnerSettings, tuple[int, ...], int], Any]
+
 
 class Dropout(nn.Module):
     """Dropout whose mask is handed in, so that it comes from a named stream.

@@ -17,9 +17,9 @@ from lntrust.core.threads import together
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
 from lntrust.learners.inference import Backend, Layout
-from lntrust.learners.modules import build
+from lntrust.learners.modules import Build, build
 from lntrust.learners.training import Stack
-from lntrust.learners.views import Views
+from lntrust.learners.views import ExampleViews
 from lntrust.study.settings import LearnerSettings, TrainingSettings
 from lntrust.world.ragged import Ragged
 
@@ -56,24 +56,27 @@ class Population:
     """All learners of a run. Node i is entry i of every tensor with a node axis.
 
     Nodes may be of several worlds (seeds) that stand side by side; `labels` then holds the worlds' labels one
-    after another.
+    after another. `build` makes the models: those that come with lntrust, unless the caller has its own.
     """
 
     def __init__(
         self,
         learners: Sequence[LearnerSettings],
         kinds: Int[np.ndarray, "n"],
-        views: Views,
+        views: ExampleViews,
         labels: Int[Tensor, "worlds*N"],
         classes: int,
         training: TrainingSettings,
         seed: int | Seeds,
         backend: Backend,
         common_start: bool = False,
+        build: Build = build,
     ) -> None:
         self.n = len(kinds)
         self.seeds = Seeds.of(seed, self.n)
         self.classes = classes
+        self._learners, self._kinds = learners, kinds
+        self._common_start, self._build = common_start, build
         self._views, self.labels = views, labels
         self.device, self.dtype = views.device, views.dtype
         self.backend: Backend = backend
@@ -95,9 +98,10 @@ class Population:
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = build(learner, tuple(view.shape[1:]), classes)
             if isinstance(example, nn.Module):
-                self.stacks.append(Stack(learner, nodes, view, classes, self.seeds, backend, common_start))
+                made = (learner, nodes, view, classes, self.seeds)
+                self.stacks.append(Stack(*made, backend, common_start, build))
             else:
-                self.stacks.append(Estimators(learner, nodes, view, classes, self.seeds))
+                self.stacks.append(Estimators(learner, nodes, view, classes, self.seeds, build))
 
     @property
     def torch_stacks(self) -> list[Stack]:
@@ -111,21 +115,23 @@ class Population:
             out[stack.nodes] = True
         return out
 
+    def twin(self) -> "Population":
+        """Another of the same making: as this one was before it learned anything."""
+        made_of = (self._learners, self._kinds, self._views, self.labels, self.classes, self.training)
+        return Population(*made_of, self.seeds, self.backend, self._common_start, self._build)
+
     def sibling(
         self,
         learners: Sequence[LearnerSettings],
-        kinds: Int[np.ndarray, "n"],
+        kinds: Int[np.ndarray, "k"],
         training: TrainingSettings,
-        world: int | None = None,
+        world: int,
     ) -> "Population":
-        """Another population that sees the same examples, initialised as its own nodes would be.
-
-        In all worlds, or in one of them.
-        """
-        labels, seeds = self.labels, Seeds(self.seeds.seeds, len(kinds) // len(self.seeds))
-        if world is not None:
-            labels, seeds = labels.view(len(self.seeds), -1)[world], Seeds((seeds.seeds[world],), len(kinds))
-        return Population(learners, kinds, self._views, labels, self.classes, training, seeds, self.backend)
+        """Other nodes who see the same examples of one of the worlds, and draw as its first nodes do."""
+        labels = self.labels.view(len(self.seeds), -1)[world]
+        seeds = Seeds((self.seeds.seeds[world],), len(kinds))
+        made_of = (learners, kinds, self._views, labels, self.classes, training)
+        return Population(*made_of, seeds, self.backend, build=self._build)
 
     def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
         """What nodes know their worlds' examples to be; −1 for what nobody may know."""

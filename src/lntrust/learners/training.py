@@ -10,6 +10,7 @@ from lntrust.core.randomness import Seeds, dropout_mask, fold
 from lntrust.core.threads import scratch, side_by_side
 from lntrust.learners import linear as heads
 from lntrust.learners.inference import Backend, Models
+from lntrust.learners.modules import Build, build
 from lntrust.study.settings import LearnerSettings, TrainingSettings
 
 
@@ -25,8 +26,9 @@ class Stack(Models):
         seeds: Seeds,
         backend: Backend,
         common_start: bool = False,
+        build: Build = build,
     ) -> None:
-        super().__init__(learner, nodes, view, classes, seeds, backend, common_start)
+        super().__init__(learner, nodes, view, classes, seeds, backend, common_start, build)
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
         self._replayed_step = CudaGraph(self._step)
 

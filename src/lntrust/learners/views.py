@@ -1,6 +1,7 @@
 """Views on the device: decoded once, shared by every run of a process."""
 
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,6 +14,16 @@ from lntrust.study.settings import Study
 from lntrust.world.data.datasets import Coded, Dataset, check_finite, load_dataset
 
 _DECODED_AT_ONCE = 4096
+
+
+class ExampleViews(Protocol):
+    """What a population needs of views: how every example looks, by the view's name, on one device."""
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def __getitem__(self, name: str) -> Float[Tensor, "N *s"]: ...
 
 
 class Views:

@@ -13,11 +13,12 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from lntrust.core.cuda_graphs import CudaGraph
-from lntrust.core.errors import CannotStackError
+from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.randomness import choose, fold
 from lntrust.learners import Batch, Labelled, Population
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.network import Network, Questions, WireFormat
+from lntrust.methods.protocols import AnswerNetwork, SharingNetwork
+from lntrust.network import Questions, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
 from lntrust.world import World
@@ -82,12 +83,19 @@ class Site:
 
     world: World  # public knowledge and every node's own training and validation labels
     population: Population  # the nodes' own learners: to train them, never to read another's
-    network: Network  # the only way to another node
+    network: AnswerNetwork  # the only way to another node
     labelled: Labelled  # the supervised batches that the driver grants
     schedule: Schedule = Schedule(0)
     observer: Observer = field(default_factory=Observer)
     # What was worked out about this site once, to be used in every round.
     known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def sharing(self) -> SharingNetwork:
+        """The same network, for methods that send tensors over it."""
+        if not isinstance(self.network, SharingNetwork):
+            raise LNTrustError("live nodes send no parameters: they answer questions, and nothing else")
+        return self.network
 
     def learn(self, t: int) -> None:
         """The supervised steps of round t."""

@@ -72,18 +72,17 @@ class FedPAE(Method):
         """Receive the models, judge them, select."""
         held = self._receive(site)
         got = probe(site, "select", held)
+        held = torch.cat([held, held.new_zeros(1)])  # edge −1: the node itself
         rows, weights, copies = [], [], []
         for i in range(site.population.n):
             part = slice(int(got.offsets[i]), int(got.offsets[i + 1]))
             column = torch.nonzero(got.mask[i]).flatten()
             chosen = column[self._select(site, got.probabilities[part][:, column], got.labels[part], i)]
-            edge = got.around.edge[i, chosen]
             rows.append(torch.stack([torch.full_like(chosen, i), got.around.member[i, chosen]], 1))
             weights.append(torch.full_like(chosen, 1.0 / len(chosen), dtype=site.population.dtype))
-            copies.append((edge >= 0) & held[edge.clamp(min=0)] if len(held) else edge >= 0)
-        return state | {
-            "members": torch.cat(rows), "weights": torch.cat(weights), "held": torch.cat(copies)
-        }  # fmt: skip
+            copies.append(held[got.around.edge[i, chosen]])
+        selected = {"members": torch.cat(rows), "weights": torch.cat(weights), "held": torch.cat(copies)}
+        return state | selected
 
     def deploy(self, site: Site, state: State) -> Deployment:
         if "members" not in state:  # selected once, after the last round
@@ -100,15 +99,15 @@ class FedPAE(Method):
         return {"mean_size": float(size.double().mean()), "members": rows.tolist()}
 
     def _receive(self, site: Site) -> Bool[Tensor, "E"]:
-        """Every torch learner sends its parameters to all its neighbours; over which edges an asker holds."""
-        edges, network = site.network.edges, site.network
+        """Every torch learner sends its parameters to all neighbours; which edges lead to a held model."""
+        edges = site.network.edges
         held = torch.zeros(len(edges), dtype=torch.bool, device=edges.device)
         for stack in site.population.torch_stacks:
             owns = torch.zeros(site.population.n, dtype=torch.bool, device=edges.device)
             owns[stack.nodes] = True
             over = torch.nonzero(owns[edges[:, 0]]).flatten()
             message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
-            network.charge(over, {"parameters": message}, "parameters", "models")
+            site.sharing.charge(over, {"parameters": message}, "parameters", "models")
             held |= owns[edges[:, 1]]  # (asker, answerer): the answerer's model came the other way
         return held
 
@@ -126,8 +125,7 @@ class FedPAE(Method):
         else:
             seed = site.world.seeds.small_seed("selection", node)
             subsets = evolve(judge, d, largest, self.settings.population, self.settings.generations, seed)
-        chosen = best_vote(p, labels, subsets)
-        return torch.from_numpy(np.flatnonzero(chosen)).to(p.device)
+        return torch.from_numpy(np.flatnonzero(best_vote(p, labels, subsets))).to(p.device)
 
 
 class Judge:
@@ -145,15 +143,12 @@ class Judge:
 
     def __call__(self, subsets: Bool[ndarray, "s d"]) -> Float[ndarray, "s 2"]:
         """(strength, diversity) of each subset; both shall be large."""
-        device = self._accuracy.device
-        member = torch.from_numpy(subsets).to(device)
+        member = torch.from_numpy(subsets).to(self._accuracy.device)
         size = member.sum(1)
         strength = (member.double() @ self._accuracy) / size.clamp(min=1)
         diversity = torch.zeros_like(strength)
         for m in sorted({m for m in size.tolist() if m >= 2}):
-            which = torch.nonzero(size == m).flatten()
-            index = torch.nonzero(member[which])[:, 1].view(-1, m)
-            diversity[which] = self._determinants(index)
+            diversity[size == m] = self._determinants(torch.nonzero(member[size == m])[:, 1].view(-1, m))
         return torch.stack([strength, diversity], 1).cpu().numpy()
 
     def _determinants(self, index: Int[Tensor, "s m"]) -> Float[Tensor, "s"]:
@@ -178,22 +173,12 @@ def all_subsets(d: int, largest: int) -> Bool[ndarray, "s d"]:
 
 def pareto_front(scores: Float[ndarray, "s 2"]) -> Bool[ndarray, "s"]:
     """Rows that no other row beats: as good in both, better in one."""
-    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # strongest first, the more diverse of equals before
-    out = np.zeros(len(scores), dtype=bool)
-    best = -np.inf
-    for start, stop in _runs(scores[order, 0]):
-        top = scores[order[start], 1]
-        if top > best:
-            same = order[start:stop]
-            out[same[scores[same, 1] == top]] = True
-            best = top
-    return out
-
-
-def _runs(values: Float[ndarray, "s"]) -> list[tuple[int, int]]:
-    """Where equal neighbours begin and end."""
-    cuts = np.flatnonzero(np.diff(values)) + 1
-    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(values)], strict=True))
+    strengths, level = np.unique(-scores[:, 0], return_inverse=True)  # the strongest first
+    most = np.full(len(strengths), -np.inf)  # diversity at each strength
+    np.maximum.at(most, level, scores[:, 1])
+    beyond = most > np.maximum.accumulate([-np.inf, *most[:-1]])  # all that are stronger
+    front: Bool[ndarray, "s"] = beyond[level] & (scores[:, 1] == most[level])
+    return front
 
 
 def evolve(
@@ -209,9 +194,8 @@ def evolve(
 
     class Ensembles(Problem):  # type: ignore[misc]
         def _evaluate(self, x: ndarray, out: dict[str, ndarray], *_: object, **__: object) -> None:
-            x = x.astype(bool)
             size = x.sum(1)
-            out["F"] = -judge(x)  # pymoo makes everything small
+            out["F"] = -judge(x.astype(bool))  # pymoo makes everything small
             out["G"] = np.stack([size - largest, 1 - size], 1)
 
     problem = Ensembles(n_var=d, n_obj=2, n_ieq_constr=2, xl=0, xu=1, vtype=bool)
@@ -229,9 +213,9 @@ def best_vote(
     p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], subsets: Bool[ndarray, "s d"]
 ) -> Bool[ndarray, "d"]:
     """The subset whose mean answer is right most often; ties go to the smaller, then to the earlier."""
-    right = [
-        int((p[:, torch.from_numpy(s).to(p.device)].mean(1).argmax(-1) == labels).sum()) for s in subsets
-    ]
-    best = min(range(len(subsets)), key=lambda k: (-right[k], int(subsets[k].sum()), k))
-    chosen: Bool[ndarray, "d"] = subsets[best]
-    return chosen
+
+    def rank(subset: Bool[ndarray, "d"]) -> tuple[int, int]:
+        vote = p[:, torch.from_numpy(subset).to(p.device)].mean(1).argmax(-1)
+        return -int((vote == labels).sum()), int(subset.sum())
+
+    return min(subsets, key=rank)

@@ -48,17 +48,17 @@ class GossipFedAvg(Sharing):
         age = state["age"]
         if t % self.settings.every == 0:
             for subgraph in subgraphs(site):
-                age = self._gossip(site, subgraph, age, t)
+                age = self.push(site, subgraph, age, t)
         before = site.population.steps_taken("supervised")
         super().round(site, state, t)
         return {"age": age + site.population.steps_taken("supervised") - before}
 
-    def _gossip(self, site: Site, subgraph: Subgraph, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
+    def push(self, site: Site, subgraph: Subgraph, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
         """Everybody pushes, then everybody merges what has arrived."""
-        edges, receiver, turns = self._pushes(site, subgraph, t)
+        edges, receiver, turns = self._in_turns(site, subgraph, t)
         theta = site.population.parameters(subgraph.stack)
         message = {"parameters": theta, "age": age[:, None]}
-        arrived = site.network.send(edges, message, "parameters", "push")
+        arrived = site.sharing.send(edges, message, "parameters", "push")
         node_of = receiver.to(theta.device, non_blocking=True)
         for first, last in turns:
             now = slice(first, last)
@@ -69,7 +69,7 @@ class GossipFedAvg(Sharing):
         site.population.set_parameters(subgraph.stack, theta)
         return age
 
-    def _pushes(
+    def _in_turns(
         self, site: Site, subgraph: Subgraph, t: int
     ) -> tuple[Int[Tensor, "q"], Int[Tensor, "q"], list[tuple[int, int]]]:
         """Whose push goes where: all first arrivals, then all second ones, and so on; and the turns.
@@ -77,7 +77,7 @@ class GossipFedAvg(Sharing):
         Decided on the CPU, so that a GPU that still trains need not be waited for.
         """
         edges, receivers, degree, _ = self._on_cpu(site, subgraph)
-        chosen = self._one_each(site, subgraph, t)
+        chosen = self.choose_edges(site, subgraph, t)
         receiver = receivers[chosen]
         # Senders are in order, so the k-th arrival of every receiver can be merged at once.
         order = receiver.argsort(stable=True)
@@ -90,7 +90,7 @@ class GossipFedAvg(Sharing):
             pushed, receiver = pushed.pin_memory(), receiver.pin_memory()
         return pushed, receiver, list(pairwise([0, *ends]))
 
-    def _one_each(self, site: Site, subgraph: Subgraph, t: int) -> Int[Tensor, "senders"]:
+    def choose_edges(self, site: Site, subgraph: Subgraph, t: int) -> Int[Tensor, "senders"]:
         """One of its edges for every node that has any, evenly drawn."""
         _, _, degree, keys = self._on_cpu(site, subgraph)
         draw = uniform(fold(keys, t), 1)[:, 0]

@@ -33,7 +33,7 @@ def probe(
 
     Over edges where the asker holds a copy of the model, nothing travels.
     """
-    population, network, around = site.population, site.network, site.around
+    population, around = site.population, site.around
     questions = site.validation
     owner = torch.from_numpy(site.world.partition.validation.owner).to(population.device)
     shape = (len(questions.ids), around.mask.shape[1], population.classes)
@@ -41,8 +41,8 @@ def probe(
     probabilities[:, 0] = site.own_validation()  # a node needs no network for itself
     mask = torch.zeros_like(around.mask)
     for copied, some in ways(held) if edges is None else [(False, edges)]:
-        with network.uncharged() if copied else nullcontext():
-            replies = network.ask(questions, phase, some)
+        with site.sharing.uncharged() if copied else nullcontext():
+            replies = site.network.ask(questions, phase, some)
         column = around.column[replies.edge]
         total = len(replies.question)
         of_reply = torch.repeat_interleave(column, replies.offsets.diff(), output_size=total)

@@ -1,9 +1,7 @@
 """Methods by name: each module of this package that defines a Method is one."""
 
-import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
 from inspect import isclass
 from typing import Any
 
@@ -11,11 +9,12 @@ from pydantic import ValidationError
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import load_object
+from lntrust.core.text import did_you_mean
 from lntrust.methods.base import Method
 from lntrust.methods.deploy_with import DeployWith
 from lntrust.methods.lntrust.presets import method_of
 from lntrust.methods.lntrust.presets import names as preset_names
-from lntrust.methods.own import made, owned
+from lntrust.methods.own import construct, guard
 from lntrust.study.settings import Settings, Study
 
 # Who decides under each `deploy` of a study; none: nobody but the node itself.
@@ -43,7 +42,7 @@ def find_method(name: str, study: Study) -> Method:
             raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
     method = _with_settings(_class_of(method_of(name)[0], known), name, study)
     if ":" in name:
-        method = owned(method, name)
+        method = guard(method, name)
     if study.deploy is None:
         return method
     if isinstance(method, known["centralized"]):
@@ -84,9 +83,9 @@ def _with_settings(method: type[Method], name: str, study: Study) -> Method:
         fields = ", ".join(method.settings_class.model_fields) or "none"
         # One that may be of several kinds is wrong in as many ways.
         ways = [each["msg"].lower() for each in error.errors() if each["loc"][:1] == item["loc"][:1]]
-        told_as = f"{field} = {item['input']!r}: {', or '.join(ways)}"
-        raise LNTrustError(f"{told_as}; settings of {name}: {fields}") from None
-    return made(method, settings, name)
+        wrong = f"{field} = {item['input']!r}: {', or '.join(ways)}"
+        raise LNTrustError(f"{wrong}; settings of {name}: {fields}") from None
+    return construct(method, settings, name)
 
 
 def _settings(name: str, study: Study) -> dict[str, Any]:
@@ -96,8 +95,7 @@ def _settings(name: str, study: Study) -> dict[str, Any]:
     return table if preset is None else {**table, **preset.settings, **study.methods.get(name, {})}
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
-    known = [*known, *preset_names()]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}Must be one of {', '.join(known)}, or your own as package.module:Name"
+def _suggest(name: str, known: dict[str, type[Method]]) -> str:
+    names = [*known, *preset_names()]
+    hint = did_you_mean(name, names)
+    return f"{hint}Must be one of {', '.join(names)}, or your own as package.module:Name"

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.core.segments import sum_by
+from lntrust.core.text import count_text
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.training import Stack
 from lntrust.methods.base import Method, Site
@@ -28,11 +29,6 @@ class Subgraph:
     sender: Int[Tensor, "q"]
     receiver: Int[Tensor, "q"]
     degree: Int[Tensor, "n"]  # neighbours of the same architecture; 0 for nodes of another
-
-    @property
-    def described(self) -> str:
-        nodes, edges = _some(len(self.stack.nodes), "node"), _some(len(self.edges) // 2, "edge")
-        return f"{self.stack.learner.name} ({nodes}, {edges})"
 
 
 def subgraphs(site: Site) -> list[Subgraph]:
@@ -65,11 +61,12 @@ class Sharing(Method):
     """A method that shares parameters."""
 
     def remarks(self, site: Site) -> list[str]:
-        population, out = site.population, []
-        all_subgraphs = list(subgraphs(site))
-        lonely = sum(int((c.degree[c.stack.nodes] == 0).sum()) for c in all_subgraphs)
+        population, out, parts, lonely = site.population, [], [], 0
+        for sub in subgraphs(site):
+            lonely += int((sub.degree[sub.stack.nodes] == 0).sum())
+            size = f"{count_text(len(sub.stack.nodes), 'node')}, {count_text(len(sub.edges) // 2, 'edge')}"
+            parts.append(f"{sub.stack.learner.name} ({size})")
         if len(population.stacks) > 1:
-            parts = [c.described for c in all_subgraphs]
             out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
         if lonely:
             seeds = len(population.seeds)
@@ -78,19 +75,14 @@ class Sharing(Method):
         return out + estimators_alone(site)
 
     def weighted_sum(
-        self,
-        site: Site,
-        subgraph: Subgraph,
-        weights: Float[Tensor, "q"],
-        phase: str,
-        **beside: Tensor,
+        self, site: Site, subgraph: Subgraph, weights: Float[Tensor, "q"], phase: str, **beside: Tensor
     ) -> Float[Tensor, "n P"]:
         """Row i: Σ_j weight_ji · θ_j over the neighbours j of node i's kind. One message per edge."""
         theta = site.population.parameters(subgraph.stack)
         if site.population.backend == "batched":
-            return site.network.average(subgraph.edges, weights, theta, phase, **beside)
+            return site.sharing.average(subgraph.edges, weights, theta, phase, **beside)
         out = torch.zeros_like(theta)
-        arrived = site.network.send(subgraph.edges, {"parameters": theta, **beside}, "parameters", phase)
+        arrived = site.sharing.send(subgraph.edges, {"parameters": theta, **beside}, "parameters", phase)
         for i in subgraph.stack.nodes.tolist():
             for row in torch.nonzero(subgraph.receiver == i).flatten().tolist():
                 out[i] += weights[row] * arrived["parameters"][row]
@@ -101,18 +93,15 @@ class Sharing(Method):
         for subgraph in subgraphs(site):
             weights, own = metropolis_hastings(subgraph, site.population.dtype)
             theta = site.population.parameters(subgraph.stack)
-            if who is not None:
+            if who is None:
+                mixed = own[:, None] * theta + self.weighted_sum(site, subgraph, weights, phase)
+            else:
                 among = who[subgraph.receiver]
                 parts = (subgraph.edges[among], subgraph.sender[among], subgraph.receiver[among])
-                subgraph, weights = Subgraph(subgraph.stack, *parts, subgraph.degree), weights[among]
-            mixed = own[:, None] * theta + self.weighted_sum(site, subgraph, weights, phase)
-            if who is not None:
+                some = Subgraph(subgraph.stack, *parts, subgraph.degree)
+                mixed = own[:, None] * theta + self.weighted_sum(site, some, weights[among], phase)
                 mixed = torch.where(who[:, None], mixed, theta)
             site.population.set_parameters(subgraph.stack, mixed)
-
-
-def _some(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def estimators_alone(site: Site) -> list[str]:

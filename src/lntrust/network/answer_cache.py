@@ -20,8 +20,10 @@ WIDE = 0.06
 class AnswerCache:
     """Examples that nodes are asked about again and again: of each world a set."""
 
-    def __init__(self, population: Population, examples: Sequence[Int[ndarray, "U"]], N: int) -> None:
-        self._population = population
+    def __init__(
+        self, population: Population, examples: Sequence[Int[ndarray, "U"]], N: int, wide: float = WIDE
+    ) -> None:
+        self._population, self._wide = population, wide
         self.size = max(map(len, examples))
         ids = np.zeros((len(examples), self.size), np.int64)
         place = np.full((len(examples), N), -1)
@@ -36,14 +38,14 @@ class AnswerCache:
 
     def pays(self, route: Route) -> bool:
         """Whether so much is asked that all answers are cheaper than the asked ones."""
-        return self.size > 0 and route.rows >= WIDE * self._population.n * self.size
+        return self.size > 0 and route.rows >= self._wide * self._population.n * self.size
 
     def keep(self, whether: bool) -> None:
         """While nobody learns, the answers may be kept."""
         self._keeps, self._kept = whether, None
 
     def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
-        """What every node says itself about examples of the table; read off it where it has been made."""
+        """What every node says itself about examples of the cache; read off it where they are kept."""
         population = self._population
         if self._kept is None or self._public is None:
             return population.predict_own(ids)
@@ -71,7 +73,7 @@ class AnswerCache:
 
 
 def _assert_known(place: Int[Tensor, "*s"], source: str) -> None:
-    """Refuse examples that are not in the table; a GPU refuses them when it gets there."""
+    """Refuse examples that are not in the cache; a GPU refuses them when it gets there."""
     known = (place >= 0).all()
     if place.is_cuda:
         torch._assert_async(known)

@@ -19,7 +19,7 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.network.codec import Spec
 
-FORMS = r"^(float32|uint8|top[1-9]\d{0,3})$"
+ENCODINGS = r"^(float32|uint8|top[1-9]\d{0,3})$"
 _FULL = 255
 
 
@@ -30,7 +30,7 @@ class ReplyEncoding:
     name: str = "float32"
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(FORMS, self.name):
+        if not re.fullmatch(ENCODINGS, self.name):
             raise LNTrustError(f"reply = {self.name!r}: must be float32, uint8, or top1, top2, …")
 
     @property

@@ -19,68 +19,66 @@ class Ledger:
 
     def __init__(self, edges: Int[ndarray, "E 2"]) -> None:
         self.edges = edges
-        self._books: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = {}  # payload, framing, messages
+        self._counts: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = {}  # payload, framing, messages
 
     def book(self, edge: Int[ndarray, "q"], phase: Phase, kind: Kind, size: Size) -> None:
         """A message of this size passed over each of these edges."""
-        book = self._books.setdefault((phase, kind), np.zeros((len(self.edges), 3), dtype=np.int64))
+        counts = self._counts.setdefault((phase, kind), np.zeros((len(self.edges), 3), dtype=np.int64))
         times = np.bincount(edge, minlength=len(self.edges))
-        book += times[:, None] * np.array([size.payload, size.framing, 1])
+        counts += times[:, None] * np.array([size.payload, size.framing, 1])
 
     def book_one(self, edge: int, phase: Phase, kind: Kind, size: Size) -> None:
         """A single message; where they come one by one, in a tenth of the time."""
-        book = self._books.get((phase, kind))
-        if book is None:
+        counts = self._counts.get((phase, kind))
+        if counts is None:
             self.book(np.array([edge]), phase, kind, size)
             return
-        row = book[edge]
+        row = counts[edge]
         row[0] += size.payload
         row[1] += size.framing
         row[2] += 1
 
     def total(self, edges: slice = slice(None)) -> int:
         """All bytes so far, framing included, over some of the edges."""
-        return sum(int(book[edges, :2].sum()) for _, _, book in self)
+        return sum(int(counts[edges, :2].sum()) for _, _, counts in self)
 
     def __iter__(self) -> Iterator[tuple[Phase, Kind, Int[ndarray, "E 3"]]]:
-        return ((phase, kind, book) for (phase, kind), book in sorted(self._books.items()))
+        return ((phase, kind, counts) for (phase, kind), counts in sorted(self._counts.items()))
 
     def payload(self, kind: Kind | None = None, phase: Phase | None = None) -> Int[ndarray, "E"]:
         """Payload bytes per directed edge."""
         out = np.zeros(len(self.edges), dtype=np.int64)
-        for p, k, book in self:
+        for p, k, counts in self:
             if kind in (None, k) and phase in (None, p):
-                out += book[:, 0]
+                out += counts[:, 0]
         return out
 
     def summary(self, edges: slice = slice(None)) -> dict[str, Any]:
         """Totals by kind and by phase, over some of the edges or all. `total` includes framing."""
-        kinds: dict[str, int] = {kind: int(self.payload(kind)[edges].sum()) for kind in KINDS}
-        framing = sum(int(book[edges, 1].sum()) for _, _, book in self)
+        payloads: dict[str, int] = dict.fromkeys(KINDS, 0)
+        framings: dict[str, int] = dict.fromkeys(KINDS, 0)
         phases: dict[str, dict[str, int]] = {}
-        for phase, kind, book in self:
-            payload, frames, messages = book[edges].sum(0).tolist()
+        for phase, kind, counts in self:
+            payload, framing, messages = counts[edges].sum(0).tolist()
             if not messages:
                 continue
+            payloads[kind] += payload
+            framings[kind] += framing
             entry = phases.setdefault(phase, dict.fromkeys((*KINDS, "framing", "messages"), 0))
             entry[kind] += payload
-            entry["framing"] += frames
+            entry["framing"] += framing
             entry["messages"] += messages
+        framing = sum(framings.values())
         return {
-            "total": sum(kinds.values()) + framing,
-            **kinds,
-            "framing": framing,
-            "by_phase": phases,
-            "framing_by_kind": {
-                kind: sum(int(book[edges, 1].sum()) for _, k, book in self if k == kind) for kind in KINDS
-            },
-        }
+            "total": sum(payloads.values()) + framing, **payloads, "framing": framing, "by_phase": phases,
+            "framing_by_kind": framings,
+        }  # fmt: skip
 
     def state(self) -> dict[str, Tensor]:
-        return {f"{phase}/{kind}": torch.from_numpy(book.copy()) for phase, kind, book in self}
+        return {f"{phase}/{kind}": torch.from_numpy(counts.copy()) for phase, kind, counts in self}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        self._books.clear()
+        self._counts.clear()
         for name, tensor in state.items():
             phase, _, kind = name.rpartition("/")
-            self._books[phase, kind] = tensor.numpy().copy()  # type: ignore[index]
+            self._counts[phase, kind] = tensor.numpy().copy()  # type: ignore[index]

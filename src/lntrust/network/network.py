@@ -4,7 +4,7 @@ It carries nothing over a wire, and charges exactly what the wire would carry: t
 codec's, for the messages that live nodes exchange.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +19,7 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.core.segments import sum_by
 from lntrust.learners import Population
-from lntrust.network.answer_cache import AnswerCache
+from lntrust.network.answer_cache import WIDE, AnswerCache
 from lntrust.network.codec import Size, Spec, size
 from lntrust.network.encodings import ReplyEncoding
 from lntrust.network.ledger import Ledger
@@ -37,28 +37,28 @@ class WireFormat:
     """How a method's questions and their replies travel, where it does not leave that to the study."""
 
     query: Naming | None = None  # how a query names its examples; none: as the study's network.query says
-    reply: str = "float32"  # see `forms`
+    reply: str = "float32"  # the name of a ReplyEncoding
 
 
 class Network:
     """Synchronous: every reply comes from the models as they stand when `ask` is called."""
 
-    def __init__(self, world: World, population: Population, wire_format: WireFormat | None = None) -> None:
-        self._world = world
-        self._wire_format = wire_format or WireFormat()
-        self._form = ReplyEncoding(self._wire_format.reply)
-        self._naming = self._wire_format.query or world.study.network.query
-        self._population = population
+    def __init__(
+        self, world: World, population: Population, wire_format: WireFormat | None = None, wide: float = WIDE
+    ) -> None:
+        self._world, self._population, self._wide = world, population, wide
+        format_ = wire_format or WireFormat()
+        self._encoding, self._naming = (
+            ReplyEncoding(format_.reply),
+            format_.query or world.study.network.query,
+        )
         self._charging = True
         self.ledger = Ledger(world.edges)
         self.edges: Int[Tensor, "E 2"] = torch.from_numpy(world.edges).to(population.device)
         # Edges are sorted by (asker, answerer); the way back of edge e is edge back[e].
-        self._back = (
-            np.lexsort((world.edges[:, 0], world.edges[:, 1])) if len(world.edges) else np.zeros(0, int)
-        )
+        self._back = np.lexsort((world.edges[:, 0], world.edges[:, 1]))
         parts = [w.partition for w in world.worlds]
-        pools = [np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts]
-        self._pool = AnswerCache(population, pools, len(world.worlds[0].labels))
+        self._pool = self._cache([np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts])
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
         # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
@@ -87,26 +87,24 @@ class Network:
         return Replies(route, probabilities, sound)
 
     def send(
-        self,
-        edges: Int[Tensor, "q"],
-        tensors: Mapping[str, Shaped[Tensor, "n *s"]],
-        kind: Sent,
-        phase: str,
+        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "n *s"]], kind: Sent, phase: str
     ) -> dict[str, Shaped[Tensor, "q *s"]]:
         """Each edge's first node sends its rows of these tensors to the second, who gets a copy.
 
-        `edges` may lie on the CPU, where the books are kept: then no GPU is waited for.
+        `edges` may lie on the CPU, where the ledger is: then no GPU is waited for.
         """
         sender = self.edges[edges.to(self.edges.device, non_blocking=True), 0]
-        self._book(edges, tensors, kind, phase)
+        self.charge(edges, tensors, kind, phase)
         return {name: t[sender] for name, t in tensors.items()}  # an indexed tensor is a copy
 
     def charge(
-        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "q *s"]], kind: Sent, phase: str
+        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "m *s"]], kind: Sent, phase: str
     ) -> None:
-        """Book tensors that senders have made for each edge apart, row k for edges[k]: a method that has
-        computed what arrives, where it arrives, says so here."""
-        self._book(edges, tensors, kind, phase)
+        """Book one row of these tensors on every edge. A method that computes what arrives where it arrives,
+        from rows that senders made for one edge each, calls it by itself."""
+        if self._charging and len(edges):
+            spec = {name: (tuple(t.shape[1:]), _dtype(t)) for name, t in tensors.items()}
+            self.ledger.book(edges.cpu().numpy(), phase, kind, size(spec))
 
     def average(
         self,
@@ -121,7 +119,7 @@ class Network:
         What travels beside them (a sample count, say) may have decided the weights. Row i is node i's sum;
         0 where nothing arrives. The copies that `send` would make are never made.
         """
-        self._book(edges, {"parameters": parameters, **beside}, "parameters", phase)
+        self.charge(edges, {"parameters": parameters, **beside}, "parameters", phase)
         n = len(parameters)
         sender, receiver = self.edges[edges].unbind(1)
         # A full matrix multiplies every row by 0 at least, which would carry a broken model (NaN) everywhere.
@@ -130,11 +128,6 @@ class Network:
             matrix[receiver, sender] = weights
             return matrix @ parameters
         return sum_by(receiver, parameters[sender] * weights[:, None], n)
-
-    def _book(self, edges: Tensor, tensors: Mapping[str, Tensor], kind: Sent, phase: str) -> None:
-        if self._charging and len(edges):
-            spec = {name: (tuple(t.shape[1:]), _dtype(t)) for name, t in tensors.items()}
-            self.ledger.book(edges.cpu().numpy(), phase, kind, size(spec))
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -149,27 +142,23 @@ class Network:
 
     def _answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
         """What the answerers say. Each (model, example) is computed once, however many ask."""
-        population = self._population
         if questions.source in ("pool", "shard") and self._pool.pays(route):
             return self._pool.answers(questions, route)
-        if route.table is None and route.plan is None:
-            table = self._table_of(questions)
-            if table.pays(route):
-                route.table = table
+        if route.answers is None:
+            ids = questions.ids.cpu().numpy()
+            ends = np.concatenate([[0], np.cumsum(questions.counts)])[:: self._world.seeds.n]
+            cache = self._cache([np.unique(ids[a:b]) for a, b in pairwise(ends)])
+            if cache.pays(route):
+                route.answers = cache.answers
             else:
-                nodes, examples = route.answerer[route.of_edge], questions.ids[route.question]
-                route.plan = population.plan(nodes, examples)
-        if route.table is not None:
-            return route.table.answers(questions, route)
-        assert route.plan is not None
-        return population.answer(route.plan)
+                asked = route.answerer[route.of_edge], questions.ids[route.question]
+                plan = self._population.plan(*asked)
+                route.answers = lambda *_: self._population.answer(plan)
+        return route.answers(questions, route)
 
-    def _table_of(self, questions: Questions) -> AnswerCache:
-        """The examples of some questions, world by world."""
-        ids = questions.ids.cpu().numpy()
-        ends = np.concatenate([[0], np.cumsum(questions.counts)])[:: self._world.seeds.n]
-        parts = [np.unique(ids[a:b]) for a, b in pairwise(ends)]
-        return AnswerCache(self._population, parts, len(self._world.worlds[0].labels))
+    def _cache(self, examples: Sequence[Int[ndarray, "U"]]) -> AnswerCache:
+        """Of these examples of each world."""
+        return AnswerCache(self._population, examples, len(self._world.worlds[0].labels), self._wide)
 
     def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """What every node says itself about examples of its shard. Nothing travels."""
@@ -189,11 +178,11 @@ class Network:
     ) -> tuple[Float[Tensor, "P C"], Bool[Tensor, "q"]]:
         """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities: 0."""
         silent = []
-        for node, twist in self.misbehaviour.items():
+        for node in self.misbehaviour:
             for k in torch.nonzero(route.answerer == node).flatten().tolist():
                 rows = slice(int(route.offsets[k]), int(route.offsets[k + 1]))
-                answer = twist(probabilities[rows].clone())
-                if answer is None or answer.shape != probabilities[rows].shape:
+                answer = self._twisted(node, probabilities[rows])
+                if answer is None:
                     silent.append(k)
                 else:
                     probabilities[rows] = answer
@@ -205,21 +194,23 @@ class Network:
         # Where all are sound nothing has to be done; but to know that, one would wait for a GPU.
         if probabilities.is_cuda or not bool(sound.all()):
             probabilities = torch.where(sound[route.of_edge][:, None], probabilities, 0.0)
-        return self._form.heard(probabilities), sound
+        return self._encoding.heard(probabilities), sound
 
     def heard(self, own: Float[Tensor, "n U C"]) -> Float[Tensor, "n U C"]:
         """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
-        out = own
-        if self.misbehaviour:
-            out = own.clone()
-            for node, twist in self.misbehaviour.items():
-                answer = twist(own[node].clone())
-                fits = answer is not None and answer.shape == own[node].shape
-                out[node] = answer if answer is not None and fits else 0.0
+        out = own.clone() if self.misbehaviour else own
+        for node in self.misbehaviour:
+            answer = self._twisted(node, own[node])
+            out[node] = 0.0 if answer is None else answer
         sound = probability_rows(out)
-        # As in _checked: to know that all is well, one would wait for a GPU.
-        fine = not out.is_cuda and bool(sound.all())
-        return self._form.heard(out if fine else torch.where(sound[..., None], out, 0.0))
+        if out.is_cuda or not bool(sound.all()):  # as in _checked
+            out = torch.where(sound[..., None], out, 0.0)
+        return self._encoding.heard(out)
+
+    def _twisted(self, node: int, answer: Float[Tensor, "m C"]) -> Float[Tensor, "m C"] | None:
+        """What a misbehaving node makes of its answer; none if that has another shape."""
+        said = self.misbehaviour[node](answer.clone())
+        return None if said is None or said.shape != answer.shape else said
 
     def _charge(self, edge: Int[ndarray, "q"], counts: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """Book the query on each edge and the reply on its way back. Nothing asked, nothing sent."""
@@ -246,17 +237,15 @@ class Network:
         for e in edge.tolist():
             if (e, source) not in self._deposited:
                 self._deposited.add((e, source))
-                spec = {
-                    "handle": ((1,), "int64"),
-                    "inputs": self._inputs(int(lengths[self._world.edges[e, 0]])),
-                }
+                inputs = self._inputs(int(lengths[self._world.edges[e, 0]]))
+                spec = {"handle": ((1,), "int64"), "inputs": inputs}
                 self.ledger.book(np.array([e]), phase, "query", size(spec))
 
     def _inputs(self, examples: int) -> Spec:
         return (examples, *self._world.input_shape), self._world.input_dtype
 
     def _reply(self, examples: int) -> Size:
-        return size(self._form.specs(examples, len(self._world.classes)))
+        return size(self._encoding.specs(examples, len(self._world.classes)))
 
     def deployment_bytes(self, members: int) -> int:
         """What one deployed question to `members` neighbours costs, framing included."""
@@ -273,8 +262,8 @@ class Network:
         return out
 
     def load(self, state: dict[str, Tensor]) -> None:
-        prefix = "ledger/"
-        self.ledger.load({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+        booked = {n.removeprefix("ledger/"): t for n, t in state.items() if n.startswith("ledger/")}
+        self.ledger.load(booked)
         self._faulty.copy_(state["faulty"])
         self._deposited = {
             (e, source) for source in ("shard", "validation") for e in state[f"deposited/{source}"].tolist()

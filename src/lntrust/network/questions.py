@@ -1,8 +1,9 @@
 """What nodes ask each other about, how questions are laid out, and what comes back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,11 +11,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from lntrust.learners.population import Plan
 from lntrust.world import Ragged
-
-if TYPE_CHECKING:
-    from lntrust.network.answer_cache import AnswerCache
 
 # Where the examples of a question come from decides how a query may name them. What everybody is known to
 # have, the pool, goes by id; a shard, drawn from it, may go by id if the study says that neighbours have the
@@ -66,9 +63,8 @@ class Route:
         else:
             self.counts = questions.counts[self.asker.cpu().numpy()]
         self.rows = int(self.counts.sum())
-        # How the answers are computed, once somebody has thought about it.
-        self.plan: Plan | None = None
-        self.table: AnswerCache | None = None
+        # How the answers are computed, once the network has decided it.
+        self.answers: Callable[[Questions, Route], Float[Tensor, "P C"]] | None = None
 
     @cached_property
     def offsets(self) -> Int[Tensor, "q+1"]:

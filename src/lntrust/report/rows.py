@@ -16,8 +16,7 @@ from numpy import ndarray
 
 from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
-from lntrust.experiment.store.collection import Record, comparable
-from lntrust.experiment.store.identity import fingerprint
+from lntrust.experiment.store import Record, comparable, fingerprint
 from lntrust.methods.lntrust.presets import names as preset_names
 
 KINDS = ("query", "reply", "parameters", "anchors", "framing")

@@ -11,7 +11,7 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.claims import Verdict, judge
 from lntrust.report.rows import Row, make_row, rows_of, world_of

@@ -7,8 +7,8 @@ One rule for a simulation's thousands of nodes and for one live node, in torch o
   node answers by itself;
 * asking in turn: a node has α_i0 p_i(x) by itself. It asks its neighbours in the order of their weight, and
   stops as soon as the likeliest class leads the second by more than κ times the weight of those not yet
-  asked. At κ = 1 they could not change the answer even if all of them agreed on another class; below 1 they could,
-  but seldom do. The first look is before anybody was asked: who is sure by itself asks nobody.
+  asked. At κ = 1 they could not change the answer even if all of them agreed on another class; below 1 they
+  could, but seldom do. The first look is before anybody was asked: who is sure by itself asks nobody.
 """
 
 from typing import Any

@@ -73,7 +73,7 @@ def command(place: Path) -> Call:
     return call
 
 
-@pytest.mark.parametrize("verb", [["sweep", "--methods"], ["run", "--method"]])
+@pytest.mark.parametrize("verb", [["sweep", "--method"], ["run", "--method"]])
 class TestAnEditedPlugin:
     def test_is_run_again_and_the_others_are_kept(self, verb: list[str], command: Call, place: Path) -> None:
         def both() -> tuple[list[dict[str, Any]], str]:

@@ -9,7 +9,7 @@ import pytest
 from lntrust import Study, load_study
 from lntrust.experiment.store.collection import key_of
 from lntrust.experiment.store.identity import checkpoint, content_of, fingerprint, identity, slug, stage1_file
-from lntrust.experiment.store.schemas import SCHEMA, upgraded
+from lntrust.experiment.store.schemas import SCHEMA, upgrade
 from lntrust.experiment.store.worlds import world_file
 from lntrust.methods import find_method
 
@@ -172,7 +172,7 @@ class TestYoungerSettings:
         told = of()
         assert told.pop("content")["schema"] == SCHEMA
         assert told == by_hand
-        assert key_of(of()) == key_of(upgraded(by_hand)), "as the first runs were recorded"
+        assert key_of(of()) == key_of(upgrade(by_hand)), "as the first runs were recorded"
 
     def test_said_but_not_changed_they_are_not_part_of_it(self) -> None:
         assert fingerprint(

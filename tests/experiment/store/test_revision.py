@@ -13,7 +13,7 @@ import pytest
 import lntrust
 
 PRINT = (
-    "import json; from lntrust.experiment.store.revision import revision, changed_code;"
+    "import json; from lntrust.experiment.store.identity import revision, changed_code;"
     "print(json.dumps([revision(), changed_code()]))"
 )
 

@@ -15,7 +15,7 @@ import pytest
 from lntrust import LNTrustError, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.store.collection import read_runs, write_collection
-from lntrust.experiment.store.schemas import SCHEMA, upgraded
+from lntrust.experiment.store.schemas import SCHEMA, upgrade
 from lntrust.experiment.tune import Search
 from lntrust.learners.views import Views
 from lntrust.report.rows import rows_of
@@ -84,7 +84,7 @@ def test_the_command_line_shows_them(lntrust: Any, with_todays: Path, tmp_path: 
 def test_one_from_the_future_is_refused() -> None:
     identity = json.loads(next(SCHEMA_1.rglob("run.json")).read_text())
     with pytest.raises(LNTrustError, match=f"schema {SCHEMA + 1}: recorded by a newer lntrust"):
-        upgraded({**identity, "content": {"schema": SCHEMA + 1}})
+        upgrade({**identity, "content": {"schema": SCHEMA + 1}})
 
 
 def test_of_old_and_new_the_one_that_names_its_data_counts(tmp_path: Path, tiny: Any, views: Views) -> None:
@@ -119,12 +119,11 @@ def test_with_code_or_files_of_ones_own_they_stand_apart(
     assert (old.independent, new.independent) == (old.records, new.records)
 
 
+@pytest.mark.usefixtures("clean_checkout")
 @pytest.mark.parametrize("sets", [("lntrust",), ("independent", "deploy=trust")])
 def test_trials_are_kept_but_for_those_of_weighted_majority(
-    sets: tuple[str, ...], tiny: Any, views: Views, monkeypatch: pytest.MonkeyPatch
+    sets: tuple[str, ...], tiny: Any, views: Views
 ) -> None:
-    monkeypatch.setattr("lntrust.experiment.store.identity.changed_code", lambda: None)  # of this checkout
-
     def kept(weighting: str) -> int:
         study = tiny(*sets[1:], f"methods.lntrust.weighting={weighting}")
         return len(Search(study, sets[0], 0, views, SCHEMA_1 / "tuned.jsonl").lines)

@@ -10,7 +10,7 @@ import pytest
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import Superseded, attempts, claim
+from lntrust.experiment.sweep.attempts import Superseded, claim, list_attempts
 from lntrust.learners.views import Views
 
 
@@ -28,7 +28,7 @@ def test_numbers_follow_each_other_and_the_newest_owns_the_run(tmp_path: Path) -
         ):
             older.check()
     third.check()
-    told = attempts(tmp_path / "run")
+    told = list_attempts(tmp_path / "run")
     assert [(a["number"], a["pid"], a["resumed"]) for a in told] == [
         (1, os.getpid(), 0), (2, os.getpid(), 4), (3, os.getpid(), 9),
     ]  # fmt: skip
@@ -56,7 +56,7 @@ def test_processes_that_claim_at_once_never_get_the_same_number(tmp_path: Path) 
     assert sorted(number for numbers in taken for number in numbers) == list(range(1, 46))
     assert all(numbers == sorted(numbers) for numbers in taken)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"attempt-{n}.json" for n in range(1, 46))
-    assert {a["pid"] for a in attempts(tmp_path)} == {child.pid for child in children}
+    assert {a["pid"] for a in list_attempts(tmp_path)} == {child.pid for child in children}
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import attempts
+from lntrust.experiment.sweep.attempts import list_attempts
 from lntrust.experiment.sweep.local import ATTEMPTS
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
@@ -84,12 +84,12 @@ def test_the_task_of_a_killed_worker_goes_on_in_another_and_nothing_runs_twice(
     lntrust: Any, quick: Path, views: Views, tmp_path: Path
 ) -> None:
     got = lntrust(
-        "sweep", quick, "--methods", "troubled:DiesOnce", "--seeds", "0-2", "--device", "cpu", "--out", "runs"
+        "sweep", quick, "--method", "troubled:DiesOnce", "--seed", "0-2", "--device", "cpu", "--out", "runs"
     )
     assert got.code == 0, got.err
     folders = runs(tmp_path / "runs")
     assert set(folders) == {0, 1, 2}
-    told = {seed: attempts(folder) for seed, folder in folders.items()}
+    told = {seed: list_attempts(folder) for seed, folder in folders.items()}
     # Two rounds of Stage 1 and two of Stage 2 were in the checkpoint; the dead process had begun a third.
     assert [(a["number"], a["resumed"]) for a in told[0]] == [(1, 0), (2, 4)]
     assert [(a["number"], a["resumed"]) for seed in (1, 2) for a in told[seed]] == [(1, 0), (1, 0)]
@@ -109,7 +109,7 @@ def test_a_task_that_no_worker_survives_is_given_up_and_the_others_are_not(
 ) -> None:
     methods = "troubled:Deadly,troubled:Fails"
     got = lntrust(
-        "sweep", quick, "--methods", methods, "--seeds", "0,1", "--workers", "2", "--device", "cpu",
+        "sweep", quick, "--method", methods, "--seed", "0,1", "--workers", "2", "--device", "cpu",
         "--json", "--out", "runs",
     )  # fmt: skip
     assert got.code == 2
@@ -122,14 +122,14 @@ def test_a_task_that_no_worker_survives_is_given_up_and_the_others_are_not(
         "  troubled:Fails, seed 0: not with this seed",
     ]
     (folder,) = (tmp_path / "runs").glob("quick/troubled-Deadly/seed-0-*")
-    assert [a["number"] for a in attempts(folder)] == list(range(1, ATTEMPTS + 1))
+    assert [a["number"] for a in list_attempts(folder)] == list(range(1, ATTEMPTS + 1))
 
 
 class TestStopped:
     @pytest.fixture
     def command(self, quick: Path) -> list[str]:
         command = [sys.executable, "-m", "lntrust.cli", "sweep", "quick.toml"]
-        return [*command, "--methods", "troubled:Slow", "--seeds", "0-1", "--device", "cpu", "--out", "runs"]
+        return [*command, "--method", "troubled:Slow", "--seed", "0-1", "--device", "cpu", "--out", "runs"]
 
     def started(self, command: list[str]) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -151,7 +151,7 @@ class TestStopped:
             child.kill()
         assert child.returncode == 130
         assert told.endswith("interrupted; what was done is kept, and the same command continues\n")
-        (before,) = attempts(runs(folder)[1])
+        (before,) = list_attempts(runs(folder)[1])
         assert not alive(before["pid"])
         assert not (runs(folder)[1] / "summary.json").exists()
         assert not list(folder.rglob(".*")), "half-written files were removed"
@@ -160,8 +160,8 @@ class TestStopped:
         assert got.code == 0
         assert got.err.startswith("kept 1; --fresh makes them anew\ntroubled:Slow, seed 1: test")
         assert (runs(folder)[0] / "summary.json").stat().st_mtime_ns == kept
-        assert len(attempts(runs(folder)[0])) == 1
-        again = attempts(runs(folder)[1])
+        assert len(list_attempts(runs(folder)[0])) == 1
+        again = list_attempts(runs(folder)[1])
         assert [a["number"] for a in again] == [1, 2]
         assert again[1]["resumed"] > 0
         assert "quick, seeds 0, 1" in got.out
@@ -173,6 +173,6 @@ class TestStopped:
         finally:
             child.kill()
             child.communicate()
-        (worker,) = attempts(runs(tmp_path / "runs")[0])
+        (worker,) = list_attempts(runs(tmp_path / "runs")[0])
         until(lambda: not alive(worker["pid"]))
         assert not list((tmp_path / "runs").rglob("summary.json"))

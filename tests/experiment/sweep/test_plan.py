@@ -9,8 +9,8 @@ import pytest
 from lntrust import LNTrustError
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Runs
-from lntrust.experiment.sweep.attempts import attempts
-from lntrust.experiment.sweep.plan import Answer, Task, axes, carry_out, datasets_of, plan
+from lntrust.experiment.sweep.attempts import carry_out, list_attempts
+from lntrust.experiment.sweep.plan import Answer, Task, axes, datasets_of, plan
 from lntrust.learners.views import Views
 
 
@@ -149,11 +149,11 @@ class TestTask:
         assert [timeless(s) for s in got] == [timeless(s) for s in whole]
         assert [s["seed"] for s in got] == seeds
         for folder in task.folders:
-            told = attempts(tmp_path / "stopped" / folder)
+            told = list_attempts(tmp_path / "stopped" / folder)
             assert [(a["number"], a["resumed"]) for a in told] == [(1, 0), (2, 3)]
         again = carry_out(task, views, tmp_path / "stopped", progress=lambda *_: pytest.fail("it is done"))
         assert again == got == task.finished(tmp_path / "stopped")
-        assert all(len(attempts(tmp_path / "stopped" / folder)) == 2 for folder in task.folders)
+        assert all(len(list_attempts(tmp_path / "stopped" / folder)) == 2 for folder in task.folders)
 
     def test_a_stack_leaves_out_the_seeds_that_are_done(
         self, tiny: Any, views: Views, tmp_path: Path

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import attempts
+from lntrust.experiment.sweep.attempts import list_attempts
 from lntrust.experiment.sweep.ray import packed, unpacked
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
@@ -115,7 +115,7 @@ def test_a_cluster_loses_a_machine_and_no_run_is_lost_or_done_twice(
     shutil.copy(HERE / "troubled.py", short)
     (short / "shaky.toml").write_text(STUDY)
     monkeypatch.setenv("MOMENT", "0.2")  # three seconds a run: a worker may outlive its node by one
-    sweep = ["shaky.toml", "--methods", "troubled:Looks", "--seeds", "0-2", "--device", "cpu", "--out"]
+    sweep = ["shaky.toml", "--method", "troubled:Looks", "--seed", "0-2", "--device", "cpu", "--out"]
     got = alone(sys.executable, HERE / "ray_loses_a_node.py", *sweep, short / "runs", folder=short)
     assert got.returncode == 0, got.stdout + got.stderr
     told = json.loads((short / "told.json").read_text())
@@ -125,10 +125,10 @@ def test_a_cluster_loses_a_machine_and_no_run_is_lost_or_done_twice(
     assert all("plasma" in line for line in memory), f"inputs are not read in the object store: {memory}"
     folders = {path.name: path for path in (short / "runs").glob("shaky/*/seed-*")}
     assert len(folders) == 3
-    numbers = {name: [a["number"] for a in attempts(folder)] for name, folder in folders.items()}
+    numbers = {name: [a["number"] for a in list_attempts(folder)] for name, folder in folders.items()}
     assert numbers.pop(told["lost"]) == [1, 2]
     assert list(numbers.values()) == [[1], [1]]
-    assert attempts(folders[told["lost"]])[1]["resumed"] > 0
+    assert list_attempts(folders[told["lost"]])[1]["resumed"] > 0
     monkeypatch.chdir(short)
     monkeypatch.syspath_prepend(short)
     monkeypatch.setenv("MOMENT", "0")

@@ -9,7 +9,7 @@ import pytest
 
 from lntrust import load_study
 from lntrust.experiment.run import Run
-from lntrust.experiment.store.collection import Record, read_runs
+from lntrust.experiment.store import Record, read_runs
 from lntrust.learners.views import Views
 from lntrust.report.rows import Row, rows_of
 

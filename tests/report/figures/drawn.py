@@ -9,7 +9,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.rows import Row
 
 

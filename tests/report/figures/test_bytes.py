@@ -9,7 +9,7 @@ from drawn import by_method, changed, footnote, preset, renamed
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.figures.draw import draw
 from lntrust.report.figures.lines import course
 from lntrust.report.figures.style import NAMES, name_of

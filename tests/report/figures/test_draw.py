@@ -11,7 +11,7 @@ from drawn import by_method, footnote, preset, variant
 from matplotlib.image import imread
 
 from lntrust.experiment.reproduction import FigureSettings
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.figures.draw import all_figures, draw, save, section_figures
 from lntrust.report.figures.trust import choose_node
 from lntrust.report.rows import Row

@@ -13,7 +13,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
 from lntrust import LNTrustError
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.claims import short
 from lntrust.report.figures import lines as figure_lines
 from lntrust.report.figures.draw import draw

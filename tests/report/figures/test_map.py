@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lntrust import LNTrustError, load_study
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.figures.draw import draw
 from lntrust.report.figures.topology import layout, scene_of_record, scene_of_world
 from lntrust.report.rows import Row

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from lntrust import LNTrustError
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.claims import short
 from lntrust.report.figures.draw import draw
 from lntrust.report.figures.topology import scene_of_record

@@ -11,7 +11,7 @@ import pytest
 from browsing import Opened, draw_all, drawn, option, until
 from playwright.sync_api import Locator, Page
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.page.html import number
 from lntrust.report.page.write import write_page
 from lntrust.report.table import human_bytes

@@ -10,7 +10,7 @@ from browsing import Opened, draw_all, option
 from playwright.sync_api import Page
 
 from lntrust.experiment.reproduction import FigureSettings
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.page.data import all_sections, charts_of
 from lntrust.report.page.write import page as page_text
 from lntrust.report.page.write import write_page

@@ -17,8 +17,7 @@ import pytest
 from lntrust import LNTrustError, load_study
 from lntrust.experiment.reproduction import Claim, Panel, Reproduction, RowSettings
 from lntrust.experiment.statistics import Interval
-from lntrust.experiment.store.collection import Record
-from lntrust.experiment.store.identity import identity
+from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
 from lntrust.report.figures.coast import coastlines, land
 from lntrust.report.page import write as page_module

@@ -7,15 +7,31 @@ from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json
-from lntrust.experiment.store.identity import fingerprint, slug
-from lntrust.experiment.store.revision import revision
+from lntrust.experiment.store.identity import fingerprint, revision, slug
 
 Finished = tuple[str, dict[str, Any]]  # the name of a run's folder, and its content
 _NOT_ASKED_FOR = ("content", "versions", "hardware")
 
 
-def changes(base: Path, identities: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """What tells each run from the latest finished one of the same settings; nothing: there is none.
+def kept_and_anew(
+    base: Path, kept: Sequence[dict[str, Any]], waiting: Sequence[dict[str, Any]]
+) -> str | None:
+    """One line: how many finished runs are kept, how many are made anew, and why. None: nothing to say.
+
+    A commit alone makes nothing anew, but the revision that made a kept run is named if it is another.
+    """
+    anew = [reasons for reasons in _reasons(base, waiting) if reasons]
+    made_by = {_read(base / slug(of)).get("versions", {}).get("revision") for of in kept}
+    others = sorted(made_by - {None, revision().get("revision")})
+    by = f" (made by revision {', '.join(others)} of lntrust)" if others else ""
+    if anew:
+        why = dict.fromkeys(reason for reasons in anew for reason in reasons)
+        return f"{f'kept {len(kept)}{by}, ' if kept else ''}making {len(anew)} anew: {', '.join(why)}"
+    return f"kept {len(kept)}{by}; --fresh makes them anew" if kept else None
+
+
+def _reasons(base: Path, identities: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """How each run differs from the latest finished one of the same settings; nothing: there is none.
 
     What lies there is read once, however many they are.
     """
@@ -26,7 +42,7 @@ def changes(base: Path, identities: Sequence[dict[str, Any]]) -> list[list[str]]
         where = place.parent, identity["seed"]
         if where not in finished:
             finished[where] = _finished(*where)
-        alike = finished[where].get(_asked(identity), [])
+        alike = finished[where].get(_asked_for(identity), [])
         others = [content for folder, content in alike if folder != place.name]
         out.append(_differences(others[0], identity["content"], identity["study"]) if others else [])
     return out
@@ -38,20 +54,19 @@ def _finished(folder: Path, seed: int) -> dict[str, list[Finished]]:
     summaries = folder.glob(f"seed-{seed}-*/summary.json")
     for summary in sorted(summaries, key=lambda path: path.stat().st_mtime, reverse=True):
         run = _read(summary.parent)
-        found[_asked(run)].append((summary.parent.name, run.get("content", {})))
+        found[_asked_for(run)].append((summary.parent.name, run.get("content", {})))
     return found
 
 
 def _read(folder: Path) -> dict[str, Any]:
     """What a run's folder says it is; nothing, if that cannot be read."""
     try:
-        run: dict[str, Any] = read_json(folder / "run.json")
+        return dict(read_json(folder / "run.json"))
     except LNTrustError:
         return {}
-    return run
 
 
-def _asked(identity: dict[str, Any]) -> str:
+def _asked_for(identity: dict[str, Any]) -> str:
     return fingerprint({name: value for name, value in identity.items() if name not in _NOT_ASKED_FOR})
 
 
@@ -66,25 +81,3 @@ def _differences(was: dict[str, Any], is_: dict[str, Any], study: dict[str, Any]
     before, now = ({**of.get("files", {}), **of.get("sources", {})} for of in (was, is_))
     files = [file for file in sorted({*before, *now}) if before.get(file) != now.get(file)]
     return out + [f"{file} has changed" for file in files]
-
-
-def revisions(base: Path, identities: Sequence[dict[str, Any]]) -> list[str | None]:
-    """The git revision of lntrust that made each of these finished runs, as far as it was known."""
-    return [_read(base / slug(of)).get("versions", {}).get("revision") for of in identities]
-
-
-def told(kept: Sequence[str | None], reasons: Sequence[Sequence[str]]) -> str | None:
-    """One line: how many finished runs are kept, how many are made anew, and why. None: nothing to tell.
-
-    `kept` are the revisions that made those. A commit alone makes nothing anew, but it is said.
-
-    >>> told([None, None, None], [["distil.py has changed"], ["distil.py has changed"], []])
-    'kept 3, making 2 anew: distil.py has changed'
-    """
-    anew = [each for each in reasons if each]
-    why = dict.fromkeys(reason for each in anew for reason in each)
-    others = sorted({each for each in kept if each} - {revision().get("revision")})
-    by = f" (made by revision {', '.join(others)} of lntrust)" if others else ""
-    if anew:
-        return f"{f'kept {len(kept)}{by}, ' if kept else ''}making {len(anew)} anew: {', '.join(why)}"
-    return f"kept {len(kept)}{by}; --fresh makes them anew" if kept else None

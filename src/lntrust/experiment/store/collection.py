@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_whole
 from lntrust.experiment.store.identity import fingerprint
-from lntrust.experiment.store.schemas import upgraded
+from lntrust.experiment.store.schemas import upgrade
 from lntrust.experiment.store.worlds import world_file
 
 _NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
@@ -109,7 +109,7 @@ def read_runs(paths: Sequence[Path]) -> list[Record]:
     Each of them once.
     """
     found: dict[tuple[str, str], Record] = {}
-    records = _by_data([_read(path) for path in paths])
+    records = _name_other_data([_read(path) for path in paths])
     for record in sorted(records, key=lambda r: "data" not in r.identity["content"]):  # what says more first
         found.setdefault((record.key, record.identity["device"]), record)
     if not found:
@@ -117,30 +117,28 @@ def read_runs(paths: Sequence[Path]) -> list[Record]:
     return sorted(found.values(), key=lambda r: (r.study, r.method, r.key, r.seed))
 
 
-def _by_data(places: Sequence[Sequence[Record]]) -> list[Record]:
+Digests = list[tuple[Record, str | None]]  # of the data that each run was made on, where it says so
+
+
+def _name_other_data(places: Sequence[Sequence[Record]]) -> list[Record]:
     """The same records; where different data bear one name, the studies that had not the usual ones say so.
 
     The usual ones are those of most runs. A run that does not say is taken to have had those of most others
     in its place, and else the usual ones.
     """
-    told = [(record, digest) for records in places for record, digest in _with_digests(records)]
-    usual = _commonest(told)
-    return [
-        _naming(record, None if digest == usual.get(_dataset(record)) else digest) for record, digest in told
-    ]
+    known: Digests = []
+    for records in places:
+        said = [(each, each.identity["content"].get("data", _named(each))) for each in records]
+        usual = _commonest([pair for pair in said if _named(pair[0]) is None])
+        known += [(record, digest or usual.get(_dataset(record))) for record, digest in said]
+    usual = _commonest(known)
+    return [_naming(each, None if digest == usual.get(_dataset(each)) else digest) for each, digest in known]
 
 
-def _with_digests(records: Sequence[Record]) -> list[tuple[Record, str | None]]:
-    """Each with the digest of its data; of the usual ones in this place, if it does not say."""
-    told = [(record, record.identity["content"].get("data", _named(record))) for record in records]
-    usual = _commonest([each for each in told if _named(each[0]) is None])
-    return [(record, digest or usual.get(_dataset(record))) for record, digest in told]
-
-
-def _commonest(told: Sequence[tuple[Record, str | None]]) -> dict[str, str]:
+def _commonest(known: Digests) -> dict[str, str]:
     """Of each dataset the digest that most runs have; of equals, the first."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for record, digest in told:
+    for record, digest in known:
         if digest is not None:
             counts[_dataset(record)][digest] += 1
     return {dataset: each.most_common(1)[0][0] for dataset, each in counts.items()}
@@ -149,9 +147,8 @@ def _commonest(told: Sequence[tuple[Record, str | None]]) -> dict[str, str]:
 def _dataset(record: Record) -> str:
     """With the views that are seen of it, since a digest speaks of those."""
     study = record.identity["study"]
-    return " ".join(
-        [study["data"]["dataset"], *sorted({each["view"] for each in study["population"]["learners"]})]
-    )
+    views = {learner["view"] for learner in study["population"]["learners"]}
+    return " ".join([study["data"]["dataset"], *sorted(views)])
 
 
 def _named(record: Record) -> str | None:
@@ -162,8 +159,6 @@ def _named(record: Record) -> str | None:
 
 def _naming(record: Record, digest: str | None) -> Record:
     """The record with these data named in its study, or none."""
-    if digest == _named(record):
-        return record
     study = record.identity["study"]
     data = {name: value for name, value in study["data"].items() if name != "content"}
     if digest is not None:
@@ -176,13 +171,14 @@ def _read(path: Path) -> list[Record]:
         return _from_collection(path)
     if not path.is_dir():
         raise LNTrustError(f"{path}: neither a folder with runs nor a collection of them (.parquet)")
-    gathered = [record for file in sorted(path.glob("*.parquet")) if _gathers(file) for record in _read(file)]
+    files = [file for file in sorted(path.glob("*.parquet")) if _is_collection(file)]
     # Of a run made twice, since our code has changed, the later one counts; what was collected is older.
     finished = sorted(path.rglob("summary.json"), key=lambda file: (-file.stat().st_mtime, file))
-    return [_from_folder(summary.parent) for summary in finished] + gathered
+    collected = [record for file in files for record in _from_collection(file)]
+    return [_from_folder(summary.parent) for summary in finished] + collected
 
 
-def _gathers(file: Path) -> bool:
+def _is_collection(file: Path) -> bool:
     """Whether this is a collection, and not some other table that lies in a folder of results."""
     try:
         return set(_SCHEMA.names) <= set(pq.read_schema(file).names)
@@ -199,8 +195,8 @@ def _from_folder(folder: Path) -> Record:
             "given again, does that"
         )
     tables = {file.stem: _read_table(file) for file in sorted(folder.glob("*.parquet"))}
-    told = upgraded(identity), read_json(folder / "summary.json"), described.read_text("utf-8")
-    return Record(*told, tables)
+    summary, world = read_json(folder / "summary.json"), described.read_text("utf-8")
+    return Record(upgrade(identity), summary, world, tables)
 
 
 def _read_table(file: Path | io.BytesIO) -> pa.Table:
@@ -217,7 +213,7 @@ def _from_collection(path: Path) -> list[Record]:
     records = []
     for row in table.to_pylist():
         tables = {name: _read_table(io.BytesIO(data)) for name, data in row["tables"]}
-        of = upgraded(json.loads(row["run"]))
+        of = upgrade(json.loads(row["run"]))
         records.append(Record(of, json.loads(row["summary"]), row["world"], tables))
     return records
 

@@ -2,17 +2,20 @@
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lntrust.core.onnx_files import weights_of
 from lntrust.core.plugins import file_digest, sources_of
-from lntrust.experiment.store.revision import changed_code
-from lntrust.experiment.store.schemas import SCHEMA
-from lntrust.methods import Method
+from lntrust.experiment.store.schemas import SCHEMA, under_old_names
+from lntrust.methods import Method, find_method
 from lntrust.study.settings import Study, identity_fields
 from lntrust.world import Dataset
+
+_PACKAGE = Path(__file__).parents[2]
 
 
 def identity(
@@ -26,25 +29,35 @@ def identity(
 ) -> dict[str, Any]:
     """Everything that decides the result of one method (called `name`) with one seed.
 
-    `content` is what `content_of` gives; by default, as far as it can be told without the data.
+    `content` is what `content_of` gives; by default, as far as it is known without the data.
     """
     table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
     if table["reading"] == "honest":
         del table["reading"]  # goes without saying
-    settings = identity_fields(method.settings)
     return {
-        "study": table, "method": name, "settings": settings, "seed": seed,
+        "study": table, "method": name, "settings": identity_fields(method.settings), "seed": seed,
         "device": device, "backend": backend, **method.more_identity(),
         **({"certify": True} if method.certify else {}),
         "content": content_of(study, name) if content is None else content,
     }  # fmt: skip
 
 
-def content_of(study: Study, method: str, data: str | None = None) -> dict[str, Any]:
-    """What a run is made of that its settings only name: files, and this package.
+def identities(
+    study: Study, name: str, seeds: Sequence[int], device: str, data: str | None,
+    backend: str = "batched", certify: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Of each seed's run; `data` is the dataset's digest, if it is known."""
+    method = find_method(name, study)
+    method.certify = certify
+    content = content_of(study, name, data)
+    return [identity(study, name, method, seed, device, backend, content) for seed in seeds]
 
-    `data` is the dataset's digest. Users' own methods and models are told by their source, and so is this
-    package, if it has changes on top of its git revision.
+
+def content_of(study: Study, method: str, data: str | None = None) -> dict[str, Any]:
+    """What a run is made of that its settings only name: data, files, and this package.
+
+    Users' own methods and models are known by their source, and so is this package, if it has changes on top
+    of its git revision.
     """
     content: dict[str, Any] = {"schema": SCHEMA}
     if data is not None:
@@ -56,7 +69,7 @@ def content_of(study: Study, method: str, data: str | None = None) -> dict[str, 
     files = {file: digest for file in named if (digest := _digest_of(Path(file)))}
     own = {method: "--method"} | {each.kind: f"learner {each.name}: kind" for each in learners}
     found = [sources_of(name, field) for name, field in own.items() if ":" in name]
-    sources = {file: made for each in found for file, made in each.items()}
+    sources = {file: digest for each in found for file, digest in each.items()}
     parts = {"files": files, "sources": sources, "code": changed_code()}
     return content | {name: part for name, part in parts.items() if part}
 
@@ -74,8 +87,12 @@ def data_digest(study: Study, dataset: Dataset) -> str:
     return dataset.digest(learner.view for learner in study.population.learners)
 
 
+# -- names ----------------------------------------------------------------------------------------
+
+
 def fingerprint(of: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:10]
+    """Under the names that settings had first, so that a run made before they were renamed is found."""
+    return hashlib.sha256(json.dumps(under_old_names(of), sort_keys=True).encode()).hexdigest()[:10]
 
 
 def slug(of: dict[str, Any]) -> Path:
@@ -102,8 +119,42 @@ def stage1_file(of: Sequence[dict[str, Any]], method: dict[str, Any]) -> Path:
     parts = {name: study[name] for name in ("data", "graph", "partition", "population")}
     training = {k: v for k, v in study["training"].items() if k not in ("stage2_rounds", "refresh")}
     parts |= {"training": training, "every": study["evaluation"]["every"], "method": method}
-    parts |= {
-        "seeds": [each["seed"] for each in of],
-        **{k: of[0][k] for k in ("device", "backend", "content")},
-    }
+    parts["seeds"] = [each["seed"] for each in of]
+    parts |= {name: of[0][name] for name in ("device", "backend", "content")}
     return Path(study["name"], "stage1", f"{fingerprint(parts)}.safetensors")
+
+
+# -- which state of this package makes a run, where it lies in a git checkout ------------------------
+
+
+@cache
+def revision() -> dict[str, str]:
+    """The git revision; `dirty`: with changes on top. Nothing, if the package is installed otherwise."""
+    # An installation inside somebody's repository is not part of it.
+    tracked = _git("ls-files", "--error-unmatch", "__init__.py") is not None
+    head = _git("rev-parse", "--short=12", "HEAD") if tracked else None
+    if head is None:
+        return {}
+    return {"revision": head + (", dirty" if _git("status", "--porcelain", "--", ".") else "")}
+
+
+@cache
+def changed_code() -> str | None:
+    """A digest of the package with changes on top of its revision; none: it has none.
+
+    So whoever works on a method of ours is not given the results of the method as it was.
+    """
+    if not revision().get("revision", "").endswith("dirty"):
+        return None
+    digest = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(f"{file.relative_to(_PACKAGE)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=_PACKAGE, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lntrust.core.files import write_whole
 from lntrust.experiment.metrics import Predictions
-from lntrust.experiment.store.revision import revision
+from lntrust.experiment.store.identity import revision
 
 
 class History:

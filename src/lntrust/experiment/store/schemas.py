@@ -2,6 +2,7 @@
 
 The schema is a number in `run.json`, under `content`. It goes up whenever a run of the same settings gets
 another result, or its record another form. An older record is then another run's, and stays readable.
+A setting that only has another name now is no other run: the table of names stands beside the settings.
 """
 
 from collections.abc import Callable
@@ -10,23 +11,35 @@ from typing import Any
 from lntrust.core.errors import LNTrustError
 
 SCHEMA = 2
+RENAMED = {"usual_lead": "typical_margin", "head_start": "prior_wins"}
 Identity = dict[str, Any]
+_PARTS = ("settings", "answerer")  # where a run's identity has settings of methods
 
 
-def upgraded(identity: Identity) -> Identity:
+def upgrade(identity: Identity) -> Identity:
     """What a stored run would be called today."""
     schema = identity.get("content", {}).get("schema", 1)
     if schema not in range(1, SCHEMA + 1):
         raise LNTrustError(f"schema {schema}: recorded by a newer lntrust; this one knows up to {SCHEMA}")
     for number in range(schema, SCHEMA):
         identity = _NEXT[number](identity)
-    return identity
+    return _renamed(identity, RENAMED)
+
+
+def under_old_names(identity: Identity) -> Identity:
+    """The same with every setting under the name that it had first."""
+    return _renamed(identity, {new: old for old, new in RENAMED.items()})
+
+
+def _renamed(identity: Identity, names: dict[str, str]) -> Identity:
+    parts = {part: identity[part] for part in _PARTS if part in identity}
+    return identity | {part: {names.get(k, k): v for k, v in table.items()} for part, table in parts.items()}
 
 
 def _from_1(identity: Identity) -> Identity:
     """Schema 1 said nothing of content, and Weighted Majority's weights were not normalised."""
     out = {**identity, "content": {"schema": 2}}
-    for part in ("settings", "answerer"):
+    for part in _PARTS:
         if out.get(part, {}).get("weighting") == "weighted_majority":
             out[part] = {**out[part], "weighting": "weighted_majority (superseded)"}
     return out

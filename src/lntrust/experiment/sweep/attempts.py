@@ -1,23 +1,35 @@
-"""Attempts: who works on a run, where more than one process may believe that it does.
+"""Attempts: one process carries out one task, where another may believe that the task is its own.
 
-A worker that is lost may only be out of reach, and go on. So whoever takes up a run first takes a number in
-its folder, `attempt-N.json`, and the highest number owns the run. A hard link makes the file: on one machine
-and on a shared file system alike exactly one of many gets each number, and its content is there at once.
+A worker that is lost may only be out of reach, and go on. So a process that takes up a run first takes a
+number in its folder, `attempt-N.json`, and the highest number owns the run. A hard link makes it: on one
+machine and on a shared file system alike one process gets each number, and its content is there at once.
 An attempt looks for the next number before it writes, and stops when there is one. Between that look and a
 write there is an instant in which a newer attempt may begin; nothing is spoilt, since every file appears
 whole, by one rename, and both attempts make the same bits.
 """
 
+import gc
 import os
 import socket
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_json
+from lntrust.core.plugins import users_fault
+from lntrust.experiment.driver import Progress, Runs
+from lntrust.experiment.stacks import goes_on, round_of, stacked_or_alone
+from lntrust.experiment.store.identity import checkpoint, slug
+from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, is_finished
+from lntrust.learners.views import Views, pick_device
+from lntrust.study.settings import Study
+from lntrust.world import Dataset
 
 
 class Superseded(LNTrustError):  # noqa: N818 - it is no error
@@ -59,7 +71,7 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
         ) from None
 
 
-def attempts(folder: Path) -> list[dict[str, Any]]:
+def list_attempts(folder: Path) -> list[dict[str, Any]]:
     """All attempts at a run, the owner last."""
     return [read_json(_file(folder, number)) for number in sorted(_numbers(folder))]
 
@@ -79,3 +91,76 @@ def _linked(content: Path, name: Path) -> bool:
 
 def _file(folder: Path, number: int) -> Path:
     return folder / f"attempt-{number}.json"
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+def carry_out(
+    task: Task,
+    views: Views,
+    folder: Path,
+    *,
+    guard: Callable[[], None] = lambda: None,
+    progress: Progress = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> list[Summary]:
+    """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
+    runs = task.on(views.dataset).identities
+    waiting = [of for of in runs if not is_finished(folder, of)]
+    if waiting and goes_on(task.study, folder, runs):
+        waiting = runs  # a stack that was stopped between one summary and the next
+    resumed = round_of(folder / checkpoint(waiting)) if waiting else 0
+    attempts = [claim(folder / slug(of), resumed) for of in waiting]
+
+    def guarded() -> None:
+        guard()
+        for attempt in attempts:
+            attempt.check()
+
+    def go(seeds: list[int]) -> list[Summary]:
+        options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
+        runs = Runs(task.study, task.method, seeds, views, share_stage1=task.share_stage1, **options)
+        return runs(resume=True, progress=progress)
+
+    if waiting:
+        stacked_or_alone(
+            go, [of["seed"] for of in waiting], lambda why: notice(f"{task.method}: {why}; so they are")
+        )
+    return [read_json(folder / slug(of) / "summary.json") for of in runs]
+
+
+class KeptViews:
+    """Views by dataset and precision: decoded once in a process, for all its tasks."""
+
+    def __init__(self, load: Callable[[str], Dataset], threads: int) -> None:
+        self._load, self._threads = load, threads
+        self._kept: dict[tuple[str, str, str], Views] = {}
+
+    def __call__(self, study: Study, device: str) -> Views:
+        dataset, precision = study.data.dataset, study.training.precision
+        key = (dataset, precision, device)
+        if key not in self._kept:
+            self._kept[key] = Views(self._load(dataset), pick_device(device), getattr(torch, precision))
+        torch.set_num_threads(self._threads)
+        return self._kept[key]
+
+
+def answer(
+    text: str, work: Work, views: KeptViews, guard: Callable[[], None], progress: Progress = lambda *_: None
+) -> str:
+    """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else."""
+    made = Answer()
+    gc.collect()  # what the last task held on a GPU goes now, and not when Python finds the time
+    try:
+        task = Task.model_validate_json(text)
+        seen = views(task.study, task.device)
+        options: dict[str, Any] = {"guard": guard, "progress": progress, "notice": made.notices.append}
+        made.summaries = carry_out(task, seen, work.folder, **options)
+    except LNTrustError as error:
+        made.error = str(error)
+    except torch.cuda.OutOfMemoryError:
+        made.error = "the GPU's memory does not hold this stack; give fewer seeds at a time"
+    except Exception as error:
+        made.error = users_fault(error) or f"internal error: {type(error).__name__}: {error}"
+    return made.model_dump_json()

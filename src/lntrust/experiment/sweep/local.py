@@ -18,17 +18,17 @@ import torch
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.memory import keep_memory
-from lntrust.experiment.sweep.attempts import Superseded
-from lntrust.experiment.sweep.plan import Answer, KeptViews, Task, Work, answer
+from lntrust.experiment.sweep.attempts import KeptViews, Superseded, answer
+from lntrust.experiment.sweep.plan import Answer, Task, Work
 from lntrust.world import load_dataset
 
 Watch = Callable[[Task, float], None]  # how much of a task is done, from 0 to 1
 ATTEMPTS = 3  # a task whose worker dies so often is given up: it is probably the cause
-_PATIENCE = 10.0  # seconds that a worker has to end when it is told to
+_PATIENCE = 10.0  # seconds that a worker has to end
 
 
-def room(device: str, workers: int | None) -> tuple[int, int]:
-    """How many workers there shall be, and how many threads each may use."""
+def workers_and_threads(device: str, workers: int | None) -> tuple[int, int]:
+    """How many workers to start, and how many threads each may use."""
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     if gpus and workers and workers > gpus:
         raise LNTrustError(f"--workers {workers}: a task takes a whole GPU, and there are {gpus}")
@@ -36,7 +36,7 @@ def room(device: str, workers: int | None) -> tuple[int, int]:
     return workers, max(1, torch.get_num_threads() // workers)
 
 
-def carried_out_here(
+def run_tasks(
     tasks: Sequence[Task], work: Work, workers: int, watch: Watch = lambda *_: None
 ) -> Generator[tuple[Task, Answer], None, None]:
     """Every task with its answer, as they are done. Closing the iterator ends the workers."""
@@ -84,17 +84,17 @@ class _Worker:
         """A task whose process dies is given to a new one, which goes on from the last checkpoint."""
         code = 0
         for _ in range(ATTEMPTS):
-            process = self._started(task.device)
+            process = self._start(task.device)
             if process is None:
                 return Answer(error="stopped")
-            text = _asked(process, task, self._watch)
+            text = _ask(process, task, self._watch)
             if text is not None:
                 return Answer.model_validate_json(text)
             code = self.end()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Answer(error=f"the process that worked on it died {ATTEMPTS} times ({how})")
 
-    def _started(self, device: str) -> subprocess.Popen[str] | None:
+    def _start(self, device: str) -> subprocess.Popen[str] | None:
         with self._lock:
             if self.stopped:
                 return None
@@ -130,7 +130,7 @@ class _Worker:
             process.kill()
 
 
-def _asked(process: subprocess.Popen[str], task: Task, watch: Watch) -> str | None:
+def _ask(process: subprocess.Popen[str], task: Task, watch: Watch) -> str | None:
     """The answer, or none when the process died over it."""
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,31 +1,23 @@
 """Sweeps: methods × seeds × settings as tasks that do not know of each other.
 
 On a CPU a task is one run. On a GPU it is one method at one setting with all its seeds in one stack, and has
-the whole GPU. Tasks are carried out by processes of this machine (`local_pool.py`) or of many
-(`ray_cluster.py`). What crosses to them and back is JSON; what remains are ordinary run folders.
+the whole GPU. Processes of this machine (`local.py`) or of many (`ray.py`) carry tasks out (`attempts.py`).
+What crosses to them and back is JSON; what remains are ordinary run folders.
 """
 
-import gc
 import itertools
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict
 
-from lntrust.core.errors import CannotStackError, LNTrustError
+from lntrust.core.errors import LNTrustError
 from lntrust.core.files import clear, clear_run, read_json
-from lntrust.core.plugins import users_fault
-from lntrust.experiment.driver import Progress, Runs
-from lntrust.experiment.stacks import goes_on, round_of
-from lntrust.experiment.store.identity import checkpoint, content_of, data_digest, fingerprint, identity, slug
+from lntrust.experiment.store.identity import checkpoint, data_digest, fingerprint, identities, slug
 from lntrust.experiment.store.worlds import world_file
-from lntrust.experiment.sweep.attempts import claim
-from lntrust.learners.views import Views, pick_device
-from lntrust.methods import find_method
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Study, once_each
 from lntrust.world import Dataset, load_dataset
@@ -54,9 +46,7 @@ class Task(BaseModel):
     @property
     def identities(self) -> list[dict[str, Any]]:
         """What each seed's run is."""
-        method, content = find_method(self.method, self.study), content_of(self.study, self.method, self.data)
-        of = (self.study, self.method, method)
-        return [identity(*of, seed, self.device, content=content) for seed in self.seeds]
+        return identities(self.study, self.method, self.seeds, self.device, self.data)
 
     def on(self, dataset: Dataset) -> "Task":
         """The same task on this very content of its dataset."""
@@ -69,14 +59,15 @@ class Task(BaseModel):
 
     def finished(self, below: Path) -> list[Summary] | None:
         """The summaries, when all of them are there, and their worlds are described."""
-        if not all(_finished(below, each) for each in self.identities):
+        runs = self.identities
+        if not all(is_finished(below, of) for of in runs):
             return None
-        return [read_json(below / folder / "summary.json") for folder in self.folders]
+        return [read_json(below / slug(of) / "summary.json") for of in runs]
 
 
-def _finished(below: Path, identity: dict[str, Any]) -> bool:
+def is_finished(below: Path, of: dict[str, Any]) -> bool:
     """An earlier version left no world; the run itself need not be made again for that."""
-    return (below / slug(identity) / "summary.json").is_file() and (below / world_file(identity)).is_file()
+    return (below / slug(of) / "summary.json").is_file() and (below / world_file(of)).is_file()
 
 
 class Answer(BaseModel):
@@ -94,9 +85,6 @@ class Work(BaseModel):
     here: Path  # where the command was given: a study's own files and modules are found from there
     data: Path | None = None
     threads: int = 1
-
-
-# -- planning -------------------------------------------------------------------------------------
 
 
 def axes(grids: Sequence[str]) -> dict[str, list[str]]:
@@ -155,12 +143,12 @@ def plan(
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     studies = [load_study(study, [*sets, *(f"{k}={v}" for k, v in one.items())]) for one in settings]
     methods = list(dict.fromkeys(methods or studies[0].compare))
-    seeds = once_each(seeds or studies[0].seeds, "--seeds")
+    seeds = once_each(seeds or studies[0].seeds, "--seed")
     stacks = [sorted(seeds)] if device == "cuda" else [[seed] for seed in seeds]
     tasks: list[Task] = []
     idle = {path for path, values in grid.items() if len(values) > 1}
     for method in methods:
-        prints = [_fingerprint(each, method, device) for each in studies]
+        prints = [fingerprint(*identities(each, method, [0], device, None)) for each in studies]
         felt = [path for path in grid if _matters(path, settings, prints)]
         idle -= set(felt)
         for k, one in enumerate(settings):
@@ -172,10 +160,6 @@ def plan(
     if idle:
         raise LNTrustError(f"--grid {min(idle)}: makes no difference to {', '.join(methods)}")
     return tasks
-
-
-def _fingerprint(study: Study, method: str, device: str) -> str:
-    return fingerprint(identity(study, method, find_method(method, study), 0, device))
 
 
 def _matters(path: str, settings: Sequence[Setting], prints: Sequence[str]) -> bool:
@@ -199,25 +183,6 @@ def datasets_of(tasks: Sequence[Task], data: Path | None) -> dict[str, Dataset]:
     return found
 
 
-# -- work -----------------------------------------------------------------------------------------
-
-
-class KeptViews:
-    """Views by dataset and precision: decoded once in a process, for all its tasks."""
-
-    def __init__(self, load: Callable[[str], Dataset], threads: int) -> None:
-        self._load, self._threads = load, threads
-        self._kept: dict[tuple[str, str, str], Views] = {}
-
-    def __call__(self, study: Study, device: str) -> Views:
-        dataset, precision = study.data.dataset, study.training.precision
-        key = (dataset, precision, device)
-        if key not in self._kept:
-            self._kept[key] = Views(self._load(dataset), pick_device(device), getattr(torch, precision))
-        torch.set_num_threads(self._threads)
-        return self._kept[key]
-
-
 def forget(tasks: Sequence[Task], folder: Path) -> None:
     """Take away what earlier runs of these tasks have left, so that all of it is made anew."""
     for task in tasks:
@@ -225,61 +190,3 @@ def forget(tasks: Sequence[Task], folder: Path) -> None:
         for place in {*map(slug, runs), checkpoint(runs).parent}:
             clear_run(folder / place)
         clear(folder / task.study.name / "stage1", "*.safetensors")
-
-
-def carry_out(
-    task: Task,
-    views: Views,
-    folder: Path,
-    *,
-    guard: Callable[[], None] = lambda: None,
-    progress: Progress = lambda *_: None,
-    notice: Callable[[str], None] = lambda _: None,
-) -> list[Summary]:
-    """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
-    runs = task.on(views.dataset).identities
-    waiting = [each for each in runs if not _finished(folder, each)]
-    if waiting and goes_on(task.study, folder, runs):
-        waiting = runs  # a stack that was stopped between one summary and the next
-    resumed = round_of(folder / checkpoint(waiting)) if waiting else 0
-    attempts = [claim(folder / slug(each), resumed) for each in waiting]
-
-    def guarded() -> None:
-        guard()
-        for attempt in attempts:
-            attempt.check()
-
-    if waiting:
-        seeds = [each["seed"] for each in waiting]
-        options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
-        options["share_stage1"] = task.share_stage1
-        try:
-            Runs(task.study, task.method, seeds, views, **options)(resume=True, progress=progress)
-        except CannotStackError as error:
-            if len(seeds) == 1:
-                raise
-            notice(f"{task.method}: {error}; so they are")
-            for seed in seeds:
-                Runs(task.study, task.method, [seed], views, **options)(resume=True, progress=progress)
-    return [read_json(folder / slug(each) / "summary.json") for each in runs]
-
-
-def answer(
-    text: str, work: Work, views: KeptViews, guard: Callable[[], None], progress: Progress = lambda *_: None
-) -> str:
-    """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else."""
-    notices: list[str] = []
-    gc.collect()  # what the last task held on a GPU goes now, and not when Python finds the time
-    try:
-        task = Task.model_validate_json(text)
-        seen = views(task.study, task.device)
-        summaries = carry_out(task, seen, work.folder, guard=guard, progress=progress, notice=notices.append)
-        return Answer(summaries=summaries, notices=notices).model_dump_json()
-    except LNTrustError as error:
-        return Answer(notices=notices, error=str(error)).model_dump_json()
-    except torch.cuda.OutOfMemoryError:
-        error_text = "the GPU's memory does not hold this stack; give fewer --seeds at a time"
-        return Answer(notices=notices, error=error_text).model_dump_json()
-    except Exception as error:
-        error_text = users_fault(error) or f"internal error: {type(error).__name__}: {error}"
-        return Answer(notices=notices, error=error_text).model_dump_json()

@@ -20,11 +20,13 @@ import numpy as np
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.sweep.plan import Answer, KeptViews, Task, Work, answer
+from lntrust.experiment.sweep.attempts import KeptViews, answer
+from lntrust.experiment.sweep.plan import Answer, Task, Work
 from lntrust.world.data.datasets import Coded, Dataset, View
 
 RETRIES = 2  # a task whose worker or machine is lost so often, and then once more, is given up
 _OPTIONAL = ("latitude", "longitude", "subject", "segment")
+_CODED = ("codes", "step", "offset")
 Arrays = dict[str, ndarray]
 
 
@@ -38,7 +40,7 @@ def packed(dataset: Dataset, views: Sequence[str]) -> tuple[str, Arrays]:
     for name in views:
         view = dataset.view(name)
         if isinstance(view, Coded):
-            arrays |= {f"view/{name}/{part}": getattr(view, part) for part in ("codes", "step", "offset")}
+            arrays |= {f"view/{name}/{part}": getattr(view, part) for part in _CODED}
         else:
             arrays[f"view/{name}"] = view
     header = {
@@ -55,7 +57,7 @@ def unpacked(header: str, arrays: Mapping[str, ndarray]) -> Dataset:
     def view(name: str) -> View:
         if f"view/{name}" in arrays:
             return arrays[f"view/{name}"]
-        return Coded(*(arrays[f"view/{name}/{part}"] for part in ("codes", "step", "offset")))
+        return Coded(*(arrays[f"view/{name}/{part}"] for part in _CODED))
 
     made: dict[str, View] = {name: view(name) for name in table["views"]}
     return Dataset(
@@ -65,10 +67,7 @@ def unpacked(header: str, arrays: Mapping[str, ndarray]) -> Dataset:
         input_shape=tuple(table["input_shape"]),
         input_dtype=table["input_dtype"],
         views={name: partial(made.__getitem__, name) for name in made},
-        latitude=arrays.get("latitude"),
-        longitude=arrays.get("longitude"),
-        subject=arrays.get("subject"),
-        segment=arrays.get("segment"),
+        **{name: arrays.get(name) for name in _OPTIONAL},
     )
 
 
@@ -103,7 +102,7 @@ def connected(address: str | None) -> Iterator[None]:
     """Use the cluster at an address, or one on this machine that ends with the sweep."""
     if find_spec("ray") is None:
         raise LNTrustError("--on ray needs ray, which is not installed; pip install 'lntrust[ray]'")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is done here
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to nobody what is done here
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do; it warns until then
     if address is None:  # Ray asks nobody who they are: one for this machine alone stays on loopback
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -133,7 +132,7 @@ def device_of_cluster(device: str) -> str:
     return device
 
 
-def carried_out_on_ray(
+def run_tasks(
     tasks: Sequence[Task], work: Work, datasets: Mapping[str, Dataset]
 ) -> Generator[tuple[Task, Answer], None, None]:
     """Every task with its answer, as they are done. Closing the iterator cancels the rest."""
@@ -144,12 +143,8 @@ def carried_out_on_ray(
         raise LNTrustError(f"--threads {work.threads}: no machine of the Ray cluster offers more than {most}")
     headers, stored = {}, {}
     for name, dataset in datasets.items():
-        seen = {
-            learner.view
-            for task in tasks
-            if task.study.data.dataset == name
-            for learner in task.study.population.learners
-        }
+        studies = [task.study for task in tasks if task.study.data.dataset == name]
+        seen = {learner.view for study in studies for learner in study.population.learners}
         headers[name], arrays = packed(dataset, sorted(seen))
         stored[name] = {part: ray.put(np.ascontiguousarray(array)) for part, array in arrays.items()}
     remote = ray.remote(_remote).options(
@@ -164,23 +159,21 @@ def carried_out_on_ray(
         while pending:
             (ready, *_), _ = ray.wait(list(pending), num_returns=1)
             task = pending.pop(ready)
-            yield task, _received(ready, task, work)
+            yield task, _receive(ready, task, work)
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
 
 
-def _received(reference: Any, task: Task, work: Work) -> Answer:
+def _receive(reference: Any, task: Task, work: Work) -> Answer:
     import ray
 
     try:
-        told = Answer.model_validate_json(ray.get(reference))
-        if told.error is None and task.finished(work.folder) is None:
-            where = work.folder / task.folders[0]
-            return Answer(
-                error=f"done, but {where} is not here: --out must be a folder that all machines share"
-            )
-        return told
+        answer = Answer.model_validate_json(ray.get(reference))
     except ray.exceptions.RayError as error:
         lost = f"its worker was lost {RETRIES + 1} times, or cannot be used"
         return Answer(error=f"{lost}: {type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    if answer.error is None and task.finished(work.folder) is None:
+        where = work.folder / task.folders[0]
+        return Answer(error=f"done, but {where} is not here: --out must be a folder that all machines share")
+    return answer

@@ -3,6 +3,7 @@
 import ipaddress
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,19 +20,20 @@ from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.training.data import NodeData, load_data
+from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.network import size
 from lntrust.network.encodings import ReplyEncoding
 
 _SOON = timedelta(days=14)
+Grade = Literal["good", "warning", "bad"]
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that was looked at."""
 
-    grade: Literal["good", "warning", "bad"]
+    grade: Grade
     what: str
     text: str
 
@@ -49,45 +51,44 @@ def check_node(file: Path, wait: float) -> Iterator[Finding]:
         fit = fit and finding.grade != "bad"
         yield finding
     yield from _open_to_others(settings)
-    yield from _shown(settings)
+    yield Finding("good", "shown to neighbours", _shown(settings))
     if settings.peers and settings.trust.reply != "float32":
-        yield Finding("good", "replies", _told(settings))
+        yield Finding("good", "replies", _replies(settings))
     if fit:
         yield from _neighbours(settings, wait)
 
 
 def _certificate(settings: NodeSettings) -> Iterator[Finding]:
+    for grade, text in _about_certificate(settings):
+        yield Finding(grade, "certificate", text)
+
+
+def _about_certificate(settings: NodeSettings) -> Iterator[tuple[Grade, str]]:
     if not settings.peers:
-        yield Finding("good", "certificate", "none needed: no neighbour is a node")
+        yield "good", "none needed: no neighbour is a node"
         return
     folder, now = settings.network.certificates, datetime.now(UTC)
     try:
         begins, ends = dates(folder)
         name = name_in(folder)
     except LNTrustError as error:
-        yield Finding("bad", "certificate", str(error))
+        yield "bad", str(error)
         return
     for fault in faults(folder):
-        yield Finding("bad", "certificate", fault)
-    if far := out_of_reach(
-        folder, _host(settings.network.listen)
-    ):  # fine, if it dials, or is behind a router
-        yield Finding("warning", "certificate", far)
+        yield "bad", fault
+    if far := out_of_reach(folder, _host(settings.network.listen)):
+        yield "warning", far  # fine, if it dials, or is behind a router
     if name != settings.name:
-        yield Finding("bad", "certificate", f"is {name}'s; this node is named {settings.name}")
+        yield "bad", f"is {name}'s; this node is named {settings.name}"
     if now < begins:
-        yield Finding(
-            "bad", "certificate", f"holds from {begins:%Y-%m-%d %H:%M} UTC; this clock says {now:%F %R}"
-        )
+        yield "bad", f"holds from {begins:%Y-%m-%d %H:%M} UTC; this clock says {now:%F %R}"
     elif now > ends:
-        yield Finding("bad", "certificate", f"has run out on {ends:%Y-%m-%d %H:%M} UTC; renew it")
+        yield "bad", f"has run out on {ends:%Y-%m-%d %H:%M} UTC; renew it"
     else:
-        grade: Literal["good", "warning"] = "warning" if ends - now < _SOON else "good"
-        yield Finding(
-            grade,
-            "certificate",
-            f"holds until {ends:%Y-%m-%d %H:%M} UTC, {(ends - now) / timedelta(days=1):.0f} days",
-        )
+        left = f"{(ends - now) / timedelta(days=1):.0f} days"
+        yield (
+            "warning" if ends - now < _SOON else "good", f"holds until {ends:%Y-%m-%d %H:%M} UTC, {left}",
+        )  # fmt: skip
 
 
 def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
@@ -99,10 +100,10 @@ def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
         return
     if door.token is None:
         text = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
-        yield Finding("bad", "clients", f"http.listen = {door.listen}: {text}")
     else:
         text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
-        yield Finding("warning", "clients", f"http.listen = {door.listen}: {text}")
+    grade: Grade = "bad" if door.token is None else "warning"
+    yield Finding(grade, "clients", f"http.listen = {door.listen}: {text}")
 
 
 def _host(listen: str) -> str:
@@ -122,44 +123,35 @@ def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
     except LNTrustError as error:
         yield Finding("bad", "data", str(error))
         return
-    yield Finding(
-        "good", "data",
-        f"{len(data.train)} to train, {len(data.validation)} to validate, {len(data.shard)} unlabelled",
-    )  # fmt: skip
+    sizes = f"{len(data.train)} to train, {len(data.validation)} to validate, {len(data.shard)} unlabelled"
+    yield Finding("good", "data", sizes)
+    kind = settings.model.kind
     try:
-        yield Finding("good", "model", _tried(settings, data))
+        learner = LiveLearner(settings, data)
+        begun = time.perf_counter()
+        learner.snapshot(0).predict(data.inputs[:1])
+        learner.close()
     except LNTrustError as error:
         yield Finding("bad", "model", str(error))
     except Exception as error:  # the model is the user's, and may fail in any way
-        text = f"model.kind = {settings.model.kind!r}: {type(error).__name__}: {error}"
-        yield Finding("bad", "model", text)
+        yield Finding("bad", "model", f"model.kind = {kind!r}: {type(error).__name__}: {error}")
+    else:
+        took, fit = 1000 * (time.perf_counter() - begun), wire.at_once(settings.input)
+        yield Finding("good", "model", f"{kind} answers in {took:.1f} ms; {fit:,} inputs fit into a question")
 
 
-def _tried(settings: NodeSettings, data: NodeData) -> str:
-    learner = LiveLearner(settings, data)
-    begun = time.perf_counter()
-    learner.snapshot(0).predict(data.inputs[:1])
-    learner.close()
-    took = 1000 * (time.perf_counter() - begun)
-    per_question = wire.at_once(settings.input)
-    return f"{settings.model.kind} answers in {took:.1f} ms; {per_question:,} inputs fit into a question"
-
-
-def _shown(settings: NodeSettings) -> Iterator[Finding]:
+def _shown(settings: NodeSettings) -> str:
     """What leaves the device, in so many words."""
     d = settings.data
     if d.probe_with == "none":
-        yield Finding("good", "shown to neighbours", "nothing: without probes it learns and answers alone")
-        return
-    probes = "nothing" if d.probe_with == "none" else f"labelled inputs ({Path(d.probe_with).name})"
+        return "nothing: without probes it learns and answers alone"
     shard = "nothing" if d.shard == "none" else Path(d.shard).name
     clients = "what clients ask about" if d.deployed else "nothing clients ask about"
-    yield Finding(
-        "good", "shown to neighbours", f"to probe: {probes}; to learn: {shard}; deployed: {clients}"
-    )
+    probes = Path(d.probe_with).name
+    return f"to probe: labelled inputs ({probes}); to learn: {shard}; deployed: {clients}"
 
 
-def _told(settings: NodeSettings) -> str:
+def _replies(settings: NodeSettings) -> str:
     """How nodes are asked to answer, and what that takes."""
     form, C = ReplyEncoding(settings.trust.reply), len(settings.input.classes)
     few, all_ = (size(each.specs(1, C)).payload for each in (form, ReplyEncoding()))
@@ -167,61 +159,46 @@ def _told(settings: NodeSettings) -> str:
 
 
 def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
-    running = _running(settings)
+    running = _status(settings)
     if running is not None:
         yield Finding("good", "node", "runs already; what follows is what it says")
         for name, each in running["neighbours"].items():
             trip = each["round_trip"]
             text = each["refused"] or ("there" if each["present"] else "not there")
             text += f", round trip {1000 * trip:.1f} ms" if trip is not None else ""
-            grade: Literal["good", "warning", "bad"] = "good" if each["present"] else "warning"
-            yield Finding("bad" if each["refused"] else grade, name, text)
+            yield Finding("bad" if each["refused"] else "good" if each["present"] else "warning", name, text)
         return
-    try:
-        door = _door(settings) if settings.peers else None
-    except LNTrustError as error:
-        yield Finding("bad", "network", str(error))
-        return
-    books = TrafficCounters([each.name for each in settings.neighbours])
     facts = wire.facts(settings.input, len(settings.neighbours), 0)
-    try:
-        circle = Neighbours(settings, books, door, lambda: facts)
-    except LNTrustError as error:
-        yield Finding("bad", "neighbours", str(error))
-        if door is not None:
-            door.close()
-        return
-    try:
-        circle.wait_for_all(wait)
-        circle.meet(wait)
-        yield from _met(settings, circle, wait)
-    finally:
-        circle.close()
-        if door is not None:
-            door.close()
+    traffic = TrafficCounters([each.name for each in settings.neighbours])
+    with ExitStack() as stack:
+        what, door = "network", None
+        try:
+            if settings.peers:
+                door = stack.enter_context(closing(Door(place_of(settings), lambda *_: b"")))
+            what = "neighbours"
+            neighbours = stack.enter_context(closing(Neighbours(settings, traffic, door, lambda: facts)))
+        except LNTrustError as error:
+            yield Finding("bad", what, str(error))
+            return
+        neighbours.wait_for_all(wait)
+        neighbours.meet(wait)
+        yield from _met(settings, neighbours, wait)
 
 
-def _running(settings: NodeSettings) -> dict[str, Any] | None:
+def _status(settings: NodeSettings) -> dict[str, Any] | None:
     """The status of this very node, if it is running."""
-    if settings.http.listen == "off":
-        return None
     try:
-        status = Client(settings).status()
+        return None if settings.http.listen == "off" else Client(settings).status()
     except (LNTrustError, OSError):
         return None
-    return status if status.get("name") == settings.name else None
 
 
-def _door(settings: NodeSettings) -> Door:
-    return Door(place_of(settings), lambda *_: b"")
-
-
-def _met(settings: NodeSettings, circle: Neighbours, wait: float) -> Iterator[Finding]:
-    for name, each in circle.members.items():
-        if each.foreign is not None:
+def _met(settings: NodeSettings, neighbours: Neighbours, wait: float) -> Iterator[Finding]:
+    for name, each in neighbours.members.items():
+        if each.server is not None:
             x = np.zeros((1, *settings.input.shape), dtype=settings.input.dtype)
             begun = time.perf_counter()
-            heard, failed = circle.ask([name], x, "check", timeout=wait)
+            heard, failed = neighbours.ask([name], x, "check", timeout=wait)
             took = 1000 * (time.perf_counter() - begun)
             good = name in heard
             text = f"answers, round trip {took:.1f} ms; it has no certificate" if good else failed[name].text

@@ -5,10 +5,10 @@ changes, so nobody hears a model that is half a step further.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
-from lntrust.core.losses import softmax, tempered
+from lntrust.core.losses import softmax
 from lntrust.core.plugins import load_object
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.data import NodeData
@@ -28,16 +28,13 @@ from lntrust.fleet.training.world import OneNode, node_number
 from lntrust.learners import Population, modules
 from lntrust.learners import linear as heads
 from lntrust.learners.estimators import Estimators
+from lntrust.learners.modules import Build
 from lntrust.learners.training import Stack
-from lntrust.learners.views import Views
-from lntrust.study.settings import LearnerSettings, TrainingSettings
+from lntrust.study.settings import LearnerSettings
 
 See = Callable[[Shaped[ndarray, "m *s"]], Float[ndarray, "m *v"]]
 Answer = Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]
-_BUILT_IN = tuple(modules.KINDS)
-_REPLACED = "replace: the model"
 _AT_ONCE = 1024  # inputs that a model sees at a time
-_NUMBERS = count(1)  # of models: several learners may live in one process
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,14 @@ class Snapshot:
     def predict(self, x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m C"]:
         """p(x), for inputs as they travel."""
         with np.errstate(over="ignore", invalid="ignore"):  # who asks looks whether they are probabilities
-            if len(x) <= _AT_ONCE:
-                return self.answer(self.see(x))
             # A network takes a hundred times the memory of its inputs, and anybody may ask about many.
-            pieces = (x[start : start + _AT_ONCE] for start in range(0, len(x), _AT_ONCE))
-            return np.concatenate([self.answer(self.see(piece)) for piece in pieces])
+            starts = range(0, max(1, len(x)), _AT_ONCE)
+            pieces = [self.answer(self.see(x[start : start + _AT_ONCE])) for start in starts]
+            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-class _OwnView(Views):
-    """How the node's own examples look to its model."""
+class OwnView:
+    """How the node's own examples look to its model: the one view there is, by any name."""
 
     def __init__(self, view: Float[Tensor, "N *v"]) -> None:
         self.device, self.dtype, self._view = view.device, view.dtype, view
@@ -68,74 +64,45 @@ class _OwnView(Views):
         return self._view
 
 
-class _One(Population):
-    """The node's own model, as a population."""
-
-    def sibling(
-        self, learners: Sequence[LearnerSettings], kinds: Any, training: TrainingSettings,
-        world: int | None = None,
-    ) -> Population:  # fmt: skip
-        """One beside it that is built as it is, whatever NODE.toml names, and draws what it draws."""
-        mine = [stack.learner for stack in self.stacks]
-        return _One(
-            mine, np.zeros(1, dtype=np.int64), self._views, self.labels, self.classes, training, self.seeds,
-            self.backend,
-        )  # fmt: skip
-
-
 class LiveLearner:
     """The node's model, in training. `replace` puts another in its place."""
 
     def __init__(self, settings: NodeSettings, data: NodeData) -> None:
         self._settings, self._data = settings, data
         self._see = _seeing(settings)
-        self._view = torch.from_numpy(np.array(self._see(data.inputs)))
-        self._kind: str | None = None
+        self._view = OwnView(torch.from_numpy(np.array(self._see(data.inputs))))
         self._fixed = False  # an estimator that answers as it is
-        self.population = self._made(_factory(settings), f"model.kind = {settings.model.kind!r}")
+        learner = settings.learner.model_copy(update={"name": "own"})
+        self._make(learner, _as_in_settings(settings), f"model.kind = {settings.model.kind!r}")
 
-    def _made(self, factory: Callable[..., Any], blamed: str) -> Population:
-        # The population builds its models by name, and estimators are built anew at every fit.
-        kind = f"model {next(_NUMBERS)}"
-        modules.KINDS[kind] = factory
+    def _make(self, learner: LearnerSettings, build: Build, blamed: str) -> None:
+        """A population of one model. If that fails, the old one stays; the error names the owner's words."""
         try:
-            population, fixed = self._built(LearnerSettings(name="own", kind=kind, view="own"))
-        except BaseException as error:  # then the old one stays
-            del modules.KINDS[kind]
-            if isinstance(error, LNTrustError):
-                raise LNTrustError(str(error).replace(f"learner own: kind = {kind!r}", blamed)) from None
-            raise
-        if self._kind is not None:
-            del modules.KINDS[self._kind]
-        self._kind, self._fixed = kind, fixed
-        return population
+            self.population, self._fixed = self._made(learner, build)
+        except LNTrustError as error:
+            field = f"learner {learner.name}: kind = {learner.kind!r}"
+            raise LNTrustError(str(error).replace(field, blamed)) from None
 
-    def _built(self, learner: LearnerSettings) -> tuple[Population, bool]:
-        s = self._settings
+    def _made(self, learner: LearnerSettings, build: Build) -> tuple[Population, bool]:
+        s, labels, view = self._settings, torch.from_numpy(self._data.labels), self._view
         C, seeds = len(s.input.classes), OneNode((s.seed,), 1, node_number(s))
-        labels = torch.from_numpy(self._data.labels)
-        population = _One(
-            [learner], np.zeros(1, dtype=np.int64), _OwnView(self._view), labels, C, s.training, seeds, "loop"
-        )
+        first = np.zeros(1, dtype=np.int64)
+        population = Population([learner], first, view, labels, C, s.training, seeds, "loop", build=build)
         (stack,) = population.stacks
         if not isinstance(stack, Estimators):
             return population, False
-        model = modules.build(learner, tuple(self._view.shape[1:]), C)
+        model = build(learner, tuple(stack.view.shape[1:]), C)
         fixed = not (s.model.trains and _can_be_fitted(model))
-        if fixed:
-            self._try(model, learner, C)
+        if fixed:  # it must know something already
+            try:
+                _estimated(model, stack.view[:1].numpy(), C)
+            except Exception as error:  # the model is the user's, and may fail in any way
+                why = f"{type(error).__name__}: {error}"
+                raise LNTrustError(
+                    f"learner {learner.name}: kind = {learner.kind!r} cannot answer as it is: {why}"
+                ) from None
             stack.put(0, model)
         return population, fixed
-
-    def _try(self, model: Any, learner: LearnerSettings, classes: int) -> None:
-        """One that is never fitted must know something already."""
-        try:
-            _estimated(model, self._view[:1].numpy(), classes)
-        except Exception as error:  # the model is the user's, and may fail in any way
-            why = f"{type(error).__name__}: {error}"
-            raise LNTrustError(
-                f"learner own: kind = {learner.kind!r} cannot answer as it is: {why}"
-            ) from None
 
     @property
     def refits(self) -> bool:
@@ -145,39 +112,22 @@ class LiveLearner:
     @contextmanager
     def replacing(self, model: Any) -> Iterator[None]:
         """Another model from now on; if what is done inside fails, the old one is in its place again."""
-        before = (self.population, self._kind, self._fixed)
-        factory = None if self._kind is None else modules.KINDS[self._kind]
+        before = (self.population, self._fixed)
         self.replace(model)
         try:
             yield
         except BaseException:
-            if self._kind is not None:
-                modules.KINDS.pop(self._kind, None)
-            self.population, self._kind, self._fixed = before
-            if self._kind is not None and factory is not None:
-                modules.KINDS[self._kind] = factory
+            self.population, self._fixed = before
             raise
-
-    def close(self) -> None:
-        """Forget how its model is built."""
-        if self._kind is not None:
-            modules.KINDS.pop(self._kind, None)
 
     def replace(self, model: Any) -> None:
         """Another model from now on: a module with its parameters, or an estimator, which is fitted."""
-        if isinstance(model, nn.Module):
-            self.population = self._made(
-                lambda *_: _prepared(copy.deepcopy(model), self._settings, None), _REPLACED
-            )
-        elif hasattr(model, "predict_proba"):
-            from sklearn.base import clone
-
-            learns = self._settings.model.trains and _can_be_fitted(model)
-            self.population = self._made(lambda *_: clone(model) if learns else model, _REPLACED)
-        else:
+        if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
             raise LNTrustError(
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
             )
+        given = LearnerSettings(name="own", kind="model", view="own")
+        self._make(given, lambda *_: _copied(model, self._settings), "replace: the model")
 
     def load(self, tensors: dict[str, Tensor], same_data: bool) -> None:
         """As it was. An estimator is kept as the rows it was fitted on: with other data it is fitted anew."""
@@ -189,13 +139,12 @@ class LiveLearner:
         return not isinstance(self.population.stacks[0], Estimators)
 
     def snapshot(self, version: int) -> Snapshot:
-        (stack,), temperature = self.population.stacks, self.population.temperature
+        (stack,) = self.population.stacks
         if isinstance(stack, Estimators):
-            model, classes = stack.model(0), self.population.classes
-            answer: Answer = lambda x: _estimated(model, x, classes)  # noqa: E731
+            answer: Answer = partial(_estimated, stack.model(0), classes=self.population.classes)
         else:
             answer = _answering(stack)
-        return Snapshot(version, self._see, _told(answer, temperature))
+        return Snapshot(version, self._see, lambda x: answer(x).astype(np.float32, copy=False))
 
 
 def _seeing(settings: NodeSettings) -> See:
@@ -223,19 +172,26 @@ def _tensor(x: Shaped[ndarray, "m *s"]) -> Shaped[Tensor, "m *s"]:
     return torch.from_numpy(np.array(x))
 
 
-def _factory(settings: NodeSettings) -> Callable[..., Any]:
-    """What NODE.toml names under [model]."""
-    learner, weights = settings.learner, settings.model.weights
-    if ":" not in learner.kind and learner.kind not in _BUILT_IN:
-        raise LNTrustError(
-            f"model.kind = {learner.kind!r}: must be one of {', '.join(_BUILT_IN)}, or package.module:factory"
-        )
+def _as_in_settings(settings: NodeSettings) -> Build:
+    """Makes what NODE.toml names under [model]."""
 
-    def make(input_shape: tuple[int, ...], classes: int) -> Any:
+    def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) -> Any:
         model = modules.build(learner, input_shape, classes)
-        return _prepared(model, settings, weights) if isinstance(model, nn.Module) else model
+        return _prepared(model, settings, settings.model.weights) if isinstance(model, nn.Module) else model
 
-    return make
+    return build
+
+
+def _copied(model: Any, settings: NodeSettings) -> Any:
+    """A copy of a model that the owner has put in: the owner's own stays as it is."""
+    try:
+        if isinstance(model, nn.Module):
+            return _prepared(copy.deepcopy(model), settings, None)
+        from sklearn.base import clone
+
+        return clone(model) if settings.model.trains and _can_be_fitted(model) else model
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise LNTrustError(f"replace: the model cannot be copied: {error}") from None
 
 
 def _prepared(module: nn.Module, settings: NodeSettings, weights: Path | None) -> nn.Module:
@@ -269,20 +225,6 @@ class _Still(nn.Module):
 
 def _can_be_fitted(model: Any) -> bool:
     return hasattr(model, "fit") and hasattr(model, "get_params")
-
-
-def _told(answer: Answer, temperature: Float[Tensor, "1"] | None) -> Answer:
-    """As it is told to others: in float32, and no surer of itself than the model may be."""
-    T = None if temperature is None else temperature.clone()  # the next refresh sets another
-
-    def told(x: Float[ndarray, "m *v"]) -> Float[ndarray, "m C"]:
-        p = answer(x)
-        if T is not None:
-            exact = torch.from_numpy(p).to(T.dtype)
-            p = tempered(exact, T.expand(len(exact))).numpy()
-        return p.astype(np.float32, copy=False)
-
-    return told
 
 
 def _answering(stack: Stack) -> Answer:

@@ -59,7 +59,7 @@ class TrainingLoop:
         self._members = [settings.name, *self._names]
         self._world = node_world(settings, data)
         self._network = LiveNetwork(
-            settings, self._world, lambda: self.learner.population, data, circle, books, self._publish
+            settings, self._world, lambda: self.learner.population, data, circle, self._publish
         )
         self._method = self._made_method()
         self._wake, self._stopping = threading.Event(), threading.Event()

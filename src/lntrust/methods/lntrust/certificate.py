@@ -29,8 +29,8 @@ class Certificate(Observer):
 
     def __init__(self, site: Site, state: Tensors | None = None) -> None:
         self._site = site
-        like, world = site.population, site.world
-        self._twin = like.sibling(world.study.population.learners, world.kinds, like.training)
+        like = site.population
+        self._twin = like.twin()
         zero = torch.zeros(like.n, device=like.device, dtype=torch.float64)
         self._sums = {"eta beta": zero.clone(), "perturbation": zero.clone(), "gradient ratio": zero.clone()}
         if state is None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lntrust.network.encodings import FORMS
+from lntrust.network.encodings import ENCODINGS
 from lntrust.study.settings import Later, MethodSettings, Range
 from lntrust.trust.fit import PRIORS
 from lntrust.trust.rivals import WEIGHTINGS
@@ -74,7 +74,7 @@ class LNTrustSettings(MethodSettings):
     )
     reply: Annotated[str, Later()] = Field(
         "float32",
-        pattern=FORMS,
+        pattern=ENCODINGS,
         description="float32: C numbers; uint8: C bytes; top3: the 3 likeliest classes in 6 bytes (or any "
         "number), what is left spread evenly over the others",
     )

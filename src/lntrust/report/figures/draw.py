@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
-from lntrust.experiment.store.collection import Record
-from lntrust.experiment.store.identity import fingerprint
+from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.figures.bars import draw_communication, draw_importance
 from lntrust.report.figures.bytes import draw_bytes
 from lntrust.report.figures.lines import draw_ablation, draw_curves, has_rounds

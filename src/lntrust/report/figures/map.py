@@ -12,7 +12,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.figures.coast import land
 from lntrust.report.figures.style import MORE, WIDE, WIDTH, footnote, in_style, sheet
 from lntrust.report.figures.topology import draw_graph, headline, layout, scene_of_record

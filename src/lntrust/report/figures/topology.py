@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy import ndarray
 
 from lntrust.core.files import write_whole
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.world import World
 
 _SHAPES = "*osD^vPX"

@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.claims import short
 from lntrust.report.figures.style import INK, PALE, VERMILLION, WIDTH, footnote, in_style, sheet
 from lntrust.report.figures.topology import Scene, layout, scene_of_record, shapes_of

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lntrust.experiment.store.collection import Record
-from lntrust.experiment.store.identity import fingerprint
+from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.rows import Row, Spread
 from lntrust.report.sections import Section
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.figures.coast import land
 from lntrust.report.figures.topology import spread_out
 from lntrust.report.rows import Row

@@ -8,8 +8,7 @@ from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.experiment.reproduction import list_reproductions
-from lntrust.experiment.store.collection import Record
-from lntrust.experiment.store.identity import identity
+from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
 from lntrust.report.page.html import Html, h
 from lntrust.report.page.tables import anchor

@@ -13,7 +13,7 @@ from typing import Any
 import lntrust
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
-from lntrust.experiment.store.collection import Record
+from lntrust.experiment.store import Record
 from lntrust.report.page.data import all_sections, charts_of
 from lntrust.report.page.html import Child, Html, h, joined
 from lntrust.report.page.nodes import graphs, maps, pack, packed_size

@@ -1,4 +1,4 @@
-"""`lntrust bench` as its users see it."""
+"""`python -m benchmarks.speed` as its users see it."""
 
 import json
 import re
@@ -34,8 +34,8 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 class TestHelp:
-    def test_the_themes(self, lntrust: Any) -> None:
-        told = lntrust("bench", "--help").out
+    def test_the_themes(self, bench: Any) -> None:
+        told = bench("--help").out
         for theme in ("roofline", "speed", "scale", "peer", "ci"):
             assert re.search(rf"│ {theme} ", told)
 
@@ -45,20 +45,18 @@ class TestHelp:
             ("roofline", "1 cannot be beaten"),
             ("speed", "A short run warms up first"),
             ("scale", "no accuracy"),
-            ("peer", "lntrust bench peer --python ENV/bin/python"),
+            ("peer", "python -m benchmarks.speed peer --python ENV/bin/python"),
             ("ci", "exit code 1"),
         ],
     )
-    def test_every_theme_explains_itself(self, lntrust: Any, theme: str, says: str) -> None:
-        assert says in " ".join(lntrust("bench", theme, "--help").out.split())
+    def test_every_theme_explains_itself(self, bench: Any, theme: str, says: str) -> None:
+        assert says in " ".join(bench(theme, "--help").out.split())
 
 
 class TestRoofline:
-    def test_a_table_and_a_file(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_a_table_and_a_file(self, bench: Any, tmp_path: Path) -> None:
         methods = ["--method", "lntrust", "--method", "independent"]
-        got = lntrust(
-            "bench", "roofline", "--random-data", *methods, *SMALL, "--threads", "1", "--out", tmp_path
-        )
+        got = bench("roofline", "--random-data", *methods, *SMALL, "--threads", "1", "--out", tmp_path)
         assert (got.code, got.err) == (0, "")
         assert "sparse-cifar10, lntrust, seed 0" in got.out
         written = result(tmp_path)
@@ -69,21 +67,21 @@ class TestRoofline:
         for each in written["results"]:
             assert f"{each['ratio']['run']:.2f}" in got.out
 
-    def test_rounds_shorten_it(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_rounds_shorten_it(self, bench: Any, tmp_path: Path) -> None:
         options = ["--random-data", "--rounds", "4", "--method", "independent", *SMALL, "--out", tmp_path]
-        assert lntrust("bench", "roofline", *options).code == 0
+        assert bench("roofline", *options).code == 0
         assert result(tmp_path)["results"][0]["schedule"]["rounds"] == 4
 
-    def test_random_codes_where_there_is_no_data(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_random_codes_where_there_is_no_data(self, bench: Any, tmp_path: Path) -> None:
         options = ["--data", tmp_path / "none", "--method", "independent", *SMALL, "--out", tmp_path]
-        assert lntrust("bench", "roofline", *options).code == 0
+        assert bench("roofline", *options).code == 0
         assert result(tmp_path)["random_data"] is True
 
 
 class TestSpeed:
-    def test_a_row_for_every_study_and_method(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_a_row_for_every_study_and_method(self, bench: Any, tmp_path: Path) -> None:
         options = ["--random-data", "--seed", "3", "--loop-rounds", "2", *SMALL, "--out", tmp_path]
-        got = lntrust("bench", "speed", "sparse-cifar10", *options)
+        got = bench("speed", "sparse-cifar10", *options)
         assert (got.code, got.err) == (0, "")
         rows = result(tmp_path)["results"]
         assert [(row["method"], row["seeds"]) for row in rows] == [("lntrust", [3]), ("independent", [3])]
@@ -92,12 +90,12 @@ class TestSpeed:
 
 
 class TestScale:
-    def test_a_table_a_file_and_a_plot(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_a_table_a_file_and_a_plot(self, bench: Any, tmp_path: Path) -> None:
         sizes = ["--nodes", "40", "--nodes", "20", "--rows", "1500", "--features", "8"]
         sets = [
             f"--set={s}" for s in ("partition.pool=200", "partition.shard=50", "methods.lntrust.budget=20")
         ]
-        got = lntrust("bench", "scale", *sizes, *sets, "--device", "cpu", "--out", tmp_path)
+        got = bench("scale", *sizes, *sets, "--device", "cpu", "--out", tmp_path)
         assert (got.code, got.err) == (0, "")
         written = result(tmp_path)
         assert [row["nodes"] for row in written["results"]] == [20, 40]
@@ -107,9 +105,9 @@ class TestScale:
 
 
 class TestPeer:
-    def test_our_side_alone(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_our_side_alone(self, bench: Any, tmp_path: Path) -> None:
         options = ["--rounds", "2", "--repeats", "1", "--threads", "1", "--device", "cpu", "--out", tmp_path]
-        got = lntrust("bench", "peer", *options)
+        got = bench("peer", *options)
         assert (got.code, got.err) == (0, "")
         assert "gossipy was not measured" in got.out
         written = result(tmp_path)
@@ -127,26 +125,26 @@ class TestCI:
 
     @pytest.mark.parametrize(("factor", "code"), [(0.5, 0), (1.9, 0), (2.0, 1), (5.0, 1)])
     def test_the_exit_code(
-        self, lntrust: Any, baseline: Path, monkeypatch: pytest.MonkeyPatch, factor: float, code: int
+        self, bench: Any, baseline: Path, monkeypatch: pytest.MonkeyPatch, factor: float, code: int
     ) -> None:
         monkeypatch.setattr(ci, "measure", lambda: {"run": 3.0 * factor})
-        got = lntrust("bench", "ci", "--baseline", baseline)
+        got = bench("ci", "--baseline", baseline)
         assert got.code == code
         assert got.err.startswith("slower: run: ") is (code == 1)
         assert list(baseline.parent.iterdir()) == [baseline]
 
     def test_update_writes_what_is_measured(
-        self, lntrust: Any, baseline: Path, monkeypatch: pytest.MonkeyPatch
+        self, bench: Any, baseline: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ci, "measure", lambda: {"run": 9.0, "new": 1.0})
-        assert lntrust("bench", "ci", "--baseline", baseline, "--update").code == 0
+        assert bench("ci", "--baseline", baseline, "--update").code == 0
         assert ci.read_baseline(baseline) == {"run": 9.0, "new": 1.0}
 
     def test_a_result_file_where_one_is_wanted(
-        self, lntrust: Any, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, bench: Any, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ci, "measure", lambda: {"run": 3.0})
-        assert lntrust("bench", "ci", "--baseline", baseline, "--out", tmp_path / "out").code == 0
+        assert bench("ci", "--baseline", baseline, "--out", tmp_path / "out").code == 0
         written = result(tmp_path / "out")
         assert (written["ratios"], written["committed"]) == ({"run": 3.0}, {"run": 3.0})
 
@@ -178,10 +176,10 @@ class TestCI:
     ],
 )  # fmt: skip
 def test_bad_input(
-    lntrust: Any, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Any, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    got = lntrust("bench", *arguments)
+    got = bench(*arguments)
     assert got.code == 2
     assert re.search(f"error: .*{message}", got.err)
     assert got.out == ""

@@ -1,4 +1,4 @@
-"""`lntrust bench`: how fast it is here, in figures that name their hardware."""
+"""`python -m benchmarks.speed THEME`: how fast it is here, in figures that name their hardware."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName, err, out
+from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName, err, out, start
 from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import load_study
 from lntrust.study.settings import once_each
@@ -16,6 +16,9 @@ bench = typer.Typer(
     help="Measure speed, memory and bytes on this machine. Every theme prints a table, and writes a JSON "
     "file with hardware, versions, study and revision (`ci` where --out is given).",
     no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
 
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
@@ -236,7 +239,7 @@ def scale(
 
 
 def _machine(device: Any) -> str:
-    from lntrust.experiment.store.records import hardware
+    from lntrust.experiment.store import hardware
 
     held = hardware(device)
     return str(held["gpu"] or f"{held['cpu']}, threads: {held['threads']}")
@@ -264,7 +267,7 @@ def peer(
     two SGD steps of 50 examples. gossipy is run by an interpreter of its own:
 
       python -m venv ENV && ENV/bin/pip install gossipy-dfl
-      lntrust bench peer --python ENV/bin/python
+      python -m benchmarks.speed peer --python ENV/bin/python
     """
     from benchmarks.speed import peer as theme
     from benchmarks.speed.results import write_result
@@ -311,7 +314,7 @@ def ci(
 
     from benchmarks.speed import ci as theme
     from benchmarks.speed.results import write_result
-    from lntrust.experiment.store.records import hardware
+    from lntrust.experiment.store import hardware
 
     committed = {} if update else theme.read_baseline(baseline)
     if folder is not None:
@@ -384,3 +387,7 @@ def fleet(
         )
     out.print(table)
     _written(write_result("fleet", torch.device("cpu"), None, body, folder))
+
+
+if __name__ == "__main__":
+    start(bench)

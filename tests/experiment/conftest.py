@@ -1,0 +1,15 @@
+"""What tests of runs share: small studies, runs that are stopped, and a checkout without changes."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for small.py
+
+
+@pytest.fixture
+def clean_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nobody were working on this package: its code is then no part of what a run is called."""
+    monkeypatch.setattr(import_module("lntrust.experiment.store.identity"), "changed_code", lambda: None)

@@ -1,7 +1,7 @@
 """A deployed node's answer with those it trusts: all asked at once, or one after another until it is sure.
 
-One after another is `trust.asking`, with neighbours that may be away: what was not heard counts for nothing,
-and its weight is no longer waited for.
+The rule is `trust.blend`'s, with neighbours that may be away: what was not heard counts for nothing, and its
+weight is no longer waited for.
 """
 
 import time
@@ -11,14 +11,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from numpy import ndarray
 
-from lntrust.fleet.http.service import Prediction
+from lntrust.fleet.status import Prediction
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.training.trust_state import Trust
+from lntrust.trust.blend import AskInTurn, made_up, or_alone
 
 _NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
 # Asks these about inputs, within so many seconds.
-Ask = Callable[[Sequence[str], ndarray, float], tuple[dict[str, Heard], dict[str, Failure]]]
+Ask = Callable[[Sequence[str], ndarray, float], tuple[dict[str, Reply], dict[str, Failure]]]
 
 
 def members(trust: Trust) -> list[str]:
@@ -26,42 +27,33 @@ def members(trust: Trust) -> list[str]:
     return [n for n, vote in trust.votes.items() if n in trust.probed and bool(np.any(vote > _NEGLIGIBLE))]
 
 
-def all_at_once(
-    trust: Trust, alone: Prediction, x: Shaped[ndarray, "m *s"], ask: Ask, seconds: float
+def answer_together(
+    trust: Trust,
+    alone: Prediction,
+    x: Shaped[ndarray, "m *s"],
+    ask: Ask,
+    seconds: float,
+    certainty: float | None = None,
 ) -> Prediction:
-    """Σ_j α_ij p_j(x) over all who answer."""
-    ((me, version),) = alone.versions.items()
-    said, versions, silent = _usable(trust, *ask(members(trust), x, seconds))
-    if wire.are_probabilities(alone.probabilities):  # else its own model has come to grief; others may know
-        said, versions = {me: alone.probabilities} | said, {me: version} | versions
-    mix = blended(trust.votes, said)
-    if mix is None:
-        return Prediction(alone.probabilities, alone.weights, alone.versions, silent)
-    return Prediction(mix[0], mix[1], versions, silent)
+    """Σ_j α_ij p_j(x) over all who answer; with a certainty, of no more neighbours than each input needs.
 
-
-def one_by_one(
-    trust: Trust, alone: Prediction, x: Shaped[ndarray, "m *s"], ask: Ask, seconds: float, certainty: float
-) -> Prediction:
-    """The same of no more neighbours than each input needs, in the order of their weight.
-
-    They are enough when the likeliest class leads by `certainty` times the weight of those not yet asked. One
-    that keeps silent has cost half of the time that was left: from then on the others are asked at once.
+    In turn, one that keeps silent has cost half of the time that was left: from then on all others are asked
+    at once.
     """
+    if not len(x):
+        return alone
     deadline = time.monotonic() + seconds
     ((me, version),) = alone.versions.items()
-    waiting = sorted(members(trust), key=lambda name: -float(trust.votes[name]))
-    scale = sum(float(trust.votes[name]) for name in (me, *waiting))
-    alpha = {name: float(trust.votes[name]) / scale for name in (me, *waiting)} if scale > 0 else {me: 1.0}
-    own = alone.probabilities
-    blend, left = np.zeros(own.shape, dtype=np.float64), 1.0 - alpha[me]
-    about: dict[str, Bool[ndarray, "m"]] = {}  # which inputs each has spoken about
-    versions, silent, hurried = dict[str, int](), dict[str, str](), False
-    if wire.are_probabilities(own):
-        blend += alpha[me] * own
-        about[me], versions[me] = np.ones(len(x), dtype=bool), version
-    while waiting and (open_ := ~(_lead(blend) > certainty * left)).any():
-        turn = waiting if hurried else waiting[:1]
+    waiting, own = members(trust), alone.probabilities.astype(np.float64)
+    if certainty is not None:
+        waiting = sorted(waiting, key=lambda name: -float(trust.votes[name]))
+    alpha = _weights(trust, [me, *waiting])
+    knows = wire.are_probabilities(own)  # else its own model has come to grief; others may know
+    answer = AskInTurn(alpha[me] * own if knows else np.zeros_like(own), float(alpha[me].mean()), certainty)
+    about = {me: np.full(len(x), knows)}  # which inputs each has answered
+    versions, silent, together = {me: version} if knows else {}, dict[str, str](), certainty is None
+    while waiting and (open_ := answer.asking).any():
+        turn = waiting if together else waiting[:1]
         time_left = deadline - time.monotonic()
         if time_left <= 0:
             silent |= dict.fromkeys(waiting, "no time left to ask it")
@@ -69,40 +61,55 @@ def one_by_one(
         share = 1.0 if len(turn) == len(waiting) else 0.5
         heard, failed = ask(turn, x[open_], share * time_left)
         said, new, why = _usable(trust, heard, failed)
-        for name, p in said.items():
-            blend[open_] += alpha[name] * p
+        theirs = np.zeros_like(own)
+        theirs[open_] = sum((alpha[name] * p for name, p in said.items()), np.zeros(1))
+        for name in said:
             about[name] = open_
-        left -= sum(alpha[name] for name in turn)
+        answer.hear(theirs, sum(float(alpha[name].mean()) for name in turn))
         versions, silent, waiting = versions | new, silent | why, waiting[len(turn) :]
-        hurried = hurried or any(failure.kind == "silent" for failure in failed.values())
-    return _whole(alpha, alone, blend, about, versions, silent)
+        together = together or any(failure.kind == "silent" for failure in failed.values())
+    return _prediction(alpha, alone, answer.blend, about, versions, silent)
 
 
-def _whole(
-    alpha: dict[str, float],
+def _weights(trust: Trust, names: Sequence[str]) -> dict[str, Float[ndarray, "*C"]]:
+    """α of these, scaled to sum to 1, for each class if they differ by class."""
+    votes = {name: np.asarray(trust.votes[name], dtype=np.float64) for name in names}
+    total = np.asarray(sum(votes.values()))
+    if not bool((total > 0).any()):
+        return {name: np.asarray(1.0 if name == names[0] else 0.0) for name in names}
+    return {
+        name: np.divide(vote, total, out=np.zeros_like(total), where=total > 0)
+        for name, vote in votes.items()
+    }
+
+
+def _prediction(
+    alpha: dict[str, Float[ndarray, "*C"]],
     alone: Prediction,
     blend: Float[ndarray, "m C"],
     about: dict[str, Bool[ndarray, "m"]],
     versions: dict[str, int],
     silent: dict[str, str],
 ) -> Prediction:
-    """Rows scaled to sum to 1, and everybody's mean weight; the node itself where nobody of weight spoke."""
+    """Rows that sum to 1, and everybody's mean weight; the node itself where nobody of weight answered."""
     ((me, version),) = alone.versions.items()
-    total = blend.sum(1)
-    nobody = total <= 0
-    p = np.where(nobody[:, None], alone.probabilities, blend / np.where(nobody, 1.0, total)[:, None])
-    mass = {name: alpha[name] * (which & ~nobody) for name, which in about.items()}
+    heard = np.sum([alpha[name] * which[:, None] for name, which in about.items()], axis=0)
+    p = made_up(blend, heard)
+    nobody = p.sum(1) <= 0
+    p = or_alone(p, alone.probabilities)
+    mass = {name: alpha[name].mean() * (which & ~nobody) for name, which in about.items()}
     every = np.where(nobody, 1.0, sum(mass.values(), np.zeros(len(p))))
     weights = {name: float((each / every).mean()) for name, each in mass.items()}
     if nobody.any():
-        weights[me] = weights.get(me, 0.0) + float(nobody.mean())
+        weights[me] += float(nobody.mean())
         versions = {me: version} | versions
     weights = {name: weight for name, weight in weights.items() if weight > 0}
-    return Prediction(p.astype(np.float32), weights, versions, silent)
+    total = np.where(nobody, 1.0, p.sum(1))[:, None]
+    return Prediction((p / total).astype(np.float32), weights, versions, silent)
 
 
 def _usable(
-    trust: Trust, heard: dict[str, Heard], failed: dict[str, Failure]
+    trust: Trust, heard: dict[str, Reply], failed: dict[str, Failure]
 ) -> tuple[dict[str, Float[ndarray, "m C"]], dict[str, int], dict[str, str]]:
     """What was said, by which version of a model; and why others are silent."""
     silent = {name: failure.text for name, failure in failed.items()}
@@ -114,24 +121,3 @@ def _usable(
         else:
             said[name], versions[name] = reply.probabilities, reply.version
     return said, versions, silent
-
-
-def _lead(blend: Float[ndarray, "m C"]) -> Float[ndarray, "m"]:
-    """By how much the likeliest class leads the second."""
-    second, first = np.partition(blend, -2, axis=1)[:, -2:].T
-    return np.asarray(first - second)
-
-
-def blended(
-    votes: dict[str, Float[ndarray, "*C"]], said: dict[str, Float[ndarray, "m C"]]
-) -> tuple[Float[ndarray, "m C"], dict[str, float]] | None:
-    """Σ_j α_ij p_j(x) over those who answered, scaled to sum to 1, and their weights; none: all weigh 0."""
-    total = sum(np.asarray(votes[name], dtype=np.float64) * p for name, p in said.items())
-    mass = {name: float(np.mean(votes[name])) for name in said}
-    if isinstance(total, ndarray) and any(np.ndim(votes[name]) for name in said):  # a weight for every class
-        left = sum(np.asarray(votes[name], dtype=np.float64) for name in said)
-        total = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
-    if not isinstance(total, ndarray) or sum(mass.values()) <= 0 or not bool((total.sum(1) > 0).all()):
-        return None
-    weights = {name: weight / sum(mass.values()) for name, weight in mass.items()}
-    return (total / total.sum(1, keepdims=True)).astype(np.float32), weights

@@ -14,8 +14,7 @@ import torch
 from hypothesis import settings
 
 from lntrust import Study, load_study
-from lntrust.cli import main
-from lntrust.cli import options as cli_options
+from lntrust.cli import console, main
 from lntrust.core import plugins
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
@@ -107,7 +106,7 @@ def lntrust(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def call(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["lntrust", *map(str, arguments)])
-        monkeypatch.setattr(cli_options.DebugSwitch, "wanted", False)
+        monkeypatch.setattr(console.DebugSwitch, "wanted", False)
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
             main()

@@ -7,7 +7,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName, err, out, start
+from lntrust.cli.console import err, out, start
+from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName
 from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import load_study
 from lntrust.study.settings import once_each

@@ -58,7 +58,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def runs(quick: Path, lntrust: Any) -> Path:
     """Independent and LNTrust as they should be, uniform not at all, and one seed of `broken` of three."""
     methods = "independent,uniform,lntrust,broken:Breaks"
-    got = lntrust("sweep", quick, "--methods", methods, "--seeds", "0-2", "--device", "cpu", "--out", "runs")
+    got = lntrust("sweep", quick, "--method", methods, "--seed", "0-2", "--device", "cpu", "--out", "runs")
     assert got.code == 0, got.err
     return Path("runs")
 
@@ -144,7 +144,7 @@ def test_run_goes_on_with_the_rest_and_shows_all(lntrust: Any, quick: Path) -> N
 
 
 def test_sweep_goes_on_and_keeps_what_diverged(lntrust: Any, quick: Path) -> None:
-    arguments = ["sweep", quick, "--methods", "independent,uniform", "--seeds", "0", "--device", "cpu"]
+    arguments = ["sweep", quick, "--method", "independent,uniform", "--seed", "0", "--device", "cpu"]
     arguments += ["--grid", "methods.uniform.lr=1e12,0.1", "--out", "runs"]
     got = lntrust(*arguments)
     assert got.code == 0

@@ -19,7 +19,7 @@ def failing(
     def call(name: str, source: str) -> tuple[str, str]:
         name = f"{name}_{request.param}"
         Path(f"{name}.py").write_text(HEAD + source)
-        option = "--method" if request.param == "run" else "--methods"
+        option = "--method" if request.param == "run" else "--method"
         got = lntrust(request.param, tiny_file, option, f"{name}:Mine", "--device", "cpu", "--out", "out")
         assert got.code == 2
         assert "This is a bug" not in got.err
@@ -79,7 +79,7 @@ def test_a_sweep_goes_on_with_the_others(
     monkeypatch.chdir(tmp_path)
     Path("own_method_beside.py").write_text(HEAD + "    def round(self, site):\n        pass\n")
     methods = "own_method_beside:Mine,independent"
-    got = lntrust("sweep", tiny_file, "--methods", methods, "--device", "cpu", "--out", "out")
+    got = lntrust("sweep", tiny_file, "--method", methods, "--device", "cpu", "--out", "out")
     assert got.code == 2
     assert "1 of 2 tasks failed:" in got.err
     assert "own_method_beside:Mine, seed 0: failed: method own_method_beside:Mine: round cannot be" in got.err

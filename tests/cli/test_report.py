@@ -38,7 +38,7 @@ def test_folder_and_collection_give_the_same_page(runs: Path, tmp_path: Path, ln
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{runs}", "-o", "page.pdf"], r"-o page\.pdf: must end in \.html"),
+        (["{runs}", "-o", "page.pdf"], r"--out page\.pdf: must end in \.html"),
         (["{empty}"], "no finished run there"),
         (["{empty}/nothing"], "neither a folder with runs nor a collection"),
         (["{runs}", "-o", "{file}/page.html"], "cannot write"),

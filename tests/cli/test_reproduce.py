@@ -104,7 +104,7 @@ def test_what_was_killed_goes_on(lntrust: Any, here: Path) -> None:
 
 
 def test_other_seeds(lntrust: Any, here: Path) -> None:
-    got = lntrust("reproduce", "mine.toml", "--seeds", "3")
+    got = lntrust("reproduce", "mine.toml", "--seed", "3")
     assert got.code == 0, got.err
     assert "seed 3" in got.out
     assert {path.parent.name[:6] for path in (here / "runs").rglob("summary.json")} == {"seed-3"}
@@ -121,7 +121,7 @@ def test_without_a_name_all_are_listed(lntrust: Any) -> None:
     ("arguments", "words"),
     [
         (["tabel"], "Must be all, a .toml file, or one of"),
-        (["mine.toml", "--seeds", "x"], "must be numbers and ranges"),
+        (["mine.toml", "--seed", "x"], "must be numbers and ranges"),
         (["mine.toml", "--from", "nowhere"], "neither a folder with runs nor a collection"),
         (["mine.toml", "--out", "tiny.toml"], "is a file"),
         (["mine.toml", "--to", "tiny.toml"], "is a file"),
@@ -135,27 +135,27 @@ def test_what_is_wrong_is_said(lntrust: Any, here: Path, arguments: list[str], w
 
 def test_given_runs_of_some_seeds_are_not_mixed_with_new_ones(lntrust: Any, here: Path) -> None:
     """Seed 0 was made on another device: both seeds are made here, and each stands in the row once."""
-    assert lntrust("reproduce", "mine.toml", "--seeds", "0", "--out", "first").code == 0
+    assert lntrust("reproduce", "mine.toml", "--seed", "0", "--out", "first").code == 0
     moved = [replace(r, identity={**r.identity, "device": "cuda"}) for r in read_runs([here / "first"])]
     write_collection(moved, here / "given.parquet")
-    got = lntrust("reproduce", "mine.toml", "--seeds", "0-1", "--from", "given.parquet")
+    got = lntrust("reproduce", "mine.toml", "--seed", "0-1", "--from", "given.parquet")
     assert got.code == 0, got.err
     rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
     assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0, 1), "cpu")}
-    got = lntrust("reproduce", "mine.toml", "--seeds", "0", "--from", "given.parquet", "--out", "none")
+    got = lntrust("reproduce", "mine.toml", "--seed", "0", "--from", "given.parquet", "--out", "none")
     rows = pq.read_table(here / "reproduction" / "mine.parquet").to_pylist()
     assert {(tuple(row["seeds"]), row["device"]) for row in rows} == {((0,), "cuda")}
     assert not (here / "none").exists()
 
 
 def test_runs_of_an_earlier_version_get_their_worlds_described(lntrust: Any, here: Path) -> None:
-    got = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    got = lntrust("reproduce", "mine.toml", "--seed", "0")
     before = summaries(here / "runs")
     shutil.rmtree(here / "runs" / "tiny" / "worlds")
     refused = lntrust("compare", "runs")
     assert refused.code == 2
     assert "the command that made it, given again, does that" in refused.err
-    again = lntrust("reproduce", "mine.toml", "--seeds", "0")
+    again = lntrust("reproduce", "mine.toml", "--seed", "0")
     assert (again.code, again.out) == (0, got.out)
     assert summaries(here / "runs") == before
 
@@ -169,7 +169,7 @@ def test_one_that_fails_leaves_the_others_their_tables(lntrust: Any, here: Path)
         "    def start(self, site):\n        raise RuntimeError('no')\n",
         "utf-8",
     )
-    got = lntrust("reproduce", "bad.toml", "mine.toml", "--seeds", "0")
+    got = lntrust("reproduce", "bad.toml", "mine.toml", "--seed", "0")
     assert got.code == 2
     assert "1 of 4 tasks failed" in got.err
     assert "fails:Fails" in got.err

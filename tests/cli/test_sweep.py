@@ -29,7 +29,7 @@ def test_help_says_how_to_go_on(lntrust: Any) -> None:
 def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
     lntrust: Any, quick: Path, tmp_path: Path
 ) -> None:
-    arguments = ["sweep", quick, "--methods", "independent,uniform", "--seeds", "0-1", "--device", "cpu"]
+    arguments = ["sweep", quick, "--method", "independent,uniform", "--seed", "0-1", "--device", "cpu"]
     arguments += ["--grid", "methods.uniform.lr=0.02,0.2", "--workers", "2", "--out", tmp_path / "out"]
     got = lntrust(*arguments)
     assert got.code == 0
@@ -65,9 +65,9 @@ def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
         (["--grid", "partition.skw=1,2"], "study .*: unknown field partition.skw; did you mean skew?"),
         (["--grid", "methods.uniform.lr=0.1,-1"], "methods.uniform.lr = -1"),
         (["--grid", "training.lr"], "--grid training.lr: must look like"),
-        (["--methods", "uniform,indepndent"], "--method indepndent: did you mean independent?"),
-        (["--seeds", "0,x"], "--seeds 0,x: must be numbers and ranges"),
-        (["--seeds", "3-1"], "--seeds 3-1: must be numbers and ranges"),
+        (["--method", "uniform,indepndent"], "--method indepndent: did you mean independent?"),
+        (["--seed", "0,x"], "--seed 0,x: must be numbers and ranges"),
+        (["--seed", "3-1"], "--seed 3-1: must be numbers and ranges"),
         (["--address", "auto"], "--address auto: is for --on ray"),
         (["--on", "ray", "--workers", "2"], "--workers 2: is for --on local"),
         (["--set", "data.dataset=cifar10", "--data", "nowhere"], "dataset cifar10: .* is not there"),

@@ -12,7 +12,7 @@ from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 from lntrust.study.loading import describe
-from lntrust.study.settings import Later, Settings, Study
+from lntrust.study.settings import Later, Settings, Study, identity_fields
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -79,20 +79,20 @@ class Grown(Settings):
     flag: Annotated[bool, Later()] = Field(False, description="came later, too")
 
 
-class TestTold:
+class TestIdentityFields:
     def test_younger_settings_at_their_default_go_without_saying(self) -> None:
-        assert told(Grown()) == {"old": 1}
-        assert told(Grown(old=2, young=None, flag=False)) == {"old": 2}
+        assert identity_fields(Grown()) == {"old": 1}
+        assert identity_fields(Grown(old=2, young=None, flag=False)) == {"old": 2}
 
     def test_changed_they_are_told(self) -> None:
-        assert told(Grown(young=3)) == {"old": 1, "young": 3}
-        assert told(Grown(flag=True)) == {"old": 1, "flag": True}
+        assert identity_fields(Grown(young=3)) == {"old": 1, "young": 3}
+        assert identity_fields(Grown(flag=True)) == {"old": 1, "flag": True}
 
     @pytest.mark.parametrize("method", list_methods())
     def test_of_methods_without_younger_settings_everything_is_told(self, method: str) -> None:
         cls = list_methods()[method].settings_class
         younger = {k for k, f in cls.model_fields.items() if any(isinstance(m, Later) for m in f.metadata)}
-        assert set(told(cls())) == set(cls.model_fields) - younger
+        assert set(identity_fields(cls())) == set(cls.model_fields) - younger
         assert bool(younger) == (method == "lntrust")
 
 
@@ -103,7 +103,7 @@ class TestTheSameSeedTwice:
         "words",
         [
             ["run", "--seed", "3", "--seed", "3"], ["run", "--set", "seeds=[3,0,3]"],
-            ["sweep", "--seeds", "0,3,2-4"], ["sweep", "--seeds", "0-3", "--seeds", "3"],
+            ["sweep", "--seed", "0,3,2-4"], ["sweep", "--seed", "0-3", "--seed", "3"],
             ["sweep", "--set", "seeds=[3,3]"],
         ],
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import lntrust
-from lntrust.cli.options import err
+from lntrust.cli.console import err
 from lntrust.core.errors import LNTrustError
 
 FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

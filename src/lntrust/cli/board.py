@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from lntrust.cli.options import err
+from lntrust.cli.console import Notes, err, say
+from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import value_of
 
 if TYPE_CHECKING:
@@ -28,16 +30,21 @@ class Board:
         tasks: Sequence["Task"],
         folder: Path,
         as_json: bool,
-        fresh: bool = False,
+        resume: bool = True,
         name: Callable[["Task"], str] = str,
     ) -> None:
-        self.tasks, self.as_json, self._fresh = tasks, as_json, fresh
-        self._folder, self._name = folder, name
+        self.tasks, self._folder, self._as_json, self._resume, self._name = (
+            tasks,
+            folder,
+            as_json,
+            resume,
+            name,
+        )
         self.lines: dict[str, list[Summary]] = {}
         self.failed: dict[str, str] = {}
         self.todo: list[Task] = []
         self._kept: list[Task] = []
-        self._said: set[str] = set()
+        self._notes = Notes()
         self._parts: dict[str, float] = {}  # what is done of tasks under way
         self._done = 0
         self._began = time.monotonic()
@@ -58,8 +65,8 @@ class Board:
         waiting = [each for task in self.todo for each in task.identities]
         kept = [each for task in self._kept for each in task.identities]
         news = kept_and_anew(self._folder, kept, waiting)
-        if news and not self._fresh:
-            err.print(escape(news), highlight=False, soft_wrap=True)
+        if news and self._resume:
+            say(news, err)
         self._bar.start()
         self._show()
         return self
@@ -67,42 +74,54 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def watch(self, answers: Generator[tuple["Task", "Answer"], None, None]) -> None:
+        """Keep and show the answers as they come; whoever gives them ends with this."""
+        with closing(answers):
+            for task, answer in answers:
+                self._ended(task, answer)
+
     def part(self, task: "Task", share: float) -> None:
         self._parts[self._name(task)] = share
         self._show()
 
-    def ended(self, task: "Task", answer: "Answer") -> None:
+    def check(self) -> None:
+        """Fail if a task has failed."""
+        if self.failed:
+            reasons = [
+                f"  {name}: {self.failed[name]}"
+                for name in map(self._name, self.tasks)
+                if name in self.failed
+            ]
+            raise LNTrustError("\n".join([f"{len(reasons)} of {len(self.tasks)} tasks failed:", *reasons]))
+
+    def _ended(self, task: "Task", answer: "Answer") -> None:
         from lntrust.experiment.divergence import what_diverged
 
         self._parts.pop(self._name(task), None)
         self._done += 1
         bad = what_diverged(answer.summaries)
         for text in answer.notices:
-            if text not in self._said:
-                self._said.add(text)
-                err.print(f"note: {escape(text)}", highlight=False, soft_wrap=True)
+            self._notes.say(text)
         if answer.error is None:
             self._keep(task, answer.summaries)
             scores = [summary["test"] for summary in answer.summaries if summary["test"] is not None]
-            told = f"test {sum(scores) / len(scores):.3f}" if scores else "" if bad else "done"
-            told = "; ".join(filter(None, [told, bad]))
+            result = f"test {sum(scores) / len(scores):.3f}" if scores else "" if bad else "done"
+            result = "; ".join(filter(None, [result, bad]))
         else:
             self.failed[self._name(task)] = answer.error
-            told = f"failed: {answer.error}"
+            result = f"failed: {answer.error}"
         if answer.error is not None or bad or not err.is_terminal:
-            err.print(escape(f"{self._name(task)}: {told}; {self._pace()}"), highlight=False, soft_wrap=True)
+            say(f"{self._name(task)}: {result}; {self._pace()}", err)
         self._show()
 
     def _keep(self, task: "Task", summaries: "list[Summary]") -> None:
         setting = {path: value_of(text) for path, text in task.setting.items()}
         pairs = zip(summaries, task.folders, strict=True)
-        lines = [
+        self.lines[self._name(task)] = [
             {**summary, "setting": setting, "folder": str(self._folder / below)} for summary, below in pairs
         ]
-        self.lines[self._name(task)] = lines
-        if self.as_json:
-            for line in lines:
-                print(json.dumps(line, allow_nan=False), flush=True)
+        for line in self.lines[self._name(task)] if self._as_json else []:
+            print(json.dumps(line, allow_nan=False), flush=True)
 
     def _show(self) -> None:
         running = "".join(f"\nrunning: {escape(name)} {share:.0%}" for name, share in [*self._parts.items()])

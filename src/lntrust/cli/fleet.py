@@ -8,8 +8,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from lntrust.cli import options
 from lntrust.cli.beside import FORWARD, run_beside
-from lntrust.cli.options import Debug, out
+from lntrust.cli.console import out
 from lntrust.core.errors import LNTrustError
 
 fleet = typer.Typer(
@@ -39,7 +40,7 @@ def certs(
         list[str] | None, typer.Option(metavar="NAME", help="Forget a node's key, and renew no more.")
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long new certificates hold.")] = 90,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """A certificate authority for a fleet: one certificate per node, then a list of all.
 

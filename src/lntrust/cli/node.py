@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lntrust.cli.options import Debug, err, out
+from lntrust.cli import options
+from lntrust.cli.console import err, out
 
 node = typer.Typer(help="A live node beside a model on a device.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def init(
         int | None,
         typer.Option(min=0, help="Write data to try it with: part N of scikit-learn's digits."),
     ] = None,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Write a NODE.toml to begin with, every line explained.
 
@@ -61,7 +62,7 @@ def init(
 
 
 @node.command()
-def settings(debug: Debug = False) -> None:
+def settings(debug: options.Debug = False) -> None:
     """Every field of a NODE.toml: its default, and what it means."""
     from lntrust.fleet.settings import REFUSED, NodeSettings, fields_of
 
@@ -77,7 +78,7 @@ def settings(debug: Debug = False) -> None:
 def check(
     file: NodeFile,
     wait: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for neighbours.")] = 5.0,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Whether a node can run: settings, certificates, model, data, and every neighbour.
 
@@ -103,7 +104,7 @@ def run(
     log: Annotated[
         Literal["json", "text"] | None, typer.Option(help="How to log, on standard error. Default: life.log.")
     ] = None,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Run a node until it is interrupted or told to end; it saves its state, and goes on from it.
 
@@ -120,7 +121,7 @@ def status(
     file: NodeFile,
     watch: Annotated[bool, typer.Option("--watch", help="Again every second, until interrupted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """What a running node is doing: whom it trusts, who is there, what has passed."""
     from lntrust.fleet.http.client import Client
@@ -152,7 +153,7 @@ def predict(
         Literal["ensemble", "self"], typer.Option(help="With those it trusts, or the node's own model alone.")
     ] = "ensemble",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all probabilities.")] = False,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Ask a running node to classify inputs, through its HTTP door."""
     from lntrust.fleet.http.client import Client, accuracy, read_inputs

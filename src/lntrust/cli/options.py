@@ -1,27 +1,16 @@
-"""What the commands share: options, consoles, how errors and Ctrl-C end."""
+"""The options that commands share, each in one place: the same word for the same thing everywhere."""
 
-import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
+from typer.core import TyperCommand
 
+from lntrust.cli.console import DebugSwitch, err, say
 from lntrust.core.errors import LNTrustError
-from lntrust.core.memory import keep_memory
-from lntrust.core.plugins import users_fault
 from lntrust.study.settings import once_each
-
-out = Console(emoji=False)  # `mine:Fire` is a name
-err = Console(stderr=True, emoji=False)
-
-
-class DebugSwitch:
-    wanted = False
 
 
 def _want_debug(value: bool) -> bool:
@@ -29,9 +18,34 @@ def _want_debug(value: bool) -> bool:
     return value
 
 
+def no_file(parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
+    """Refuse a file where a folder is meant."""
+    if folder and folder.is_file():  # said before the work, not after it
+        raise LNTrustError(
+            f"{parameter.opts[0]} {folder}: is a file; must be a folder, or a name for a new one"
+        )
+    return folder
+
+
 StudyName = Annotated[
     str, typer.Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
 ]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        help="A method's name (`lntrust methods`) or package.module:Name; several with commas between, or "
+        "given several times. Default: those the study compares.",
+    ),
+]
+Seeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--seed",
+        help="Seeds and ranges of them: 0, 0,2 or 0-4; may be given several times. Default: the study's.",
+    ),
+]
+Seed = Annotated[list[str] | None, typer.Option("--seed", help="The seed. Default: 0.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -45,57 +59,78 @@ DataDir = Annotated[
     typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
 ]
 Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Make all runs anew, those that are finished or begun, too.")
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", callback=no_file, help="Where run folders go.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--fresh",
+        help="Keep what is finished and go on with what was begun (the default), or make all anew.",
+    ),
 ]
-Debug = Annotated[bool, typer.Option("--debug", callback=_want_debug, help="Show the traceback of an error.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tasks at a time on this machine. Default: 1 on a CPU, since one run uses all cores. More pay "
+        "where a run uses one core only, as it does below a million input numbers a step (nodes × batch × "
+        "features), and where memory holds the data as often. On GPUs: one for each.",
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object per run on standard output, and nothing else there.")
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", is_eager=True, callback=_want_debug, help="Show the traceback of an error."),
+]
+RunPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS",
+        help="Folders with runs at any depth, and collections (.parquet, by `lntrust collect`). "
+        "What is in several of them counts once.",
+    ),
+]
+
+_BEFORE = {"--methods": "--method", "--seeds": "--seed"}  # spellings of version 0.1
 
 
-def again(fresh: bool) -> str:
-    """What continues an interrupted command: with --fresh it would begin anew."""
-    return "the same command without --fresh" if fresh else "the same command"
+class Command(TyperCommand):
+    """A command that still takes old spellings, and says how they are spelt now."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        for k, word in enumerate(args):
+            name, sign, value = word.partition("=")
+            if name in _BEFORE:
+                args[k] = _BEFORE[name] + sign + value
+                say(f"hint: {name} is now {_BEFORE[name]}", err)
+        if {"--resume", "--fresh"} <= set(args):
+            raise LNTrustError("--fresh: makes all runs anew, and --resume keeps them; give one of them")
+        return super().parse_args(ctx, args)
 
 
-@contextmanager
-def interruptible(how: str) -> Iterator[None]:
-    """Ctrl-C is no error: typer would say nothing, and the user shall know what is left, and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        err.print(f"interrupted; what was done is kept, and {how} continues", highlight=False)
-        raise typer.Exit(130) from None
+def methods_of(texts: Sequence[str] | None) -> list[str]:
+    """`a,b` and `c` → a, b, c. Each of them once: a run beside its copy would look like two."""
+    return list(dict.fromkeys(name.strip() for text in texts or [] for name in text.split(",")))
 
 
-def seeds_of(texts: Sequence[str]) -> list[int]:
-    """`0,1,4-6` → 0, 1, 4, 5, 6. Each of them once."""
+def seeds_of(texts: Sequence[str] | None) -> list[int]:
+    """`0,1` and `4-6` → 0, 1, 4, 5, 6. None may be there twice."""
     found: list[int] = []
-    for text in texts:
+    for text in texts or []:
         for part in text.split(","):
             match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
             if not match or int(match[2] or match[1]) < int(match[1]):
                 raise LNTrustError(
-                    f"--seeds {text}: must be numbers and ranges with commas between, as 0,1,4-6"
+                    f"--seed {text}: must be numbers and ranges with commas between, as 0,1,4-6"
                 )
             found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return once_each(found, "--seeds")
+    return once_each(found, "--seed")
 
 
-def start(app: typer.Typer) -> None:
-    """Run a command line: errors are one message and exit code 2; a traceback only with --debug."""
-    # Threads that wait sleep instead of spinning: a fifth slower on a machine of one's own, ten times faster
-    # on one that is shared. Has to be set before torch is loaded, which the commands do when they need it.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    keep_memory()
-    try:
-        app()
-    except Exception as error:
-        if DebugSwitch.wanted:
-            raise
-        code, text = 2, f"error: {error}"
-        if not isinstance(error, LNTrustError) and (users := users_fault(error)):
-            text = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
-        elif not isinstance(error, LNTrustError):
-            code = 1
-            text = f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where."
-        err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(code)
+def seed_of(texts: Sequence[str] | None) -> int:
+    """The one seed of a command that takes one."""
+    first, *others = seeds_of(texts) or [0]
+    if others:
+        raise LNTrustError(f"--seed {','.join(texts or [])}: must be one seed here")
+    return first

@@ -1,18 +1,17 @@
 """`lntrust reproduce`: the paper's tables and figures, a command each."""
 
-from collections import defaultdict
+import json
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from lntrust.cli import options
 from lntrust.cli.board import Board
-from lntrust.cli.compare import say_verdicts, write_tables
-from lntrust.cli.options import DataDir, Debug, Device, Fresh, again, err, interruptible, out, seeds_of
-from lntrust.core.errors import LNTrustError
+from lntrust.cli.console import err, interruptible, out, say
+from lntrust.cli.results import say_verdicts, write_tables
 
 if TYPE_CHECKING:
     from lntrust.experiment.reproduction import Reproduction
@@ -27,32 +26,36 @@ def reproduce(
             metavar="NAME…", help="Tables and figures by name, or all; without a name, the list of them."
         ),
     ] = None,
-    seeds: Annotated[
+    method: Annotated[
         list[str] | None,
-        typer.Option(help="Seeds and ranges of them: 0,1,2 or 0-9. Default: as the paper, 0,1,2."),
+        typer.Option(help="Only the rows of this method; several with commas between, or several times."),
+    ] = None,
+    seed: Annotated[
+        list[str] | None,
+        typer.Option(help="Seeds and ranges of them, as 0,2 or 0-9. Default: as the paper, 0-2."),
     ] = None,
     from_: Annotated[
         list[Path] | None,
         typer.Option(
-            "--from",
-            metavar="RUNS",
+            "--from", metavar="RUNS",
             help="Take runs that lie here, in a folder or a collection, whatever device they were made on.",
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Tasks at a time. Default: 1 on a CPU, one for each GPU.")
-    ] = None,
-    device: Device = "auto",
-    data: DataDir = None,
-    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders go.")] = Path(
-        "runs"
-    ),
-    fresh: Fresh = False,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    data: options.DataDir = None,
+    folder: options.Out = Path("runs"),
+    resume: options.Resume = True,
     to: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where tables and figures go: NAME.md, .tex, .parquet, …")
+        Path,
+        typer.Option(
+            metavar="DIR", callback=options.no_file,
+            help="Where tables and figures go: NAME.md, .tex, .parquet, …",
+        ),
     ] = Path("reproduction"),
-    debug: Debug = False,
-) -> None:
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:  # fmt: skip
     """Make tables and figures of the paper: run what is missing, then show ours beside the paper's.
 
     Finished runs are kept and begun ones go on where they stopped, so the
@@ -60,112 +63,77 @@ def reproduce(
     minutes on a GPU, a night or two on a laptop. Each table is a TOML file
     that names its runs; a file of your own works as well.
     """
-    from lntrust.experiment.reproduction import list_reproductions, load_reproduction
+    from lntrust.experiment.reproduction import given_and_missing, list_reproductions, load_reproduction
     from lntrust.experiment.store import read_runs
     from lntrust.learners.views import pick_device
 
     known = list_reproductions()
     if not names:
-        return _show_list()
+        table = Table(
+            "name",
+            "in the paper",
+            "title",
+            "runs",
+            caption="lntrust reproduce NAME, or all. Tables share runs.",
+        )
+        for name in known:
+            one = load_reproduction(name)
+            runs = {str(path) for task in one.tasks("cpu") for path in task.folders}
+            table.add_row(name, one.place, one.title, str(len(runs)))
+        out.print(table)
+        return
     wanted = list(known) if "all" in names else list(dict.fromkeys(names))
     chosen = [load_reproduction(name) for name in wanted]
-    for path in (folder, to):
-        if path.is_file():
-            raise LNTrustError(f"{path}: is a file; must be a folder, or a name for a new one")
-    numbers = seeds_of(seeds or [])
-    kind, given = pick_device(device).type, read_runs(from_) if from_ else []
-    kept, tasks = _shared_out(chosen, numbers, given, kind)
-    made, failed = _made(tasks, workers, kind, data, folder, fresh) if tasks else ([], [])
+    seeds, kind, given = options.seeds_of(seed), pick_device(device).type, read_runs(from_) if from_ else []
+    records, tasks = given_and_missing(chosen, seeds, given, kind, options.methods_of(method))
+    board = None
+    if tasks:
+        board, made = _make(tasks, workers, kind, data, folder, resume)
+        records = [*made, *records]
+    if as_json:
+        for record in records:
+            print(json.dumps(record.summary, allow_nan=False), flush=True)
     for one in chosen:
-        _show(one, [*made, *kept], numbers, to)
-    if failed:
-        raise LNTrustError(f"{len(failed)} of {len(tasks)} tasks failed:\n" + "\n".join(failed))
-    return None
+        _show(one, records, seeds, to, as_json)
+    if board:
+        board.check()
 
 
-def _show_list() -> None:
-    from lntrust.experiment.reproduction import list_reproductions, load_reproduction
-
-    table = Table(
-        "name", "in the paper", "title", "runs", caption="lntrust reproduce NAME, or all. Tables share runs."
-    )
-    for name in list_reproductions():
-        one = load_reproduction(name)
-        runs = {str(path) for task in one.tasks("cpu") for path in task.folders}
-        table.add_row(name, one.place, one.title, str(len(runs)))
-    out.print(table)
-
-
-def _shared_out(
-    chosen: "Sequence[Reproduction]", seeds: Sequence[int], given: "Sequence[Record]", kind: str
-) -> "tuple[list[Record], list[Task]]":
-    """Which of the given runs serve, and what is to be made.
-
-    A row of which not all seeds were given, made on one device, is made anew: numbers of two are not mixed.
-    """
-    by_row: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in given:
-        by_row[record.row_key][record.identity["device"]].append(record)
-    kept: dict[int, Record] = {}
-    tasks: dict[str, Task] = {}
-    for one in chosen:
-        for panel in one.panels:
-            wanted = one.seeds_of(panel, seeds)
-            for row in panel.rows:
-                found = _all_of(by_row[panel.key(row)], wanted)
-                kept |= {id(record): record for record in found}
-                for task in [] if found else panel.tasks(row, wanted, kind):
-                    tasks.setdefault(str(task.folders), task)
-    return list(kept.values()), list(tasks.values())
-
-
-def _all_of(devices: "dict[str, list[Record]]", seeds: Sequence[int]) -> "list[Record]":
-    """The runs with these seeds on the first device that has all of them."""
-    for records in devices.values():
-        found = [record for record in records if record.seed in seeds]
-        if len(found) == len(seeds):
-            return found
-    return []
-
-
-def _made(
-    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path, fresh: bool
-) -> "tuple[list[Record], list[str]]":
-    """The runs of these tasks, finished before or now, and why some failed."""
+def _make(
+    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path, resume: bool
+) -> "tuple[Board, list[Record]]":
+    """Run the tasks that are not finished; the runs of all that did not fail."""
     from lntrust.experiment.store import read_runs
     from lntrust.experiment.sweep import Work, datasets_of, forget
     from lntrust.experiment.sweep import local as local_pool
 
     datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
     tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
-    if fresh:
+    if not resume:
         forget(tasks, folder)
     count, cores = local_pool.workers_and_threads(kind, workers)
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
-    with interruptible(again(fresh)), ExitStack() as stack:
-        board = stack.enter_context(Board(tasks, work.folder, False, fresh, _called))
-        answers = local_pool.run_tasks(board.todo, work, count, board.part)
-        stack.enter_context(closing(answers))
-        for task, answer in answers:
-            board.ended(task, answer)
-    done = [task for task in tasks if _called(task) not in board.failed]
+    with interruptible(resume), Board(tasks, work.folder, False, resume, _name) as board:
+        board.watch(local_pool.run_tasks(board.todo, work, count, board.part))
+    done = [task for task in tasks if _name(task) not in board.failed]
     folders = [work.folder / path for task in done for path in task.folders]
-    reasons = [f"  {name}: {reason}" for name, reason in board.failed.items()]
-    return read_runs(folders) if folders else [], reasons
+    return board, read_runs(folders) if folders else []
 
 
-def _called(task: "Task") -> str:
+def _name(task: "Task") -> str:
     return f"{task.study.name}: {task}"
 
 
-def _show(one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path) -> None:
+def _show(
+    one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path, as_json: bool
+) -> None:
     """The tables on the screen, and all files."""
     from lntrust.report import text as render
     from lntrust.report.figures import draw as figures
     from lntrust.report.sections import sections_of_one
 
     sections = sections_of_one(one, records, seeds)
-    for section in sections:
+    for section in [] if as_json else sections:
         out.print(render.terminal(section, out.width))
         say_verdicts(section)
     written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
@@ -174,4 +142,4 @@ def _show(one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int]
     for section in sections:
         for stem, drawn in figures.named_figures(section):
             written += figures.save(drawn, to / stem)
-    err.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
+    say(f"written: {', '.join(map(str, written))}", err)

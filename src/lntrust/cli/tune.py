@@ -1,5 +1,6 @@
 """`lntrust tune`: the settings of methods, searched on validation data."""
 
+import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,28 +11,30 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName, err, interruptible, out
+from lntrust.cli import options
+from lntrust.cli.console import err, interruptible, out, say
 from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import list_studies, load_study
 from lntrust.study.settings import STUDY_NAME
 
 
 def tune(
-    study: StudyName,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="A method's name; may be given several times. Default: those the study compares."),
-    ] = None,
+    study: options.StudyName,
+    method: options.Methods = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials a method, the study as it stands included.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of every trial.")] = 0,
-    set_: Sets = None,
-    device: Device = "auto",
-    data: DataDir = None,
+    seed: options.Seed = None,
+    set_: options.Sets = None,
+    device: options.Device = "auto",
+    data: options.DataDir = None,
     to: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE.toml", help="The winning study. Default: STUDY-tuned.toml here."),
     ] = None,
-    debug: Debug = False,
+    resume: options.Resume = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per method on standard output, and nothing else.")
+    ] = False,
+    debug: options.Debug = False,
 ) -> None:
     """Search the settings of methods on validation data, and write the winning study.
 
@@ -45,7 +48,7 @@ def tune(
     from lntrust.experiment.tune import Search, best, write_study
     from lntrust.learners.views import load_views
 
-    chosen = load_study(study, set_ or [])
+    chosen, seed_ = load_study(study, set_ or []), options.seed_of(seed)
     target = to or Path(f"{chosen.name}-tuned.toml")
     log = target.with_suffix(".jsonl")
     if target.suffix != ".toml" or not re.fullmatch(STUDY_NAME, target.stem):
@@ -54,15 +57,19 @@ def tune(
         )
     if Path(study).suffix == ".toml" and target.resolve() == Path(study).resolve():
         raise LNTrustError(f"--out {target}: is the study itself; the winning study needs a file of its own")
-    methods = method or [name for name in chosen.compare if name != "centralized"]
+    methods = options.methods_of(method) or [name for name in chosen.compare if name != "centralized"]
     if "centralized" in methods:
         raise LNTrustError("--method centralized: a reference that trains until it stops; nothing to tune")
     with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
         views = load_views(chosen, device, data)
-    searches = {name: Search(chosen, name, seed, views, log) for name in methods}
+    searches = {name: Search(chosen, name, seed_, views, log) for name in methods}  # says what is wrong
+    if not resume:
+        log.unlink(missing_ok=True)
+        searches = {name: Search(chosen, name, seed_, views, log) for name in methods}
+    inherited = None if set_ else study if study in list_studies() else str(Path(study).resolve())
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with (
-        interruptible("the same command"),
+        interruptible(),
         Progress(*columns, console=err, disable=not err.is_terminal) as bar,
     ):
         for name, search in searches.items():
@@ -72,24 +79,20 @@ def tune(
                 return lambda done, total, _: bar.update(task, completed=done, total=total)
 
             search(trials, watch)
-            write_study(target, chosen, seed, None if set_ else _inherited(study), log, search.data)
+            write_study(target, chosen, seed_, inherited, log, search.data)
     table = Table("method", "trials", "before", "best", "its settings", title=escape(f"{chosen.name}, tuned"))
     for name, search in searches.items():
-        won = best(search.lines)
-        scores = [_score(line) for line in (search.lines[0], won)]
+        before, won = search.lines[0], best(search.lines)
+        if as_json:
+            scores = {"before": before["score"], "best": won["score"], "settings": won["settings"]}
+            print(json.dumps({"method": name, "trials": len(search.lines), **scores}), flush=True)
         pairs = [(k, f"{v:.3g}" if isinstance(v, float) else str(v)) for k, v in won["settings"].items()]
-        shown = [f"{k} = {v}" for k, v in pairs]
-        table.add_row(escape(name), str(len(search.lines)), *scores, escape(", ".join(shown)))
-    out.print(table)
-    text = f"Scores are on validation data. Before: the study as it stands. Study: {target}; log: {log}"
-    out.print(text, highlight=False, soft_wrap=True)
+        shown = escape(", ".join(f"{k} = {v}" for k, v in pairs))
+        table.add_row(escape(name), str(len(search.lines)), _score(before), _score(won), shown)
+    if not as_json:
+        out.print(table)
+        say(f"Scores are on validation data. Before: the study as it stands. Study: {target}; log: {log}")
 
 
 def _score(line: dict[str, Any]) -> str:
-    if line["score"] is None:
-        return f"diverged at round {line['diverged']}"
-    return f"{line['score']:.3f}"
-
-
-def _inherited(study: str) -> str:
-    return study if study in list_studies() else str(Path(study).resolve())
+    return f"diverged at round {line['diverged']}" if line["score"] is None else f"{line['score']:.3f}"

@@ -4,9 +4,9 @@ A reproduction names runs, not code. Its panels are tables: a study, and rows of
 Its claims are statements of the paper about rows, which `report.claims` holds against the runs.
 """
 
-import difflib
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,14 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.store.collection import row_key
+from lntrust.core.text import did_you_mean
+from lntrust.experiment.store.collection import Record, row_key
 from lntrust.experiment.sweep.plan import Task
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Settings, Study
 
 FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
-
-
 Seed = Annotated[int, Field(ge=0)]
 
 
@@ -170,14 +169,11 @@ def load_reproduction(name: str) -> Reproduction:
     if path.suffix == ".toml" and not path.is_file():
         raise LNTrustError(f"reproduction {name}: no such file")
     if path.suffix != ".toml":
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise LNTrustError(
-            f"reproduction {name}: {hint}Must be all, a .toml file, or one of {', '.join(known)}"
-        )
+        hint, names = did_you_mean(name, known), ", ".join(known)
+        raise LNTrustError(f"reproduction {name}: {hint}Must be all, a .toml file, or one of {names}")
     try:
         table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
     if "panels" not in table:
         raise LNTrustError(
@@ -191,8 +187,39 @@ def load_reproduction(name: str) -> Reproduction:
     try:
         return Reproduction.model_validate({"name": short, **table})
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
+        wrong = [
+            (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors()
         ]
-        raise LNTrustError("\n".join(f"{path}: {line}" for line in lines)) from None
+        raise LNTrustError("\n".join(f"{path}: {where}: {what}" for where, what in wrong)) from None
+
+
+def given_and_missing(
+    chosen: Sequence[Reproduction], seeds: Sequence[int], given: Sequence[Record], device: str,
+    methods: Sequence[str] = (),
+) -> tuple[list[Record], list[Task]]:  # fmt: skip
+    """Which of the given runs serve, and what is to be made; of these methods, or of all.
+
+    A row of which not all seeds were given, made on one device, is made anew: numbers of two are not mixed.
+    """
+    by_row: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in given:
+        by_row[record.row_key][record.identity["device"]].append(record)
+    kept: dict[int, Record] = {}
+    tasks: dict[str, Task] = {}
+    rows = [(one, panel, row) for one in chosen for panel in one.panels for row in panel.rows]
+    known = list(dict.fromkeys(row.method for *_, row in rows))
+    for name in methods:
+        if name not in known:
+            raise LNTrustError(
+                f"--method {name}: {did_you_mean(name, known)}Rows there are of {', '.join(known)}"
+            )
+    for one, panel, row in rows:
+        if methods and row.method not in methods:
+            continue
+        wanted = one.seeds_of(panel, seeds)
+        same = [[r for r in some if r.seed in wanted] for some in by_row[panel.key(row)].values()]
+        found = next((some for some in same if len(some) == len(wanted)), [])
+        kept |= {id(record): record for record in found}
+        for task in [] if found else panel.tasks(row, wanted, device):
+            tasks.setdefault(str(task.folders), task)
+    return list(kept.values()), list(tasks.values())

@@ -1,32 +1,25 @@
-"""`lntrust compare` and `lntrust collect`: finished runs as tables, and as one file."""
+"""`lntrust compare`, `collect`, `report`, `figures`: finished runs as tables, one file, a page, pictures."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
 
-from lntrust.cli.options import Debug, out
+from lntrust.cli import options
+from lntrust.cli.console import out, say
 from lntrust.core.errors import LNTrustError
+from lntrust.core.text import bytes_text, count_text
 
 if TYPE_CHECKING:
     from lntrust.report.sections import Section
 
-RunPaths = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUNS",
-        help="Folders with runs at any depth, and collections (.parquet, by `lntrust collect`). "
-        "What is in several of them counts once.",
-    ),
-]
-_SUFFIXES = (".md", ".tex", ".parquet")
-
 
 def compare(
-    runs: RunPaths,
+    runs: options.RunPaths,
     to: Annotated[
         list[Path] | None,
         typer.Option(
@@ -38,7 +31,7 @@ def compare(
     by_study: Annotated[
         bool, typer.Option("--by-study", help="A table per study with all its runs, not the paper's tables.")
     ] = False,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:  # fmt: skip
     """Show finished runs side by side.
 
@@ -79,7 +72,7 @@ def compare(
     from lntrust.report.text import terminal
 
     for path in to or []:
-        _check_suffix(path, _SUFFIXES)
+        _check_file(path, ".md", ".tex", ".parquet")
     records = read_runs(runs)
     if by_study:
         sections = [Section(name, name, name, rows) for name, rows in rows_of(records).items()]
@@ -90,7 +83,7 @@ def compare(
         say_verdicts(section)
     for path in to or []:
         write_tables(path, sections)
-        out.print(f"{path}: written", highlight=False, markup=False, soft_wrap=True)
+        say(f"{path}: written")
 
 
 def say_verdicts(section: "Section") -> None:
@@ -121,7 +114,7 @@ def write_tables(path: Path, sections: "Sequence[Section]") -> None:
     write_whole(path, write)
 
 
-def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
+def _check_file(path: Path, *suffixes: str) -> None:
     if path.suffix not in suffixes:
         *firsts, last = suffixes
         expected = f"{', '.join(firsts)} or {last}" if firsts else last
@@ -131,12 +124,12 @@ def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
 
 
 def collect(
-    runs: RunPaths,
+    runs: options.RunPaths,
     to: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The collection: a .parquet file.")],
     thin: Annotated[
         bool, typer.Option("--thin", help="Of the nodes' trust keep the last refresh only, not its course.")
     ] = False,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """Gather finished runs in one file, to keep or to send.
 
@@ -144,14 +137,62 @@ def collect(
     predictions are not in it, so that it is a hundredth of their size or less.
     """
     from lntrust.experiment.store import read_runs, write_collection
-    from lntrust.report.table import human_bytes
 
-    _check_suffix(to, (".parquet",))
+    _check_file(to, ".parquet")
     records = read_runs(runs)
     write_collection(records, to, thin)
     methods, studies = {record.method for record in records}, {record.study for record in records}
-    counts = [(len(records), "run", "runs"), (len(methods), "method", "methods")]
-    counts += [(len(studies), "study", "studies")]
-    told = ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts)
-    size = human_bytes(to.stat().st_size)
-    out.print(f"{to}: {told}, {size}", highlight=False, markup=False, soft_wrap=True)
+    counts = [count_text(len(records), "run"), count_text(len(methods), "method")]
+    counts += [count_text(len(studies), "study", "studies")]
+    say(f"{to}: {', '.join(counts)}, {bytes_text(to.stat().st_size, 1)}")
+
+
+def report(
+    runs: options.RunPaths,
+    to: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page: a file that ends in .html.")
+    ] = Path("report.html"),
+    debug: options.Debug = False,
+) -> None:
+    """Make one HTML page of runs: tables, charts, graphs, maps, and how to make them again.
+
+    The page is one file and needs nothing else: no network, no other files.
+    Where runs belong to a table of the paper, the paper's numbers and claims
+    stand beside them.
+    """
+    from lntrust.experiment.store import read_runs
+    from lntrust.report.page.write import write_page
+
+    _check_file(to, ".html")
+    records = read_runs(runs)
+    write_page(records, to, shlex.join(["lntrust", "report", *map(str, runs), "-o", str(to)]))
+    say(f"{to}: {count_text(len(records), 'run')}, {to.stat().st_size / 1e6:.1f} MB")
+
+
+def figures(
+    runs: options.RunPaths,
+    folder: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="DIR", callback=options.no_file, help="Where the figures go."),
+    ],
+    format_: Annotated[
+        Literal["png", "pdf", "both"], typer.Option("--format", help="PNG has 200 dots per inch.")
+    ] = "both",
+    debug: options.Debug = False,
+) -> None:
+    """Draw finished runs for a paper: curves, bytes, trust, importance, graphs and maps.
+
+    Each of the paper's tables that was run, and each other study, gets the
+    figures that its runs allow. The same runs give the same files.
+    """
+    from lntrust.experiment.store import read_runs
+    from lntrust.report.figures.draw import all_figures, save
+    from lntrust.report.sections import sections_of
+
+    nothing = True
+    for stem, figure in all_figures(sections_of(read_runs(runs))):
+        for path in save(figure, folder / stem, format_):
+            say(str(path))
+        nothing = False
+    if nothing:
+        raise LNTrustError(f"{', '.join(map(str, runs))}: nothing there that can be drawn")

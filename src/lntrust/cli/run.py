@@ -1,0 +1,114 @@
+"""`lntrust run`: a study, every method with every seed."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from lntrust.cli import options
+from lntrust.cli.console import Notes, err, interruptible, out, say
+from lntrust.study.loading import load_study
+
+_FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
+
+
+def run(
+    study: options.StudyName = "digits",
+    method: options.Methods = None,
+    preset: Annotated[
+        Literal["lean", "safe", "best"] | None,
+        typer.Option(
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, hardly ever "
+            "worse than alone; best, both. Short for --method lntrust+PRESET."
+        ),
+    ] = None,
+    seed: options.Seeds = None,
+    set_: options.Sets = None,
+    device: options.Device = "auto",
+    backend: Annotated[
+        Literal["batched", "loop"],
+        typer.Option(help="All nodes at once, or one at a time (slow, to be read)."),
+    ] = "batched",
+    data: options.DataDir = None,
+    folder: options.Out = Path("runs"),
+    resume: options.Resume = True,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Report the paper's bounds beside what happened (lntrust only).")
+    ] = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run a study: every method with every seed, then a table.
+
+    Without arguments: the digits demo, 20 nodes on embedded data, in less than two minutes: nodes alone,
+    the plain mean, LNTrust as published and its preset best, three seeds each.
+    Results lie in DIR/study/method/seed-…: summary.json, rounds.parquet, run.json.
+    The same command again keeps finished runs and continues begun ones, unless what they were made of has
+    changed since: the data, a graph's file, the source of a method or model of your own.
+    A run that diverges ends there, has a row that says so and no scores, and the others go on.
+    """
+    from lntrust.experiment.compared import compared, finished_before
+    from lntrust.experiment.divergence import what_diverged
+    from lntrust.learners.views import load_views
+    from lntrust.methods import find_method
+    from lntrust.methods.lntrust.presets import hidden_by
+
+    chosen = load_study(study, set_ or [])
+    named = [*(method or []), *([f"lntrust+{preset}"] if preset else [])]
+    methods, seeds = options.methods_of(named or chosen.compare), options.seeds_of(seed) or chosen.seeds
+    for name in methods:  # before hours of work, not in their midst
+        find_method(name, chosen)
+        for field in hidden_by(name, set_ or []):
+            say(f"note: {name} has its own {field}; to change it: --set 'methods.{name}.{field}=…'", err)
+    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
+        views = load_views(chosen, device, data)
+    if resume and (news := finished_before(chosen, methods, seeds, views, folder, backend, certify)):
+        say(news, err)
+    summaries: list[dict[str, Any]] = []
+    notes = Notes()
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
+        TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    bar = Progress(*columns, console=err, disable=not err.is_terminal)
+
+    def begin(name: str, some: Sequence[int], rounds: int) -> Callable[[int, int, float | None], None]:
+        which = f"seed{'s' if len(some) > 1 else ''} {', '.join(map(str, some))}"
+        task = bar.add_task(f"{escape(name)}, {which}", total=rounds, loss="")
+
+        def show(done: int, total: int, loss: float | None) -> None:
+            bar.update(task, completed=done, total=total)
+            if loss is not None:
+                bar.update(task, loss=f"loss {loss:.3f}")
+
+        return show
+
+    with interruptible(resume), bar:
+        for made in compared(
+            chosen, methods, seeds, views, folder, resume=resume, begin=begin,
+            backend=backend, certify=certify, notice=notes.say,
+        ):  # fmt: skip
+            summaries += made
+            for summary in made:
+                if bad := what_diverged([summary]):
+                    which = f"{summary['method']}, seed {summary['seed']}"
+                    notes.say(f"{which}: {bad}, no scores; if its steps were too large, a smaller lr helps")
+                if as_json:
+                    print(json.dumps(summary, allow_nan=False), flush=True)
+    if as_json:
+        return
+    from lntrust.report.table import results_table
+    from lntrust.report.trust import trust_table
+    from lntrust.world import build_world
+
+    out.print(results_table(summaries))
+    shown = next(s for s in summaries if s["method"] == methods[-1])  # of its seeds the first
+    if {"trust", "together"} <= shown["method_report"].keys() and chosen.graph.nodes <= _FEW:
+        kinds = build_world(chosen, views.dataset, shown["seed"]).kinds.tolist()
+        out.print(trust_table(shown, kinds, chosen))
+    out.print(f"Run folders: {folder / chosen.name}", highlight=False)

@@ -6,11 +6,13 @@
 On `validation` the worlds are those of `lntrust tune`: one half of each node's validation set is fitted to,
 the other half scores, and test labels are not there at all; Independent trains on all that LNTrust's final
 rounds may train on. A way is a method's name, or one of --more, or of `results/beyond/choices.jsonl`, with
-its settings. One line per study, way and seed; what stands in the file already is not run again.
+its settings, as far as LNTrust still has them. One line per study, way and seed; what stands in the file
+already is not run again.
 """
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,11 @@ from lntrust.core.errors import CannotStackError
 from lntrust.experiment.driver import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
+from lntrust.methods.lntrust.method import LNTrust
 from lntrust.study.settings import Study
+
+sys.path.insert(0, str(Path(__file__).parent))
+from beyond_ablations import CHOICES, rows_of
 
 STUDIES = {
     "sparse-cifar10": ("sparse-cifar10", []),
@@ -31,7 +37,6 @@ STUDIES = {
     "geo-blocks": ("geo-eurosat", ["partition.split=blocks"]),
     "wearables": ("wearables", []),
 }
-CHOICES = Path(__file__).parent / "results" / "beyond" / "choices.jsonl"
 
 
 def run(
@@ -58,7 +63,6 @@ def line(summary: dict[str, Any], study: str, way: str, on: str, settings: dict[
         # Headers included: what a reply really takes.
         "reply": (sent["reply"] + sent["framing_by_kind"]["reply"]) / n,
         "asked": sent["asked_per_input"], "per_answer": sent["per_deployed_query"],
-        "undone": summary["method_report"].get("undone"),
         "per_node": {k: summary["per_node"][k] for k in ("test", "self", "test_pooled", "self_pooled")},
         "seconds": summary["seconds"], "device": summary["device"],
     }  # fmt: skip
@@ -76,8 +80,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="test: keep run folders here")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no run is begun")
     given = parser.parse_args()
-    kept = [json.loads(row) for row in CHOICES.read_text("utf-8").splitlines()] if CHOICES.exists() else []
-    ways: dict[str, dict[str, Any]] = {row["way"]: row["settings"] for row in kept if row["settings"]}
+    ways: dict[str, dict[str, Any]] = {
+        row["way"]: row["settings"]
+        for row in rows_of(CHOICES)
+        if row["settings"].keys() <= LNTrust.settings_class.model_fields.keys()
+        and row["settings"]
+        and row["settings"].get("training_gate") != "evidence"
+    }
     if given.more:
         ways |= json.loads(given.more.read_text("utf-8"))
     before = given.out.read_text("utf-8").splitlines() if given.out.exists() else []

@@ -64,10 +64,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file; those that were written under older names of settings, under the newer ones."""
+    before = {"head_start": "prior_wins", "usual_lead": "typical_margin"}
+    lines = map(json.loads, path.read_text("utf-8").splitlines())
+    rows = [{before.get(name, name): value for name, value in line.items()} for line in lines]
+    for row in rows:
+        if "settings" in row:
+            row["settings"] = {before.get(name, name): value for name, value in row["settings"].items()}
+    return rows
+
+
 def chosen_by() -> dict[tuple[str, str], dict[str, Any]]:
     """The means on validation, by study and way."""
-    lines = map(json.loads, CHOICES.read_text("utf-8").splitlines())
-    return {(row["study"], row["way"]): row for row in lines}
+    return {(row["study"], row["way"]): row for row in rows_of(CHOICES)}
 
 
 def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
@@ -117,7 +127,7 @@ def harms(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
 
 def gates() -> str:
     """Gates and shares of the vote on the same models: those of `safe`, before its final rounds."""
-    rows = [json.loads(line) for line in GATES.read_text("utf-8").splitlines()]
+    rows = rows_of(GATES)
     names = [study for study in NAMES if any(row["study"] == study for row in rows)]
     published = {row["study"]: row for row in rows if row["models"] == "lntrust"}
     found = {
@@ -140,7 +150,7 @@ def gates() -> str:
 
 def asking() -> str:
     """When to stop asking, on the same models: those of `lean`."""
-    rows = [json.loads(line) for line in ASKING.read_text("utf-8").splitlines()]
+    rows = rows_of(ASKING)
     found = {(row["study"], row["self_share"], row["typical_margin"], row["kappa"]): row for row in rows}
     names = [study for study in NAMES if any(row["study"] == study for row in rows)]
     out = []
@@ -156,7 +166,7 @@ def asking() -> str:
 
 def folds() -> str:
     """Trust learned from all folds beside trust learned from one validation set."""
-    rows = [json.loads(line) for line in FOLDS.read_text("utf-8").splitlines()]
+    rows = rows_of(FOLDS)
     found = {(row["fitted"], row["study"], row["preset"], row["folds"]): row for row in rows}
     out = []
     for (fitted, study, preset, K), many in found.items():

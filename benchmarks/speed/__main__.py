@@ -1,5 +1,7 @@
 """`python -m benchmarks.speed THEME`: how fast it is here, in figures that name their hardware."""
 
+import json
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,11 +9,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.cli.console import err, out, start
-from lntrust.cli.options import DataDir, Debug, Device, Sets, StudyName
-from lntrust.core.errors import LNTrustError
+from lntrust.cli import options
+from lntrust.cli.console import err, out, say, start
+from lntrust.core.text import bytes_text, time_text
 from lntrust.study.loading import load_study
-from lntrust.study.settings import once_each
 
 bench = typer.Typer(
     help="Measure speed, memory and bytes on this machine. Every theme prints a table, and writes a JSON "
@@ -22,7 +23,11 @@ bench = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the result file goes.")]
+Out = Annotated[
+    Path,
+    typer.Option("--out", metavar="DIR", callback=options.no_file, help="Where the result file goes."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The result as one JSON object, and no table.")]
 Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Threads on the CPU, at most: small studies use one. Default: as torch has it."),
@@ -31,7 +36,9 @@ RandomData = Annotated[
     bool,
     typer.Option("--random-data", help="Random codes of the data's shape, even where the data is here."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of the run.")]
+Rounds = Annotated[
+    int | None, typer.Option(min=2, help="Fewer rounds, both stages in proportion. Default: the study's.")
+]
 RESULTS = Path("benchmarks/results")
 
 
@@ -44,47 +51,32 @@ def _threads(count: int | None) -> int:
     return torch.get_num_threads()
 
 
-def _check_out(folder: Path) -> None:
-    if folder.is_file():  # said before the work, not after it
-        raise LNTrustError(f"--out {folder}: is a file; must be a folder, or a name for a new one")
+def _finish(path: Path, as_json: bool, *shown: Table | str) -> None:
+    """Show a result that was written: its tables and notes, or the object itself."""
+    if as_json:
+        print(json.dumps(json.loads(path.read_text("utf-8")), allow_nan=False))
+        return
+    for each in shown:
+        out.print(each, highlight=False, soft_wrap=isinstance(each, str))
+    say(f"Result: {path}")
 
 
-def _written(path: Path) -> None:
-    out.print(f"Result: {path}", highlight=False, soft_wrap=True)
-
-
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return f"{1000 * seconds:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-@bench.command()
+@bench.command(cls=options.Command)
 def roofline(
-    study: StudyName = "sparse-cifar10",
+    study: options.StudyName = "sparse-cifar10",
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="lntrust, independent or uniform; may be given several times. Default: lntrust."),
+        list[str] | None, typer.Option(help="lntrust, independent or uniform, or several. Default: lntrust.")
     ] = None,
-    seed: Seed = 0,
-    rounds: Annotated[
-        int | None, typer.Option(min=2, help="Fewer rounds, both stages in proportion. Default: the study's.")
-    ] = None,
-    set_: Sets = None,
-    device: Device = "auto",
+    seed: options.Seed = None,
+    rounds: Rounds = None,
+    set_: options.Sets = None,
+    device: options.Device = "auto",
     threads: Threads = None,
-    data: DataDir = None,
+    data: options.DataDir = None,
     random_data: RandomData = False,
     folder: Out = RESULTS,
-    debug: Debug = False,
+    as_json: Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """A run against its roofline: the matrix products it cannot do without, and nothing else.
 
@@ -99,53 +91,50 @@ def roofline(
     from benchmarks.speed.results import write_result
     from lntrust.methods import find_method
 
-    _check_out(folder)
-    chosen = theme.shortened(load_study(study, set_ or []), rounds)
-    methods = method or ["lntrust"]
+    chosen, seed_ = theme.shortened(load_study(study, set_ or []), rounds), options.seed_of(seed)
+    methods = options.methods_of(method) or ["lntrust"]
     for name in methods:
         find_method(name, chosen)
         theme.check_method(name)
     _threads(threads)
     views, random = bench_views(chosen, device, data, random_data)
-    results = theme.compare(chosen, methods, seed, views)
+    results = theme.compare(chosen, methods, seed_, views)
+    tables = []
     for got in results:
-        title = escape(f"{chosen.name}, {got['method']}, seed {seed}")
-        table = Table("", "roofline", "run", "ratio", title=title)
+        title = escape(f"{chosen.name}, {got['method']}, seed {seed_}")
+        tables.append(Table("", "roofline", "run", "ratio", title=title))
         for row in got["ratio"]:
-            times = (_time(got["roofline_seconds"][row]), _time(got["run_seconds"][row]))
-            table.add_row(row.replace("_", " "), *times, f"{got['ratio'][row]:.2f}")
-        out.print(table)
+            times = (time_text(got["roofline_seconds"][row]), time_text(got["run_seconds"][row]))
+            tables[-1].add_row(row.replace("_", " "), *times, f"{got['ratio'][row]:.2f}")
     body = {"random_data": random, "results": results}
-    _written(write_result("roofline", views.device, chosen.model_dump(mode="json"), body, folder))
+    path = write_result("roofline", views.device, chosen.model_dump(mode="json"), body, folder)
+    _finish(path, as_json, *tables)
 
 
-@bench.command()
+@bench.command(cls=options.Command)
 def speed(
     studies: Annotated[
         list[str] | None,
         typer.Argument(metavar="STUDY…", help="Studies by name or file. Default: sparse-cifar10."),
     ] = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="A method; may be given several times. Default: lntrust and independent."),
+        list[str] | None, typer.Option(help="A method, or several. Default: lntrust and independent.")
     ] = None,
-    seeds: Annotated[
-        list[int] | None,
-        typer.Option("--seed", min=0, help="A seed; may be given several times. Default: 0, 1, 2."),
+    seed: Annotated[
+        list[str] | None, typer.Option(help="Seeds and ranges of them, as 0,2 or 0-4. Default: 0-2.")
     ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=2, help="Fewer rounds, both stages in proportion. Default: the study's.")
-    ] = None,
+    rounds: Rounds = None,
     loop_rounds: Annotated[
         int, typer.Option(min=0, help="Rounds for the comparison with the loop backend; 0: none.")
     ] = 10,
-    set_: Sets = None,
-    device: Device = "auto",
+    set_: options.Sets = None,
+    device: options.Device = "auto",
     threads: Threads = None,
-    data: DataDir = None,
+    data: options.DataDir = None,
     random_data: RandomData = False,
     folder: Out = RESULTS,
-    debug: Debug = False,
+    as_json: Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Whole runs, after the data is on the device: seconds, steps, memory.
 
@@ -160,8 +149,8 @@ def speed(
     from benchmarks.speed.roofline import shortened
     from lntrust.methods import find_method
 
-    _check_out(folder)
-    names, numbers = method or ["lntrust", "independent"], once_each(seeds or [0, 1, 2], "--seed")
+    names = options.methods_of(method) or ["lntrust", "independent"]
+    seeds = options.seeds_of(seed) or [0, 1, 2]
     chosen = [shortened(load_study(each, set_ or []), rounds) for each in studies or ["sparse-cifar10"]]
     for one in chosen:
         for name in names:
@@ -172,19 +161,18 @@ def speed(
         _threads(threads)
         views, random = bench_views(one, device, data, random_data)
         for name in names:
-            row = theme.measure(one, name, numbers, views, loop_rounds)
+            row = theme.measure(one, name, seeds, views, loop_rounds)
             rows.append(row | {"random_data": random})
             table.add_row(
                 escape(one.name), escape(name), f"{row['seconds_per_run']:.3g}",
                 f"{row['node_steps_per_second']:,.0f}", f"{row['peak_memory_gb']:.2f} GB",
                 f"{row['loop']['ratio']:.1f}" if "loop" in row else "",
             )  # fmt: skip
-    out.print(table)
     held = {one.name: one.model_dump(mode="json") for one in chosen}
-    _written(write_result("speed", views.device, held, {"results": rows}, folder))
+    _finish(write_result("speed", views.device, held, {"results": rows}, folder), as_json, table)
 
 
-@bench.command()
+@bench.command(cls=options.Command)
 def scale(
     nodes: Annotated[
         list[int] | None,
@@ -192,14 +180,15 @@ def scale(
             min=2, help="Nodes; may be given several times. Default: 50, 500, 5000, and 10000 on a GPU."
         ),
     ] = None,
-    set_: Sets = None,
-    device: Device = "auto",
+    set_: options.Sets = None,
+    device: options.Device = "auto",
     threads: Threads = None,
     rows: Annotated[int, typer.Option(min=100, help="Examples.")] = 60_000,
     features: Annotated[int, typer.Option(min=1, help="Numbers per example, D.")] = 1280,
-    seed: Seed = 0,
+    seed: options.Seed = None,
     folder: Out = RESULTS,
-    debug: Debug = False,
+    as_json: Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Rounds of LNTrust as the nodes grow in number: seconds, memory, bytes.
 
@@ -210,10 +199,10 @@ def scale(
     from benchmarks.speed import scale as theme
     from benchmarks.speed.data import random_views
     from benchmarks.speed.results import write_result
+    from lntrust.experiment.store import hardware
     from lntrust.learners.views import pick_device
 
-    _check_out(folder)
-    where = pick_device(device)
+    where, seed_ = pick_device(device), options.seed_of(seed)
     wanted = sorted(set(nodes or theme.NODES + (theme.MORE_NODES if where.type == "cuda" else ())))
     studies = [theme.scale_study(n, set_ or []) for n in wanted]
     _threads(threads)
@@ -223,30 +212,23 @@ def scale(
     results = []
     for n in wanted:
         if err.is_terminal:
-            err.print(f"{n} nodes …", highlight=False)
-        row = theme.measure(n, views, set_ or [], seed)
+            say(f"{n} nodes …", err)
+        row = theme.measure(n, views, set_ or [], seed_)
         results.append(row)
-        seconds = [_time(row["seconds"][kind]) for kind in ("supervised", "distilling", "refresh")]
+        seconds = [time_text(row["seconds"][kind]) for kind in ("supervised", "distilling", "refresh")]
         table.add_row(
-            f"{n:,}", f"{row['edges']:,}", *seconds, _bytes(row["bytes"]["distilling"]),
-            f"{row['peak_memory_gb']:.2f} GB", _time(row["build_seconds"]["world"]),
+            f"{n:,}", f"{row['edges']:,}", *seconds, bytes_text(row["bytes"]["distilling"]),
+            f"{row['peak_memory_gb']:.2f} GB", time_text(row["build_seconds"]["world"]),
         )  # fmt: skip
-    out.print(table)
-    body = {"random_data": True, "rows": rows, "features": features, "seed": seed, "results": results}
+    body = {"random_data": True, "rows": rows, "features": features, "seed": seed_, "results": results}
     path = write_result("scale", where, studies[-1].model_dump(mode="json"), body, folder)
-    theme.plot(results, path.with_suffix(".png"), f"LNTrust, mean degree {theme.DEGREE}, {_machine(where)}")
-    out.print(f"Plot: {path.with_suffix('.png')}", highlight=False, soft_wrap=True)
-    _written(path)
+    plot, held = path.with_suffix(".png"), hardware(where)
+    machine = str(held["gpu"] or f"{held['cpu']}, threads: {held['threads']}")
+    theme.plot(results, plot, f"LNTrust, mean degree {theme.DEGREE}, {machine}")
+    _finish(path, as_json, table, escape(f"Plot: {plot}"))
 
 
-def _machine(device: Any) -> str:
-    from lntrust.experiment.store import hardware
-
-    held = hardware(device)
-    return str(held["gpu"] or f"{held['cpu']}, threads: {held['threads']}")
-
-
-@bench.command()
+@bench.command(cls=options.Command)
 def peer(
     python: Annotated[
         Path | None,
@@ -254,13 +236,11 @@ def peer(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds: 100 updates each.")] = 20,
     repeats: Annotated[int, typer.Option(min=1, help="Times each side is measured; the best counts.")] = 3,
-    device: Device = "auto",
+    device: options.Device = "auto",
     threads: Threads = None,
-    script: Annotated[
-        Path | None, typer.Option(help="peer_gossipy.py, where it is not in the sources' benchmarks folder.")
-    ] = None,
     folder: Out = RESULTS,
-    debug: Debug = False,
+    as_json: Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Gossip averaging of 100 linear heads, here and in gossipy, side by side.
 
@@ -274,22 +254,17 @@ def peer(
     from benchmarks.speed.results import write_result
     from lntrust.learners.views import pick_device
 
-    _check_out(folder)
     where = pick_device(device)
-    count = _threads(threads)
-    got = theme.compare(where, python, rounds, count, repeats, script or theme.SCRIPT)
+    got = theme.compare(where, python, rounds, _threads(threads), repeats)
     table = Table("", "updates/s", "merges", "updates", "SGD steps", "sample gradients", "seconds")
     for name, one in got["best"].items():
         counts = [f"{one[key]:,}" for key in ("merges", "updates", "steps", "samples")]
         table.add_row(name, f"{got['updates_per_second'][name]:,.0f}", *counts, f"{one['seconds']:.3f}")
-    out.print(table)
-    if got["ratio"] is None:
-        out.print("gossipy was not measured: --python names an interpreter that has it.", highlight=False)
-    else:
-        out.print(f"lntrust does {got['ratio']:.1f} times as many updates per second.", highlight=False)
-    for note in got["notes"]:
-        out.print(f"- {note}", highlight=False)
-    _written(write_result("peer", where, theme.peer_study().model_dump(mode="json"), got, folder))
+    verdict = "gossipy was not measured: --python names an interpreter that has it."
+    if got["ratio"] is not None:
+        verdict = f"lntrust does {got['ratio']:.1f} times as many updates per second."
+    path = write_result("peer", where, theme.peer_study().model_dump(mode="json"), got, folder)
+    _finish(path, as_json, table, verdict, *(escape(f"- {note}") for note in got["notes"]))
 
 
 @bench.command()
@@ -301,9 +276,12 @@ def ci(
         bool, typer.Option("--update", help="Write what is measured as the new committed ratios.")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Also write a result file there.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", callback=options.no_file, help="Also write a result file there."
+        ),
     ] = None,
-    debug: Debug = False,
+    debug: options.Debug = False,
 ) -> None:
     """A minute's check that nothing became slow: ratios, the best of three.
 
@@ -318,8 +296,6 @@ def ci(
     from lntrust.experiment.store import hardware
 
     committed = {} if update else theme.read_baseline(baseline)
-    if folder is not None:
-        _check_out(folder)
     ratios = theme.measure()
     table = Table("ratio", "here", "committed", "fails from", title="smaller is better")
     for name, ratio in ratios.items():
@@ -327,28 +303,30 @@ def ci(
         limits = ("", "") if was is None else (f"{was:.3f}", f"{theme.FACTOR * was:.3f}")
         table.add_row(name, f"{ratio:.3f}", *limits)
     out.print(table)
+    cpu = torch.device("cpu")
     if folder is not None:
-        study = theme.small_study().model_dump(mode="json")
         body = {"ratios": ratios, "committed": committed}
-        _written(write_result("ci", torch.device("cpu"), study, body, folder))
+        path = write_result("ci", cpu, theme.small_study().model_dump(mode="json"), body, folder)
+        say(f"Result: {path}")
     if update:
-        theme.write_baseline(baseline, ratios, hardware(torch.device("cpu")))
-        out.print(f"{baseline}: written", highlight=False, soft_wrap=True)
+        theme.write_baseline(baseline, ratios, hardware(cpu))
+        say(f"{baseline}: written")
         return
     problems = theme.worse(ratios, committed)
     for problem in problems:
-        err.print(f"slower: {problem}", style="red", highlight=False, soft_wrap=True)
+        say(f"slower: {problem}", err, style="red")
     if problems:
         raise typer.Exit(1)
 
 
-@bench.command()
+@bench.command(cls=options.Command)
 def fleet(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long each turn of throughput takes.")] = 2.0,
     turns: Annotated[int, typer.Option(min=1, help="Turns of echo and node, after one to warm up.")] = 5,
     questions: Annotated[int, typer.Option(min=10, help="Single examples through the HTTP door.")] = 2000,
     folder: Out = RESULTS,
-    debug: Debug = False,
+    as_json: Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Live nodes on loopback: predictions a second, and one answer's latency.
 
@@ -357,37 +335,29 @@ def fleet(
     over five neighbours through the HTTP door, while nobody trains and while
     all do. Mutual TLS, access control, no shared memory. Takes a minute or two.
     """
-    import tempfile
-
     import torch
 
     from benchmarks.speed import fleet as theme
     from benchmarks.speed.results import write_result
 
-    _check_out(folder)
     body: dict[str, Any] = {"throughput": [], "latency": []}
+    rates = Table("in flight", "node, predictions/s", "bare echo", "ratio")
+    times = Table("one example, five neighbours", "p50", "p99", "worst", "members")
     with tempfile.TemporaryDirectory(prefix="lntrust-bench-") as place:
         for in_flight in (1, 8):
             with err.status(f"throughput, {in_flight} in flight"):
-                found = theme.throughput(Path(place) / f"throughput-{in_flight}", seconds, turns, in_flight)
-            body["throughput"].append(found)
+                row = theme.throughput(Path(place) / f"throughput-{in_flight}", seconds, turns, in_flight)
+            body["throughput"].append(row)
+            node, echo = f"{row['node_per_second']:,.0f}", f"{row['echo_per_second']:,.0f}"
+            rates.add_row(str(in_flight), node, echo, f"{row['ratio']:.2f}")
         for training in (False, True):
             with err.status("latency" + (", all nodes train" if training else "")):
-                found = theme.latency(Path(place) / f"latency-{training}", questions, training)
-            body["latency"].append(found)
-    table = Table("in flight", "node, predictions/s", "bare echo", "ratio")
-    for row in body["throughput"]:
-        rates = (f"{row['node_per_second']:,.0f}", f"{row['echo_per_second']:,.0f}", f"{row['ratio']:.2f}")
-        table.add_row(str(row["in_flight"]), *rates)
-    out.print(table)
-    table = Table("one example, five neighbours", "p50", "p99", "worst", "members")
-    for row in body["latency"]:
-        times = [f"{row[name]:.2f} ms" for name in ("p50_ms", "p99_ms", "worst_ms")]
-        table.add_row(
-            "all train" if row["training"] else "nobody trains", *times, f"{row['mean_members']:.1f}"
-        )
-    out.print(table)
-    _written(write_result("fleet", torch.device("cpu"), None, body, folder))
+                row = theme.latency(Path(place) / f"latency-{training}", questions, training)
+            body["latency"].append(row)
+            ms = [f"{row[name]:.2f} ms" for name in ("p50_ms", "p99_ms", "worst_ms")]
+            times.add_row("all train" if training else "nobody trains", *ms, f"{row['mean_members']:.1f}")
+    path = write_result("fleet", torch.device("cpu"), None, body, folder)
+    _finish(path, as_json, rates, times)
 
 
 if __name__ == "__main__":

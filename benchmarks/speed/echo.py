@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lntrust.fleet.peers.transport import Peer, Place, configuration
+from lntrust.fleet.peers.zenoh_config import Peer, Place, configuration
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ from lntrust.fleet.operations.supervisor import Fleet, free_ports
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
-from lntrust.fleet.peers.transport import Door, Peer, Place
+from lntrust.fleet.peers.transport import Door
+from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.network.codec import encode
 

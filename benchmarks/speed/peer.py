@@ -100,11 +100,6 @@ def theirs(
     python: Path, study: Study, views: Views, rounds: int, threads: list[int], script: Path = SCRIPT
 ) -> dict[str, Any]:
     """gossipy's versions and measurements, one for each entry of `threads`."""
-    if not script.is_file():
-        raise LNTrustError(
-            f"--script {script}: is not there; name peer_gossipy.py, which lies in the benchmarks folder of "
-            "lntrust's sources"
-        )
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "peer.npz"
         pack(study, views, data)
@@ -125,18 +120,13 @@ def theirs(
 
 
 def compare(
-    device: torch.device,
-    python: Path | None,
-    rounds: int,
-    threads: int,
-    repeats: int,
-    script: Path = SCRIPT,
+    device: torch.device, python: Path | None, rounds: int, threads: int, repeats: int
 ) -> dict[str, Any]:
     """Both sides, each at its best; the peer's is none where there is no interpreter for it."""
     study = peer_study(rounds=rounds + 3)
     views = peer_views(study, device)
     tried = [count for count in sorted({1, threads}) for _ in range(repeats)]
-    peer = None if python is None else theirs(python, study, views, rounds, tried, script)
+    peer = None if python is None else theirs(python, study, views, rounds, tried)
     own = []
     for count in tried:
         torch.set_num_threads(count)

@@ -68,10 +68,6 @@ class TestOtherInterpreters:
         with pytest.raises(LNTrustError, match="--python /no/python: cannot be run"):
             peer.theirs(Path("/no/python"), study, views, 1, [1])
 
-    def test_a_script_that_is_not_there(self, study: Study, views: Views) -> None:
-        with pytest.raises(LNTrustError, match=r"--script /no/script\.py: is not there"):
-            peer.theirs(Path(sys.executable), study, views, 1, [1], Path("/no/script.py"))
-
     def test_its_answer_is_the_last_line(self, study: Study, views: Views, tmp_path: Path) -> None:
         """A stand-in that prints a progress bar first, as gossipy does."""
         script = tmp_path / "stand_in.py"

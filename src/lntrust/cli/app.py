@@ -1,5 +1,6 @@
 """The command line: all commands, and what `lntrust` alone says. Each group of commands has a file here."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -49,14 +50,14 @@ def first(
         say(_FIRST)
 
 
-for command in (run, sweep, tune, reproduce):
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    run, sweep, tune, reproduce, results.compare, results.report, results.figures, results.collect,
+    studies.studies, studies.methods, studies.graph,
+)  # fmt: skip
+for command in _COMMANDS:
     app.command(cls=options.Command)(command)
-for command in (results.compare, results.report, results.figures, results.collect):
-    app.command()(command)
 for name, group in {"data": data, "fleet": fleet, "node": node}.items():
     app.add_typer(group, name=name)
-for command in (studies.studies, studies.methods, studies.graph):
-    app.command()(command)
 
 
 @app.command(context_settings=FORWARD)

@@ -16,7 +16,7 @@ from pydantic import Field
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Progress
-from lntrust.experiment.tune import Search, first_part, identity, read_log, search_space, tuning_world
+from lntrust.experiment.tune import Search, first_part, read_log, search_key, search_space, tuning_world
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.methods import Method, list_methods
@@ -288,7 +288,7 @@ class TestLog:
             found = [line[k] for k in ("study", "method", "seed", "trial", "device")]
             assert found == ["digits", "mean_teacher", 0, number, "cpu"]
             assert {"lntrust", "torch"} <= set(line["versions"])
-            assert line["of"] == identity(small(), "mean_teacher", 0)
+            assert line["of"] == search_key(small(), "mean_teacher", 0)
 
     def test_what_is_in_it_is_not_done_again(self, search: Make, log: Path) -> None:
         first = search()(2, quiet)
@@ -329,7 +329,7 @@ class TestLog:
     def test_who_answers_is_part_of_what_trials_are_about(self) -> None:
         """Under `deploy = trust` the settings of lntrust decide the scores of every method."""
         of = {
-            identity(small("deploy=trust", f"methods.lntrust.budget={b}"), "independent", 0) for b in (40, 80)
+            search_key(small("deploy=trust", f"methods.lntrust.budget={b}"), "independent", 0) for b in (40, 80)
         }
         assert len(of) == 2
 

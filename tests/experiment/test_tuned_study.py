@@ -13,7 +13,7 @@ import torch
 from lntrust import Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Progress
-from lntrust.experiment.tune import Line, Search, best, identity, read_log, write_study
+from lntrust.experiment.tune import Line, Search, best, read_log, search_key, write_study
 from lntrust.learners import batch
 from lntrust.learners.views import Views
 from lntrust.world import Dataset, build_world
@@ -70,7 +70,7 @@ def line(study: Study, method: str, trial: int, score: float, **settings: float)
     """A trial as the log has it."""
     return {
         "method": method, "trial": trial, "score": score, "settings": settings,
-        "of": identity(study, method, 0),
+        "of": search_key(study, method, 0),
     }  # fmt: skip
 
 

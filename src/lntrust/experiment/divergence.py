@@ -1,4 +1,4 @@
-"""Runs that diverge: noticed in the round it happens, kept as results without scores, and told as such."""
+"""Runs that diverge: noticed in the round it happens, kept as results without scores, and named as such."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lntrust.experiment.metrics import Predictions, as_list, summarise
+from lntrust.experiment.metrics import Predictions, per_node, summarise
 from lntrust.learners import Population
 from lntrust.world import World
 
@@ -31,7 +31,7 @@ class Watch:
 
     def look(self, number: int, population: Population) -> None:
         """At parameters and losses after a round."""
-        self._seen.append((number, sound(population).view(self._worlds, -1).all(1)))
+        self.answered(number, sound(population))
 
     def answered(self, number: int, finite: Bool[Tensor, "n"]) -> None:
         """Whether all that each node predicted in a round was finite."""
@@ -40,13 +40,14 @@ class Watch:
     @property
     def diverged(self) -> dict[int, int]:
         """The first bad round of each world that has one."""
-        if self._seen:
-            numbers, fine = zip(*self._seen, strict=True)
-            for number, row in zip(numbers, torch.stack(fine).tolist(), strict=True):  # waits once for all
-                for world in range(self._worlds):
-                    if not row[world]:
-                        self._rounds.setdefault(world, number)
-            self._seen.clear()
+        fine = (
+            torch.stack([each for _, each in self._seen]).tolist() if self._seen else []
+        )  # waits once for all
+        for (number, _), row in zip(self._seen, fine, strict=True):
+            for world in range(self._worlds):
+                if not row[world]:
+                    self._rounds.setdefault(world, number)
+        self._seen.clear()
         return self._rounds
 
     def state(self) -> dict[str, Tensor]:
@@ -77,12 +78,7 @@ def without_scores(
     """The part of `summarise` of a run that diverged: no scores, and rows of what was evaluated before."""
     before = {done: predictions for done, predictions in evaluations.items() if done < number}
     rows = summarise(world, before, stage1)[1] if before else []
-    p = world.partition
-    nobody = [None] * world.n
-    per_node: dict[str, Any] = dict.fromkeys(("test", "self", "test_pooled", "self_pooled"), nobody)
-    per_node["size"] = (p.train.lengths + p.validation.lengths + p.test.lengths).tolist()
-    per_node["favoured_share"] = as_list(p.favoured_share)
-    return {**dict.fromkeys(_SCORES), "variants": {}, "per_node": per_node}, rows
+    return {**dict.fromkeys(_SCORES), "variants": {}, "per_node": per_node(world)}, rows
 
 
 def finite(value: Any) -> Any:

@@ -21,11 +21,11 @@ class Score:
     pooled: Float[ndarray, "n"] | None
 
     @property
-    def test(self) -> float | None:
-        return mean(self.own)
+    def means(self) -> dict[str, float | None]:
+        return {"test": mean(self.own), "test_pooled": None if self.pooled is None else mean(self.pooled)}
 
     @property
-    def best_per_node(self) -> Float[ndarray, "n"]:
+    def judged(self) -> Float[ndarray, "n"]:
         """What single nodes are judged by: pooled where there is such a score."""
         return self.own if self.pooled is None else self.pooled
 
@@ -48,15 +48,10 @@ class Examiner:
         right = predicted == self._labels
         return Score(self._own(right), self._pooled(right) if self._pools else None)
 
-    def _own(
-        self, right: Bool[ndarray, "n U"], judge: Int[ndarray, "T"] | None = None
-    ) -> Float[ndarray, "n"]:
-        n = self._world.n
-        hits = right[self._owner if judge is None else judge, self._place]
-        total = np.bincount(self._owner, minlength=n)
-        return np.asarray(
-            np.bincount(self._owner, weights=hits, minlength=n) / np.where(total, total, np.nan)
-        )
+    def _own(self, right: Bool[ndarray, "n U"]) -> Float[ndarray, "n"]:
+        total = np.bincount(self._owner, minlength=self._world.n)
+        hits = np.bincount(self._owner, right[self._owner, self._place], self._world.n)
+        return np.asarray(hits / np.where(total, total, np.nan))
 
     def _class_distribution(self, ids: Int[ndarray, "U"]) -> Float[ndarray, "n C"]:
         """P_i: as the study made it, or else counted over all that the node was given.
@@ -107,6 +102,19 @@ def as_list(values: Float[ndarray, "n"] | None) -> list[float | None] | None:
     return [float(v) if np.isfinite(v) else None for v in values]
 
 
+def per_node(world: World, deployed: Score | None = None, own: Score | None = None) -> dict[str, Any]:
+    """What a summary says of each node; without scores, its size and its favoured share."""
+    p, nobody = world.partition, [None] * world.n
+    return {
+        "test": as_list(deployed.own) if deployed else nobody,
+        "self": as_list(own.own) if own else nobody,
+        "test_pooled": as_list(deployed.pooled) if deployed else nobody,
+        "self_pooled": as_list(own.pooled) if own else nobody,
+        "size": (p.train.lengths + p.validation.lengths + p.test.lengths).tolist(),
+        "favoured_share": as_list(p.favoured_share),
+    }
+
+
 def summarise(
     world: World, rounds: dict[int, Predictions], stage1: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -116,53 +124,23 @@ def summarise(
     final: dict[str, Score] = {}
     for number, predictions in sorted(rounds.items()):
         final = {name: examiner.score(p) for name, p in predictions.items()}
-        rows.append(
-            {
-                "round": number,
-                "test": final["deployed"].test,
-                "self": final["self"].test,
-                "test_pooled": mean(final["deployed"].best_per_node)
-                if final["deployed"].pooled is not None
-                else None,
-                "self_pooled": mean(final["self"].best_per_node)
-                if final["self"].pooled is not None
-                else None,
-            }
-        )
-    deployed, own = final["deployed"], final["self"]
+        test, alone = final["deployed"].means, final["self"].means
+        scores = {"test": test["test"], "self": alone["test"]}
+        pooled = {"test_pooled": test["test_pooled"], "self_pooled": alone["test_pooled"]}
+        rows.append({"round": number, **scores, **pooled})
     last = rows[-1]
-    judged = deployed.best_per_node
+    judged, alone = final["deployed"].judged, final["self"].judged
     finite = np.isfinite(judged)
-    tests = [row["test"] for row in rows if row["test"] is not None and row["round"] > stage1] or [
-        last["test"]
-    ]
-    variants = {
-        name.removeprefix("variant/"): {
-            "test": score.test,
-            "test_pooled": None if score.pooled is None else mean(score.pooled),
-        }
-        for name, score in final.items()
-        if name.startswith("variant/")
-    }
+    tests = [row["test"] for row in rows if row["test"] is not None and row["round"] > stage1]
+    variants = {name: score.means for name, score in final.items() if name.startswith("variant/")}
     summary = {
-        "test": last["test"],
-        "self": last["self"],
-        "test_pooled": last["test_pooled"],
-        "self_pooled": last["self_pooled"],
+        **{name: score for name, score in last.items() if name != "round"},
         "stage1": next((row["self"] for row in rows if row["round"] == stage1 > 0), None),
         "p10": float(np.percentile(judged[finite], 10)) if finite.any() else None,
-        "harmed": float((judged < own.best_per_node)[finite].mean()) if finite.any() else None,
+        "harmed": float((judged < alone)[finite].mean()) if finite.any() else None,
         "best_neighbor_oracle": examiner.best_neighbour(rounds[last["round"]]["self"]),
-        "best_round_test_selected": max(tests) if tests[0] is not None else None,
-        "variants": variants,
-        "per_node": {
-            "test": as_list(deployed.own),
-            "self": as_list(own.own),
-            "test_pooled": as_list(deployed.pooled),
-            "self_pooled": as_list(own.pooled),
-            "size": (world.partition.train.lengths + world.partition.validation.lengths
-                     + world.partition.test.lengths).tolist(),
-            "favoured_share": as_list(world.partition.favoured_share),
-        },
-    }  # fmt: skip
+        "best_round_test_selected": max(tests, default=last["test"]),
+        "variants": {name.removeprefix("variant/"): means for name, means in variants.items()},
+        "per_node": per_node(world, final["deployed"], final["self"]),
+    }
     return summary, rows

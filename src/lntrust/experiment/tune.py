@@ -1,17 +1,18 @@
 """Tuning: search a method's settings on training and validation data alone.
 
 A trial is an ordinary run in a world where validation examples play the part of the test set and the true
-test set does not exist: its labels are not in it. Everybody trains on train only, but for final rounds, which
-train on what trust was fitted to. A method that fits
-something to validation labels (trust, an ensemble) gets the first half of each node's, and the other half
-scores it. The first trial is the study as it stands; the others are drawn by Optuna (TPE) from the ranges
-that the method's settings declare. Every trial is a line of the log, and the winning study is a function of
-the log.
+test set does not exist: its labels are not in it. All train on train only, but for final rounds, which train
+on what trust was fitted to. A method that fits something to validation labels (trust, an ensemble) gets the
+first half of each node's, and the other half scores it. The first trial is the study as it stands; Optuna
+(TPE) draws the others from the ranges that the method's settings declare. Every trial is a line of the log,
+and the winning study is a function of the log.
 """
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +29,7 @@ from lntrust.experiment.driver import Progress
 from lntrust.experiment.run import Run
 from lntrust.experiment.store.identity import content_of, data_digest
 from lntrust.experiment.store.records import versions
-from lntrust.experiment.store.schemas import SCHEMA
+from lntrust.experiment.store.schemas import SCHEMA, under_old_names
 from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
@@ -51,13 +52,12 @@ def tuning_world(
     """
     world = build_world(study, dataset, seed)
     p = world.partition
-    group = groups(study.partition, dataset)
-    first = [
-        first_part(ids, group, fitted_share) if uses_validation else np.zeros(len(ids), bool)
-        for ids in p.validation
-    ]
-    fitted = Ragged.of([ids[half] for ids, half in zip(p.validation, first, strict=True)])
-    scored = Ragged.of([ids[~half] for ids, half in zip(p.validation, first, strict=True)])
+    group, share = groups(study.partition, dataset), fitted_share if uses_validation else 0.0
+    first = [(ids, first_part(ids, group, share)) for ids in p.validation]
+    fitted, scored = (
+        Ragged.of([ids[half] for ids, half in first]),
+        Ragged.of([ids[~half] for ids, half in first]),
+    )
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
     for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
@@ -84,12 +84,8 @@ def first_part(ids: Int[ndarray, "m"], group: Int[ndarray, "N"], share: float) -
 
 def search_space(settings: type[Settings]) -> dict[str, Range]:
     """The settings that declare a range, in the order they are declared."""
-    found = {}
-    for name, info in settings.model_fields.items():
-        for item in info.metadata:
-            if isinstance(item, Range):
-                found[name] = item
-    return found
+    marks = [(name, mark) for name, info in settings.model_fields.items() for mark in info.metadata]
+    return {name: mark for name, mark in marks if isinstance(mark, Range)}
 
 
 class Search:
@@ -112,18 +108,17 @@ class Search:
         self.start = {name: getattr(settings, name) for name in self.space}
         if "lr" in self.start and self.start["lr"] is None:
             self.start["lr"] = study.training.lr
-        self.of = identity(study, method, seed)
+        self.of = search_key(study, method, seed)
         self.data = data_digest(study, views.dataset)
         self.lines = [line for line in read_log(log) if line["of"] == self.of and _on(self.data, line)]
 
     def __call__(self, trials: int, progress: Callable[[int], Progress]) -> list[Line]:
         """Go on until there are so many trials; `progress(k)` watches trial k."""
-        while len(self.lines) < trials:
-            seed = small_seed(self.seed, "tuning", len(self.lines))
-            settings = _suggested(self.space, self.lines, seed) if self.lines else self.start
-            line = self._trial(settings, progress(len(self.lines)))
-            self.lines.append(line)
-            append_line(self.log, line)  # at once: a trial is worth minutes
+        while (done := len(self.lines)) < trials:
+            seed = small_seed(self.seed, "tuning", done)
+            settings = _suggest(self.space, self.lines, seed) if done else self.start
+            self.lines.append(self._trial(settings, progress(done)))
+            append_line(self.log, self.lines[-1])  # at once: a trial is worth minutes
         return self.lines
 
     def _run(self, settings: dict[str, Any]) -> Run:
@@ -148,20 +143,21 @@ class Search:
         }  # fmt: skip
 
 
-def identity(study: Study, method: str, seed: int) -> str:
+def search_key(study: Study, method: str, seed: int) -> str:
     """What trials are about, whatever the machine: for a changed study the search begins anew."""
     found = find_method(method, study)
     space = search_space(type(found.settings))
+    own = under_old_names({"settings": identity_fields(found.settings), **found.more_identity()})
+    settings = own.pop("settings")
     parts = [
         study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "name", "evaluation"}),
         study.evaluation.pooled,
-        method, study.methods.get(method, {}), found.more_identity(),
+        method, under_old_names({"settings": study.methods.get(method, {})})["settings"], own,
         seed, {name: repr(r) for name, r in space.items()},
     ]  # fmt: skip
     if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
-        parts.append(identity_fields(found.settings))
-    answering = [identity_fields(found.settings), found.more_identity().get("answerer", {})]
-    if any(each.get("weighting") == "weighted_majority" for each in answering):
+        parts.append(settings)
+    if "weighted_majority" in (settings.get("weighting"), own.get("answerer", {}).get("weighting")):
         parts.append(SCHEMA)  # scores of the first schema are superseded
     made_of = content_of(study, method)
     parts += [made_of[part] for part in ("files", "sources", "code") if part in made_of]
@@ -203,8 +199,7 @@ def best(lines: list[Line]) -> Line:
 
     A trial that diverged has no score, and is worse than any other.
     """
-    none = float("-inf")
-    return max(lines, key=lambda each: (none if each["score"] is None else each["score"], -each["trial"]))
+    return max(lines, key=lambda line: (line["score"] is not None, line["score"] or 0.0, -line["trial"]))
 
 
 def write_study(
@@ -216,10 +211,10 @@ def write_study(
     """
     import tomli_w
 
-    by_method: dict[str, list[Line]] = {}
+    by_method: dict[str, list[Line]] = defaultdict(list)
     for line in read_log(log):
-        if line["of"] == identity(study, line["method"], seed) and (data is None or _on(data, line)):
-            by_method.setdefault(line["method"], []).append(line)
+        if line["of"] == search_key(study, line["method"], seed) and (data is None or _on(data, line)):
+            by_method[line["method"]].append(line)
     winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
     counts = sorted({len(some) for some in by_method.values()})
     trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -238,7 +233,7 @@ def write_study(
 # -- Optuna ---------------------------------------------------------------------------------------
 
 
-def _suggested(space: dict[str, Range], lines: list[Line], seed: int) -> dict[str, Any]:
+def _suggest(space: dict[str, Range], lines: list[Line], seed: int) -> dict[str, Any]:
     """What Optuna would try next, knowing these trials: a function of them, so a stop changes nothing."""
     import optuna
 
@@ -255,12 +250,10 @@ def _suggested(space: dict[str, Range], lines: list[Line], seed: int) -> dict[st
         params = {name: line["settings"][name] for name in distributions}
         # To the sampler a trial that diverged is a pruned one: worse than those that came to an end.
         state = optuna.trial.TrialState.PRUNED if line["score"] is None else optuna.trial.TrialState.COMPLETE
-        try:
+        with suppress(ValueError):  # outside the range: a study may start anywhere
             known.add_trial(
                 optuna.trial.create_trial(
                     params=params, distributions=distributions, value=line["score"], state=state
                 )
             )
-        except ValueError:  # outside the range: a study may start anywhere
-            continue
     return dict(known.ask(distributions).params)

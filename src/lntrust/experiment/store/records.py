@@ -40,9 +40,7 @@ class History:
         return next((float(loss.nanmean()) for loss, _ in reversed(self._rounds) if loss is not None), None)
 
     def of(self, world: int) -> list[tuple[float | None, int]]:
-        return [
-            (None if loss is None else float(loss[world]), totals[world]) for loss, totals in self._rounds
-        ]
+        return [(None if loss is None else float(loss[world]), sent[world]) for loss, sent in self._rounds]
 
     def state(self) -> dict[str, Tensor]:
         """For a checkpoint: [round, world] each; not a number where no loss was noted down."""
@@ -87,14 +85,14 @@ def evaluation_file(folder: Path, number: int) -> Path:
 def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
     """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
     scored = {row["round"]: row for row in rows}
-    names = ("test", "self", "test_pooled", "self_pooled")
     table = []
     for number, (loss, total) in enumerate(history, 1):
         known = loss is not None and np.isfinite(loss)
         row = {"round": number, "loss": loss if known else None, "bytes": total}
-        table.append(row | {name: scored.get(number, {}).get(name) for name in names})
-    types = [("round", pa.int64()), ("loss", pa.float64()), ("bytes", pa.int64())]
-    schema = pa.schema([*types, *((name, pa.float64()) for name in names)])
+        table.append(scored.get(number, {}) | row)
+    whole, real = pa.int64(), pa.float64()
+    scores = [(name, real) for name in ("test", "self", "test_pooled", "self_pooled")]
+    schema = pa.schema([("round", whole), ("loss", real), ("bytes", whole), *scores])
     arrow = pa.Table.from_pylist(table, schema=schema)
     write_whole(folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
 

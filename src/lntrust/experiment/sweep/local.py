@@ -108,7 +108,7 @@ class _Worker:
             return self._process
 
     def end(self) -> int:
-        """No more tasks for this process: it ends by itself, if it has not yet. Its exit code."""
+        """No more tasks for this process: it ends by itself. Its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0

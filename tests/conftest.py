@@ -1,4 +1,8 @@
-"""What many tests share: a study that runs in a moment, and the command line without a process."""
+"""What many tests share: studies that run in a moment, and the command line without a process.
+
+`tiny` has linear heads and forests, `quick` linear heads only; both are files for the command line, too.
+`small` is `digits` with all its kinds of learners, for fixtures of a whole module. All have five nodes.
+"""
 
 import os
 import sys
@@ -57,6 +61,18 @@ kind = "forest"
 view = "pixels"
 options = { trees = 5 }
 """
+QUICK = """
+inherits = "tiny.toml"
+
+[[population.learners]]
+name = "linear"
+kind = "linear"
+view = "pixels"
+"""
+SMALL = (
+    "graph.nodes=5", "partition.labelled=250", "training.stage1_rounds=1", "training.stage2_rounds=2",
+    "training.refresh=1", "evaluation.every=1", "methods.lntrust.warmup=1", "methods.lntrust.sample=40",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,26 @@ def tiny_file(tmp_path: Path) -> Path:
 def tiny(tiny_file: Path) -> MakeStudy:
     """The same as a study, with overrides."""
     return lambda *overrides: load_study(tiny_file, overrides)
+
+
+@pytest.fixture
+def quick_file(tiny_file: Path) -> Path:
+    """The same without forests."""
+    path = tiny_file.with_name("quick.toml")
+    path.write_text(QUICK, "utf-8")
+    return path
+
+
+@pytest.fixture
+def quick(quick_file: Path) -> MakeStudy:
+    """The same as a study, with overrides."""
+    return lambda *overrides: load_study(quick_file, overrides)
+
+
+@pytest.fixture(scope="session")
+def small() -> MakeStudy:
+    """`digits` in small, one round and two, with overrides."""
+    return lambda *overrides: load_study("digits", [*SMALL, *overrides])
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ from lntrust.learners.views import load_views
 from lntrust.methods.base import Site, State
 from lntrust.methods.lntrust.method import DistillTargets, LNTrust
 from lntrust.study.loading import Study
-from lntrust.world.partition.regions import make_regions
+from lntrust.world.partition.places import make_regions
 
 SHOWN = (60, 100, 150, 200, 250)
 

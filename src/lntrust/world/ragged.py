@@ -23,6 +23,10 @@ class Ragged:
         return cls(values, np.cumsum([0, *lengths], dtype=np.int64))
 
     @classmethod
+    def empty(cls, n: int) -> "Ragged":
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(n + 1, dtype=np.int64))
+
+    @classmethod
     def chained(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """The nodes of the first, then those of the second, and so on."""
         return cls.of([ids for part in parts for ids in part])

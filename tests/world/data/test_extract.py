@@ -16,9 +16,9 @@ from lntrust.core.errors import LNTrustError
 from lntrust.world.data.datasets import BACKBONES, Coded, how_to_get, load_dataset
 from lntrust.world.data.extract import (
     OnnxBackbone,
+    TorchvisionBackbone,
     extract,
     extract_windows,
-    load_backbone,
     preprocess,
     quantise,
     segments,
@@ -181,7 +181,7 @@ def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
     assert not out.exists()
     out.write_text("a file where the folder should be")
     images = write_cifar(tmp_path / "c")
-    with pytest.raises(LNTrustError, match="cannot be written"):
+    with pytest.raises(LNTrustError, match="cannot write"):
         extract("cifar10", images, out, "mobilenet_v2", onnx=model)
 
 
@@ -208,31 +208,31 @@ def test_onnx_side_comes_from_the_model(tmp_path: Path) -> None:
 
 def test_onnx_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LNTrustError, match=r"absent\.onnx: is not there"):
-        load_backbone("mobilenet_v2", tmp_path / "absent.onnx")
+        OnnxBackbone(tmp_path / "absent.onnx")
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     with pytest.raises(LNTrustError, match=r"junk\.onnx: not a readable ONNX model"):
-        load_backbone("mobilenet_v2", tmp_path / "junk.onnx")
+        OnnxBackbone(tmp_path / "junk.onnx")
     good = write_onnx(tmp_path / "good.onnx")
     with pytest.raises(LNTrustError, match="device = 'tpu'"):
-        load_backbone("mobilenet_v2", good, "tpu")
+        OnnxBackbone(good, "tpu")
     model = onnx.load(good)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "c"
     onnx.save(model, tmp_path / "open.onnx")
     with pytest.raises(LNTrustError, match=r"open\.onnx: input shape is"):
-        load_backbone("mobilenet_v2", tmp_path / "open.onnx")
+        OnnxBackbone(tmp_path / "open.onnx")
     others = {"location": "node.key", "size_threshold": 0}
     onnx.save(onnx.load(good), tmp_path / "other.onnx", save_as_external_data=True, **others)
     with pytest.raises(LNTrustError, match=r"other\.onnx: would read the file 'node\.key'"):
-        load_backbone("mobilenet_v2", tmp_path / "other.onnx")
+        OnnxBackbone(tmp_path / "other.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(LNTrustError, match=r"lntrust\[extract\]"):
-        load_backbone("mobilenet_v2", good)
+        OnnxBackbone(good)
 
 
 def test_torchvision_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(LNTrustError, match=r'pip install "lntrust\[torchvision\]".*--onnx'):
-        load_backbone("mobilenet_v2")
+        TorchvisionBackbone("mobilenet_v2")
 
 
 def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +248,12 @@ def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> N
     fake.models = SimpleNamespace(get_model=get_model)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchvision", fake)
     pixels = np.random.default_rng(3).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
-    features = load_backbone("efficientnet_b0").embed(pixels)
+    features = TorchvisionBackbone("efficientnet_b0").embed(pixels)
     expected = network(preprocess(pixels)).mean((2, 3)).detach().numpy()
     np.testing.assert_allclose(features, expected, atol=1e-6)
     assert asked == [("efficientnet_b0", "IMAGENET1K_V1")]
     with pytest.raises(LNTrustError, match="device 'nonsense'"):
-        load_backbone("efficientnet_b0", device="nonsense")
+        TorchvisionBackbone("efficientnet_b0", "nonsense")
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 48), (300, 500)])

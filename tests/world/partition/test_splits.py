@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
-from lntrust.world.partition.blocks import POOL, deal_blocks, keep_at_most
+from lntrust.world.partition.places import POOL, deal_blocks, keep_at_most
 from lntrust.world.partition.splits import cut, level_counts, split_counts
 from lntrust.world.ragged import Ragged
 

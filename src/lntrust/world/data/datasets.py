@@ -193,7 +193,8 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def _read(path: Path, *names: str) -> dict[str, ndarray]:
+def read_archive(path: Path, *names: str) -> dict[str, ndarray]:
+    """The arrays of an npz file, in which these must be."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             absent = [name for name in names if name not in archive.files]
@@ -222,7 +223,7 @@ def _check_labels(path: Path, labels: ndarray, classes: int, rows: int | None = 
 def _features(name: str, folder: Path) -> Dataset:
     """CIFAR or EuroSAT: labels and quantised backbone features."""
     path = folder / "labels.npz"
-    table = _read(path, "y")
+    table = read_archive(path, "y")
     labels = _integers(path, name, table, "y")
     count = 100 if name == "cifar100" else 10
     names = table.get("classes")
@@ -231,7 +232,7 @@ def _features(name: str, folder: Path) -> Dataset:
     side = 64 if name == "eurosat" else 32
     where = {}
     if name == "eurosat":
-        _read(path, "latitude", "longitude")
+        read_archive(path, "latitude", "longitude")
         where = {axis: table[axis].astype(np.float64) for axis in ("latitude", "longitude")}
 
     def loader(backbone: str) -> Callable[[], View]:
@@ -251,7 +252,7 @@ def _features(name: str, folder: Path) -> Dataset:
 
 
 def _codes(path: Path, rows: int) -> Coded:
-    table = _read(path, "codes", "step", "offset")
+    table = read_archive(path, "codes", "step", "offset")
     codes, step, offset = table["codes"], table["step"], table["offset"]
     if codes.dtype != np.uint8 or codes.ndim != 2 or len(codes) != rows:
         raise LNTrustError(f"{path}: codes is {codes.dtype}{list(codes.shape)}; must be uint8[{rows}, d]")
@@ -266,7 +267,7 @@ def _codes(path: Path, rows: int) -> Coded:
 def _windows(folder: Path) -> Dataset:
     """UCI HAR: windows of motion, each channel brought to about unit scale."""
     path = folder / "windows.npz"
-    table = _read(path, "x", "y", "subject", "segment", "classes")
+    table = read_archive(path, "x", "y", "subject", "segment", "classes")
     if table["x"].ndim != 3 or table["x"].shape[1] != 9:
         raise LNTrustError(f"{path}: x has shape {table['x'].shape}; must be [N, 9, samples]")
     for name in ("subject", "segment"):

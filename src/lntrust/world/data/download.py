@@ -56,93 +56,71 @@ SOURCES: dict[str, Source] = {
 
 # What a damaged archive raises, by way of its format; RuntimeError: an encrypted zip.
 _DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    RuntimeError,
-)
+    tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError
+)  # fmt: skip
 _CHUNK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte
 
 
 def download(
-    name: str,
-    to: Path,
-    url: str | None = None,
-    progress: Progress | None = None,
-    *,
-    md5: str | None = None,
+    name: str, to: Path, url: str | None = None, progress: Progress | None = None, *, md5: str | None = None
 ) -> Path:
     """Fetch a raw dataset and unpack it as the folder `to`, which must be new or empty.
 
     A mirror given as `url` may pack the same files differently, so the known checksum is asked of
     the known address only; `md5` asks for one explicitly.
     """
-    source = _source(name)
-    _check_target(to)
+    if name not in SOURCES:
+        raise LNTrustError(f"dataset {name!r}: nothing to download; must be one of {', '.join(SOURCES)}")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):  # never mixed with what is there
+        raise LNTrustError(f"{to}: is already there; name a new folder, or remove it to download again")
+    source = SOURCES[name]
     address = url or source.url
     expected = md5 or (source.md5 if url is None else None)
+    by_hand = (
+        f"By hand: fetch {address} with a browser and unpack it into {to}; or name a mirror of it with --url."
+    )
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}-") as scratch:
             archive, folder = Path(scratch) / "archive", Path(scratch) / "unpacked"
-            digest = _fetch(address, archive, _by_hand(address, to), progress)
+            digest = _fetch(address, archive, by_hand, progress)
             if expected is not None and digest != expected.lower():
                 raise LNTrustError(
                     f"{address}: md5 is {digest}, must be {expected}: the file is damaged or not "
-                    f"the one expected; nothing was kept. {_by_hand(address, to)}"
+                    f"the one expected; nothing was kept. {by_hand}"
                 )
             folder.mkdir()
             _unpack(archive, folder, address)
-            _unpack_nested(folder, source.nested, address)
-            _move(folder, to)
+            if source.nested is not None and (folder / source.nested).is_file():
+                _unpack(folder / source.nested, folder, f"{address}: {source.nested}")
+                (folder / source.nested).unlink()
+            if to.is_dir():
+                to.rmdir()
+            folder.replace(to)
     except OSError as error:  # the disk: what the network raises was turned into ours above
         raise LNTrustError(f"{to}: cannot be written: {error}") from None
     return to
 
 
-def _source(name: str) -> Source:
-    if name not in SOURCES:
-        raise LNTrustError(f"dataset {name!r}: nothing to download; must be one of {', '.join(SOURCES)}")
-    return SOURCES[name]
-
-
-def _check_target(to: Path) -> None:
-    """Before the first byte: a folder with files in it is never mixed with new ones."""
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise LNTrustError(f"{to}: is already there; name a new folder, or remove it to download again")
-
-
-def _by_hand(url: str, to: Path) -> str:
-    return f"By hand: fetch {url} with a browser and unpack it into {to}; or name a mirror of it with --url."
-
-
 def _fetch(url: str, path: Path, advice: str, progress: Progress | None) -> str:
     """Stream a URL to a file; the md5 of what came."""
+    digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "lntrust"})
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            return _stream(response, path, progress)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response, path.open("wb") as file:
+            total = int(response.headers.get("Content-Length") or 0)
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                digest.update(chunk)
+                done += len(chunk)
+                if progress is not None:
+                    progress(done, total)
+        if done < total:  # a connection that closes early reads like a file that ends
+            raise OSError(f"the connection closed after {done} of {total} bytes")
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise LNTrustError(f"{url}: cannot be downloaded: {reason}. {advice}") from None
-
-
-def _stream(response: http.client.HTTPResponse, path: Path, progress: Progress | None) -> str:
-    total = int(response.headers.get("Content-Length") or 0)
-    digest, done = hashlib.md5(usedforsecurity=False), 0
-    with path.open("wb") as file:
-        while chunk := response.read(_CHUNK):
-            file.write(chunk)
-            digest.update(chunk)
-            done += len(chunk)
-            if progress is not None:
-                progress(done, total)
-    if done < total:  # a connection that closes early reads like a file that ends
-        raise OSError(f"the connection closed after {done} of {total} bytes")
     return digest.hexdigest()
 
 
@@ -156,32 +134,12 @@ def _unpack(archive: Path, folder: Path, origin: str) -> None:
                 while tar.fileobj is not None and tar.fileobj.read(_CHUNK):
                     pass
         elif zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder, origin)
+            with zipfile.ZipFile(archive) as file:
+                for member in file.namelist():  # `zipfile` would quietly rewrite one that escapes
+                    if not (folder / member).resolve().is_relative_to(folder.resolve()):
+                        raise LNTrustError(f"{origin}: member {member!r} lies outside the folder")
+                file.extractall(folder)
         else:
             raise LNTrustError(f"{origin}: is neither a tar nor a zip archive")
     except _DAMAGED as error:
         raise LNTrustError(f"{origin}: cannot be unpacked: {error}") from None
-
-
-def _unpack_zip(archive: Path, folder: Path, origin: str) -> None:
-    """`zipfile` would quietly rewrite a member that escapes; an archive that tries is refused."""
-    root = folder.resolve()
-    with zipfile.ZipFile(archive) as file:
-        for member in file.namelist():
-            if not (root / member).resolve().is_relative_to(root):
-                raise LNTrustError(f"{origin}: member {member!r} lies outside the folder")
-        file.extractall(folder)
-
-
-def _unpack_nested(folder: Path, name: str | None, origin: str) -> None:
-    """An archive inside the archive gives way to its content."""
-    if name is None or not (folder / name).is_file():
-        return
-    _unpack(folder / name, folder, f"{origin}: {name}")
-    (folder / name).unlink()
-
-
-def _move(folder: Path, to: Path) -> None:
-    if to.is_dir():
-        to.rmdir()  # empty: checked before the download
-    folder.replace(to)

@@ -1,12 +1,9 @@
 """From raw data to the archives that studies read (docs/data.md has the format).
 
-A backbone is run once over each image; what it saw is kept as one byte per feature. Files are
-written beside their place and renamed into it, so that an archive that is there is complete.
+A backbone is run once over each image; what it saw is kept as one byte per feature.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +16,9 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.files import write_whole
 from lntrust.core.onnx_files import check_files
-from lntrust.world.data.datasets import BACKBONES
+from lntrust.world.data.datasets import BACKBONES, read_archive
 from lntrust.world.data.images import RawImages, read_images, read_windows
 
 Progress = Callable[[int, int], None]  # images so far, images in all
@@ -57,18 +55,13 @@ def extract(
     folder = out / name
     table = _label_table(raw)
     new = not _agrees(folder / "labels.npz", table)  # before the slow part
-    network = load_backbone(backbone, onnx, device)
+    network = TorchvisionBackbone(backbone, device) if onnx is None else OnnxBackbone(onnx, device)
     codes, step, offset = quantise(_embed_all(network, raw, batch, progress))
     if new:
         _save(folder / "labels.npz", table)
     path = folder / f"{backbone}.npz"
     _save(path, {"codes": codes, "offset": offset, "step": step})
     return path
-
-
-def load_backbone(name: str, onnx: Path | None = None, device: str = "cpu") -> Backbone:
-    """The network in an ONNX file, or torchvision's of that name."""
-    return TorchvisionBackbone(name, device) if onnx is None else OnnxBackbone(onnx, device)
 
 
 def preprocess(batch: UInt8[ndarray, "b h w 3"], side: int = 224) -> Float[Tensor, "b 3 side side"]:
@@ -235,11 +228,8 @@ def _label_table(raw: RawImages) -> dict[str, ndarray]:
     table: dict[str, ndarray] = {"y": raw.labels, "classes": np.array(raw.classes)}
     if raw.files:
         table["files"] = np.array(raw.files)
-    for name in ("official_test", "latitude", "longitude"):
-        values = getattr(raw, name)
-        if values is not None:
-            table[name] = values
-    return table
+    more = {name: getattr(raw, name) for name in ("official_test", "latitude", "longitude")}
+    return table | {name: values for name, values in more.items() if values is not None}
 
 
 def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
@@ -249,11 +239,7 @@ def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
     """
     if not path.exists():
         return False
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            stored = {name: archive[name] for name in archive.files if name in table}
-    except Exception as error:  # zip, zlib, header: a damaged archive fails in many ways
-        raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
+    stored = {key: values for key, values in read_archive(path).items() if key in table}
     for name in ("y", *stored):
         if name not in stored or not _same(stored[name], table[name]):
             raise LNTrustError(
@@ -272,17 +258,11 @@ def _same(a: ndarray, b: ndarray) -> bool:
 
 
 def _save(path: Path, table: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
             np.savez_compressed(file, **table)
-        temporary.replace(path)
-    except OSError as error:
-        raise LNTrustError(f"{path}: cannot be written: {error}") from None
-    finally:
-        with suppress(OSError):  # not there: renamed, or never made
-            temporary.unlink()
+
+    write_whole(path, write)
 
 
 # --- UCI HAR ---------------------------------------------------------------------------------
@@ -291,15 +271,10 @@ def _save(path: Path, table: dict[str, Any]) -> None:
 def extract_windows(images: Path, out: Path) -> Path:
     """Write `<out>/uci_har/windows.npz` from UCI HAR's text files, found under `images`."""
     raw = read_windows(images)
-    table = {
-        "x": raw.x,
-        "y": raw.labels,
-        "subject": raw.subject,
-        "segment": segments(raw.x, raw.labels, raw.subject),
-        "classes": np.array(raw.classes),
-    }
+    segment = segments(raw.x, raw.labels, raw.subject)
+    table = {"x": raw.x, "y": raw.labels, "subject": raw.subject, "segment": segment}
     path = out / "uci_har" / "windows.npz"
-    _save(path, table)
+    _save(path, {**table, "classes": np.array(raw.classes)})
     return path
 
 

@@ -1,10 +1,10 @@
 """How many examples each node holds, and how many of each class."""
 
-from collections import deque
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
@@ -107,8 +107,7 @@ def fit_counts(
     _round_up(counts, fitted - counts, sizes, supply)
     allowed = target > 0
     for i in np.flatnonzero(counts.sum(axis=1) < sizes):
-        while counts[i].sum() < sizes[i]:
-            _augment(counts, int(i), allowed, sizes, supply)
+        _take_more(counts, int(i), allowed, sizes, supply)
     return counts
 
 
@@ -157,68 +156,48 @@ def _round_up(
             room[c] -= 1
 
 
-def _augment(
+def _take_more(
     counts: Int[ndarray, "n C"],
     start: int,
     allowed: Bool[ndarray, "n C"],
     sizes: Int[ndarray, "n"],
     supply: Int[ndarray, "C"],
 ) -> None:
-    """Give node `start` more examples by the shortest chain of swaps to a class with room.
+    """Give node `start` the examples it lacks, in place: of the first classes that have some, then by swaps.
 
-    Node takes class, the class's other holder takes another class, and so on. If no chain exists,
-    the nodes reached need more than the classes reached have, which is the message's arithmetic.
+    In a swap the node takes a class, another holder of it takes another class instead, and so on: the
+    shortest such chain to a class with examples left, again and again, is Edmonds and Karp's maximum flow.
     """
-    room = supply - counts.sum(axis=0)
-    taker = {int(c): start for c in np.flatnonzero(allowed[start])}  # who would take this class
-    gives: dict[int, int] = {}  # which class this node would give away
-    queue = deque(taker)
-    while queue:
-        c = queue.popleft()
-        if room[c] > 0:
-            _swap(
-                counts,
-                start,
-                c,
-                taker,
-                gives,
-                int(min(room[c], sizes[start] - counts[start].sum())),
-            )
-            return
-        for holder in np.flatnonzero(counts[:, c] > 0).tolist():
-            if holder == start or holder in gives:
-                continue
-            gives[holder] = c
-            for other in np.flatnonzero(allowed[holder]).tolist():
-                if other not in taker:
-                    taker[other] = holder
-                    queue.append(other)
-    nodes, classes = sorted([start, *gives]), sorted(taker)
-    raise LNTrustError(
-        f"{_some('node', nodes)} may hold only {_some('class', classes)}: they need "
-        f"{sizes[nodes].sum()} examples; those classes have {supply[classes].sum()}. Lower "
-        "partition.labelled or raise partition.classes_per_node"
-    )
-
-
-def _swap(
-    counts: Int[ndarray, "n C"],
-    start: int,
-    last: int,
-    taker: dict[int, int],
-    gives: dict[int, int],
-    amount: int,
-) -> None:
-    """Carry out the chain that ends in class `last`, with as many examples as its links allow."""
-    chain = [(taker[last], last)]
-    while (node := chain[-1][0]) != start:
-        given = gives[node]
-        amount = min(amount, int(counts[node, given]))
-        chain.append((taker[given], given))
-    for node, taken in chain:
-        counts[node, taken] += amount
-        if node != start:
-            counts[node, gives[node]] -= amount
+    missing, room = int(sizes[start] - counts[start].sum()), supply - counts.sum(axis=0)
+    for c in np.flatnonzero(allowed[start] & (room > 0)):
+        more = min(missing, int(room[c]))
+        counts[start, c] += more
+        room[c] -= more
+        missing -= more
+    if not missing:
+        return
+    n, C = counts.shape
+    source, sink = n + C, n + C + 1  # numbered after the nodes and the classes
+    (taker, taken), (holder, held) = np.nonzero(allowed), np.nonzero(counts)
+    tail = np.concatenate([taker, n + held, n + np.arange(C), [source]])
+    head = np.concatenate([n + taken, holder, np.full(C, sink), [start]])
+    most = np.concatenate([np.full(len(taker), sizes.sum()), counts[holder, held], room, [missing]])
+    graph = csr_array((most.astype(np.int32), (tail, head)), shape=(n + C + 2, n + C + 2))
+    found = maximum_flow(graph, source, sink, method="edmonds_karp")
+    if found.flow_value < missing:
+        left = csr_array(graph - found.flow)
+        left.eliminate_zeros()
+        reached = np.sort(breadth_first_order(left, start, return_predecessors=False))
+        nodes, classes = (
+            reached[reached < n].tolist(),
+            (reached[(reached >= n) & (reached < source)] - n).tolist(),
+        )
+        raise LNTrustError(
+            f"{_some('node', nodes)} may hold only {_some('class', classes)}: they need "
+            f"{sizes[nodes].sum()} examples; those classes have {supply[classes].sum()}. Lower "
+            "partition.labelled or raise partition.classes_per_node"
+        )
+    counts += found.flow[:n, n:source].toarray()
 
 
 def _some(noun: str, numbers: list[int]) -> str:

@@ -3,12 +3,14 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.ragged import Ragged
+
+POOL, TEST, VALIDATION, TRAIN = range(4)  # the sides of a split
 
 
 class Sides(NamedTuple):
@@ -25,8 +27,19 @@ def by_owner(ids: Int[ndarray, "k"], owner: Int[ndarray, "k"], n: int) -> Ragged
     return Ragged(ids[np.argsort(owner, kind="stable")].astype(np.int64), offsets.astype(np.int64))
 
 
-def empty(n: int) -> Ragged:
-    return Ragged(np.zeros(0, dtype=np.int64), np.zeros(n + 1, dtype=np.int64))
+def in_parts(
+    ids: Int[ndarray, "k"], owner: Int[ndarray, "k"], part: Int[ndarray, "k"], n: int, parts: int
+) -> list[Ragged]:
+    """The ids of each part 0, 1, …, listed by owner."""
+    return [by_owner(ids[part == k], owner[part == k], n) for k in range(parts)]
+
+
+def ranks(group: Int[ndarray, "k"]) -> Int[ndarray, "k"]:
+    """0, 1, … inside each group, in the given order."""
+    order, count = np.argsort(group, kind="stable"), np.bincount(group)
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - (np.cumsum(count) - count)[group[order]]
+    return rank
 
 
 def shuffled(lists: Ragged, rng: np.random.Generator) -> Ragged:
@@ -41,9 +54,7 @@ def cut(lists: Ragged, *counts: Int[ndarray, "n"]) -> tuple[Ragged, ...]:
     rank = np.arange(len(owner)) - lists.offsets[owner]
     ends = np.cumsum(np.stack(counts), axis=0)[:, owner]
     piece = (rank >= ends).sum(axis=0)
-    return tuple(
-        by_owner(lists.values[piece == k], owner[piece == k], len(lists)) for k in range(len(counts) + 1)
-    )
+    return tuple(in_parts(lists.values, owner, piece, len(lists), len(counts) + 1))
 
 
 def class_table(lists: Ragged, labels: Int[ndarray, "N"], classes: int) -> Int[ndarray, "n C"]:
@@ -82,26 +93,21 @@ def _split_by_class(lists: Ragged, labels: Int[ndarray, "N"], settings: Partitio
     """Of every class ⌊fraction·count⌋ to test and validation, which so never see rare classes."""
     owner, of_class = lists.owner, labels[lists.values]
     group = owner * (int(of_class.max(initial=0)) + 1) + of_class
-    count = np.bincount(group)
-    order = np.argsort(group, kind="stable")
-    rank = np.empty(len(group), dtype=np.int64)
-    rank[order] = np.arange(len(group)) - (np.cumsum(count) - count)[group[order]]
-    test = _whole(settings.test_fraction * count)[group]
-    validation = test + _whole(settings.val_fraction * count)[group]
-    piece = (rank >= test).astype(np.int64) + (rank >= validation)
-    sides = [by_owner(lists.values[piece == k], owner[piece == k], len(lists)) for k in range(3)]
-    return Sides(train=sides[2], validation=sides[1], test=sides[0])
-
-
-def _whole(values: Float[ndarray, "k"]) -> Int[ndarray, "k"]:
-    """Rounded down; the tiny addend keeps 0.29·100 from becoming 28."""
-    return np.floor(values + 1e-9).astype(np.int64)
+    rank, count = ranks(group), np.bincount(group)
+    # The tiny addend keeps 0.29·100 from becoming 28.
+    test, more = (
+        np.floor(fraction * count + 1e-9).astype(np.int64)[group]
+        for fraction in (settings.test_fraction, settings.val_fraction)
+    )
+    piece = (rank >= test).astype(np.int64) + (rank >= test + more)
+    first, second, rest = in_parts(lists.values, owner, piece, len(lists), 3)
+    return Sides(train=rest, validation=second, test=first)
 
 
 def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: np.random.Generator) -> Ragged:
     """Every node's own unlabelled examples, without repeats inside a node."""
     if shard == 0 or len(pool) == 0:
-        return empty(n)
+        return Ragged.empty(n)
     if shard > len(pool):
         raise LNTrustError(
             f"partition.shard = {shard}: the pool holds {len(pool)} examples, and a node can draw "
@@ -122,10 +128,7 @@ def level_counts(available: Int[ndarray, "C"], total: int) -> Int[ndarray, "C"]:
 
 
 def take_by_class(
-    ids: Int[ndarray, "k"],
-    labels: Int[ndarray, "N"],
-    counts: Int[ndarray, "n C"],
-    rng: np.random.Generator,
+    ids: Int[ndarray, "k"], labels: Int[ndarray, "N"], counts: Int[ndarray, "n C"], rng: np.random.Generator
 ) -> Ragged:
     """Lists with these class counts, dealt from `ids` so that no two share an example."""
     mixed = rng.permutation(ids)

@@ -7,9 +7,7 @@ from numpy import ndarray
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import Dataset
-from lntrust.world.partition.splits import Sides, by_owner
-
-POOL, TEST, VALIDATION, TRAIN = range(4)
+from lntrust.world.partition.splits import POOL, TEST, TRAIN, VALIDATION, Sides, in_parts, ranks
 
 
 def split_subjects(
@@ -43,9 +41,8 @@ def split_subjects(
         side[pooled] = POOL
         side[order[:first]] = TEST
         side[order[first:second]] = VALIDATION
-    of_window = side[segment]
-    lists = {s: by_owner(ids[of_window == s], owner[of_window == s], n) for s in range(4)}
-    return lists[POOL].values, Sides(lists[TRAIN], lists[VALIDATION], lists[TEST])
+    pool, test, validation, train = in_parts(ids, owner, side[segment], n, 4)
+    return pool.values, Sides(train, validation, test)
 
 
 def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
@@ -85,11 +82,7 @@ def _class_by_class(kind: Int[ndarray, "m"], rng: np.random.Generator) -> Int[nd
     """A random order that takes classes in turn, so that any few in a row differ in class."""
     mixed = rng.permutation(len(kind))
     place = rng.permutation(int(kind.max()) + 1)[kind[mixed]]
-    grouped = np.argsort(place, kind="stable")
-    count = np.bincount(place)
-    turn = np.empty(len(kind), dtype=np.int64)
-    turn[grouped] = np.arange(len(kind)) - (np.cumsum(count) - count)[place[grouped]]
-    return mixed[np.lexsort((place, turn))]
+    return mixed[np.lexsort((place, ranks(place)))]
 
 
 def _cuts(windows: Int[ndarray, "m"], settings: PartitionSettings) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lntrust.core.errors import LNTrustError
 from lntrust.world.data.datasets import load_dataset
 from lntrust.world.graphs import haversine_km
-from lntrust.world.partition.regions import make_regions, spatial_blocks
+from lntrust.world.partition.places import make_regions, spatial_blocks
 
 
 def clusters(seed: int, count: int = 300) -> tuple[np.ndarray, np.ndarray]:

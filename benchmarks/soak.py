@@ -1,4 +1,4 @@
-"""Minutes of random kills, freezes and restarts: `python benchmarks/soak.py --minutes 10`.
+"""Minutes of random kills, freezes and restarts: `python -m benchmarks.soak --minutes 10`.
 
 Eight node processes with mixed models train and answer, while one after another is killed (SIGKILL), frozen
 (SIGSTOP) or ended (SIGTERM) and comes back; up to three are away at a time. Clients ask all the while. The
@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from examples.fleet_demo.nodes import DemoNode, make_nodes
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.store.records import versions
-from lntrust.fleet.operations.demo_data import Made, make
+from lntrust.experiment.store import versions
 from lntrust.fleet.operations.supervisor import Fleet
 from lntrust.fleet.training.state import read_state
 
@@ -49,7 +49,7 @@ class Log:
 class Clients(threading.Thread):
     """Ask whoever is up, one question after another. Who is taken away meanwhile is excused."""
 
-    def __init__(self, fleet: Fleet, made: dict[str, Made], log: Log) -> None:
+    def __init__(self, fleet: Fleet, made: dict[str, DemoNode], log: Log) -> None:
         super().__init__(daemon=True)
         self.fleet, self.made, self.log = fleet, made, log
         self.up: dict[str, int] = {}  # nodes that can be asked, and how often they have come
@@ -97,23 +97,13 @@ def rss(process: int) -> int:
     return pages * 4096
 
 
-def prepare(folder: Path, count: int) -> dict[str, Made]:
+def prepare(folder: Path, count: int) -> dict[str, DemoNode]:
     """The demonstration's nodes; but they train on, slowly, for as long as the soak takes."""
-    made = make(folder, count)
-    for each in made:
-        path = each.folder / "NODE.toml"
-        lines = path.read_text("utf-8").splitlines()
-        changed = [
-            "stage2_rounds = 1000000" if line.startswith("stage2_rounds") else
-            "rest = 0.5" if line.startswith("rest") else line
-            for line in lines
-        ]  # fmt: skip
-        path.write_text("\n".join(changed) + "\n", "utf-8")
-    return {each.name: each for each in made}
+    return {each.name: each for each in make_nodes(folder, count, rest=0.5, stage2=1_000_000)}
 
 
 class Soak:
-    def __init__(self, fleet: Fleet, made: dict[str, Made], log: Log, seed: int) -> None:
+    def __init__(self, fleet: Fleet, made: dict[str, DemoNode], log: Log, seed: int) -> None:
         self.fleet, self.made, self.log, self.rng = fleet, made, log, random.Random(seed)
         self.clients = Clients(fleet, made, log)
         self.comings = dict.fromkeys(made, 0)

@@ -1,8 +1,8 @@
 """Fleets of real nodes for tests: folders with certificates, processes, and ways to wait for what they do.
 
 Nodes run as `lntrust node run DIR`, each in a process of its own that is ended by its number. They train for
-ever, slowly, on few examples. Whoever was probed has the same weight, so that a test sees at once who counts;
-nodes that learn whom to trust have the tables `LEARNED`.
+ever, slowly, on few examples. Neighbours that answered a probe weigh the same, so that a test sees at once
+who counts; nodes that learn whom to trust have the tables `LEARNED`.
 """
 
 import fcntl
@@ -29,14 +29,15 @@ from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Authority
-from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part
-from lntrust.fleet.peers.transport import Peer, Place
+from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part, write_node
+from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
 
 Table = Mapping[str, Any]
+Status = dict[str, Any]
 DEADLINE = 1.0  # seconds that a node has for a client
 PORTS = range(10_000, 20_000)  # below those of outgoing connections, and of `free_ports`
-SLACK = 1.5  # seconds more that a busy machine may take
+SLACK = 20.0  # seconds more that a busy machine may take: those who keep others waiting do so for ever
 LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
 
@@ -75,17 +76,35 @@ def free_port() -> int:
         return port
 
 
-def freeze(pid: int) -> None:
-    """Stop a process. On a busy machine its threads run on for a while after the signal."""
+def wait_until(
+    what: Callable[[], bool],
+    seconds: float = 60.0,
+    why: Callable[[], str] = lambda: "not so",
+    every: float = 0.01,
+) -> None:
+    """For what sends no event: look again and again until it is so."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            pytest.fail(f"after {seconds:g} s: {why()}")
+        time.sleep(every)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """A process that is stopped for a while."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until_frozen(pid)
+    try:
+        wait_until_frozen(pid)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def wait_until_frozen(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while not all("State:\tT" in task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/status")):
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    """On a busy machine its threads run on for a while after the signal."""
+    tasks = Path(f"/proc/{pid}/task")
+    wait_until(lambda: all("State:\tT" in task.read_text() for task in tasks.glob("*/status")), every=0.002)
 
 
 @dataclass
@@ -128,13 +147,9 @@ class Fleet:
 
     @classmethod
     def of(
-        cls,
-        root: Path,
-        names: Sequence[str],
-        overrides: Mapping[str, Table] | None = None,
-        hosts: Mapping[str, str] | None = None,
-        everybody: Table | None = None,
-    ) -> Self:
+        cls, root: Path, names: Sequence[str], overrides: Mapping[str, Table] | None = None,
+        hosts: Mapping[str, str] | None = None, everybody: Table | None = None,
+    ) -> Self:  # fmt: skip
         """All of these know each other. Tables of `everybody`, and of `overrides` by name, go over ours."""
         fleet = cls(root)
         authority = Authority.open(root / "certificates")
@@ -149,7 +164,7 @@ class Fleet:
             tables = _over(_over(TABLES, own), everybody or {})
             tables = _over(tables, (overrides or {}).get(name, {}))
             others = [{"name": other, "address": listen[other]} for other in names if other != name]
-            (folder / "NODE.toml").write_text(_toml(name, tables, others), "utf-8")
+            write_node(folder, {"name": name, **tables, "neighbours": others})
             fleet.members[name] = Member(name, folder, listen[name], load_node(folder))
         return fleet
 
@@ -164,9 +179,8 @@ class Fleet:
     def place(self, name: str) -> Place:
         """Where this node stands, for somebody who takes its place."""
         member = self.members[name]
-        peers = tuple(
-            Peer(other.name, other.listen) for other in self.members.values() if other is not member
-        )
+        others = (other for other in self.members.values() if other is not member)
+        peers = tuple(Peer(other.name, other.listen) for other in others)
         return Place(name, member.listen, member.folder, peers)
 
     # -- processes --------------------------------------------------------------------------------
@@ -200,25 +214,18 @@ class Fleet:
     def kill(self, *names: str) -> None:
         """All at once, without a word."""
         for name in names:
-            process = self.members[name].process
-            assert process is not None
-            process.kill()
+            os.kill(self.pid(name), signal.SIGKILL)
         for name in names:
             self.end(name)
 
-    @contextmanager
-    def frozen(self, name: str) -> Iterator[None]:
+    def pid(self, name: str) -> int:
         process = self.members[name].process
         assert process is not None
-        freeze(process.pid)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+        return process.pid
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def status(self, name: str) -> dict[str, Any]:
+    def status(self, name: str) -> Status:
         return dict(self.visit(name, lambda client: client.status()))
 
     def visit(self, name: str, what: Callable[[Client], Any]) -> Any:
@@ -242,11 +249,9 @@ class Fleet:
         """What a neighbour weighs in an answer now."""
         return self.ask(name).weights.get(of, 0.0)
 
-    def until(
-        self, name: str, what: Callable[[dict[str, Any]], bool], seconds: float = 20.0
-    ) -> dict[str, Any]:
-        """Wait until the node's status is such; it."""
-        status: dict[str, Any] = {}
+    def until(self, name: str, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
+        """The node's status, once it is such."""
+        status: Status = {}
 
         def seen() -> bool:
             nonlocal status
@@ -261,14 +266,10 @@ class Fleet:
         return status
 
     def wait(
-        self, what: Callable[[], bool], seconds: float = 20.0, why: Callable[[], str] = lambda: "not so"
+        self, what: Callable[[], bool], seconds: float = 90.0, why: Callable[[], str] = lambda: "not so"
     ) -> None:
         """Until this is so. If it does not come, the failure has the nodes' logs in it."""
-        deadline = time.monotonic() + seconds
-        while not what():
-            if time.monotonic() > deadline:
-                pytest.fail(f"after {seconds:g} s: {why()}\n{self.logs()}", pytrace=True)
-            time.sleep(0.05)
+        wait_until(what, seconds, lambda: f"{why()}\n{self.logs()}", every=0.05)
 
     def trains(self, name: str, rounds: int = 2) -> None:
         """Its training goes on: wait for so many rounds more."""
@@ -322,12 +323,12 @@ class Clients:
         assert kind is not None or self.answers
 
 
-def probed(*names: str) -> Callable[[dict[str, Any]], bool]:
-    """That the last probe was answered by all of these."""
+def probed(*names: str) -> Callable[[Status], bool]:
+    """That all of these answered the last probe."""
     return lambda status: all(status["neighbours"][name]["probed"] for name in names)
 
 
-def without(*names: str) -> Callable[[dict[str, Any]], bool]:
+def without(*names: str) -> Callable[[Status], bool]:
     """That the last probe was without these, and they weigh nothing."""
     return lambda status: all(
         not status["neighbours"][n]["probed"] and status["neighbours"][n]["trust"] == 0 for n in names
@@ -335,7 +336,6 @@ def without(*names: str) -> Callable[[dict[str, Any]], bool]:
 
 
 # -- nodes in this process ------------------------------------------------------------------------
-
 
 # Short lives: over in seconds, and nothing happens afterwards by itself. Who has neighbours waits for them,
 # or its life would be over before they are there.
@@ -347,20 +347,24 @@ SOON: dict[str, dict[str, Any]] = {
 }
 
 
-def until(node: Node, what: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
-    """Wait until a node's status is such; it."""
-    deadline = time.monotonic() + seconds
-    while not what(status := node.status()):
-        assert time.monotonic() < deadline, (status["phase"], status["round"], status["error"])
-        time.sleep(0.02)
+def until(node: Node, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
+    """The node's status, once it is such."""
+    status: Status = {}
+
+    def seen() -> bool:
+        nonlocal status
+        status = node.status()
+        return what(status)
+
+    wait_until(seen, seconds, lambda: json.dumps(status), every=0.02)
     return status
 
 
-def deployed(status: dict[str, Any]) -> bool:
+def deployed(status: Status) -> bool:
     return bool(status["phase"] == "deployed")
 
 
-def all_probed(status: dict[str, Any]) -> bool:
+def all_probed(status: Status) -> bool:
     return deployed(status) and all(each["probed"] for each in status["neighbours"].values())
 
 
@@ -373,13 +377,3 @@ def _write_data(folder: Path, number: int) -> None:
     every = len(labelled["y"]) // _LABELLED  # the favoured classes lie first
     np.savez(folder / "data.npz", allow_pickle=False, **{k: v[::every] for k, v in labelled.items()})
     np.savez(folder / "shard.npz", allow_pickle=False, x=shard["x"][:100])
-
-
-def _toml(name: str, tables: Mapping[str, Table], neighbours: Sequence[Table]) -> str:
-    """As text; a value in JSON is one in TOML, as long as it is no table."""
-
-    def lines(table: Table) -> str:
-        return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
-
-    parts = [f"name = {json.dumps(name)}\n", *(f"[{title}]\n{lines(t)}" for title, t in tables.items())]
-    return "\n".join([*parts, *(f"[[neighbours]]\n{lines(each)}" for each in neighbours)])

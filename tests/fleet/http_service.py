@@ -1,21 +1,53 @@
-"""A node for the door for clients, small but honest, and questions to it."""
+"""A node for the door for clients, small but honest, and questions to it.
+
+As a program it is a door in a process of its own: it prints its address, and ends with standard input. Its
+node has one small number as input and ten classes, so that small questions have large answers.
+"""
 
 import json
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import urllib3
 from numpy import ndarray
-from test_metrics import STATUS
 
-from lntrust.fleet.http.service import Prediction, Which
+from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.settings import NodeSettings
+from lntrust.fleet.status import NeighbourStatus, Prediction, Status, Which
 
 CLASSES = ("cat", "dog", "Vögel")
 LARGEST = 100_000
 W = np.random.default_rng(0).normal(size=(3, 4, 3)).astype(np.float32)  # of `self`, its friend, and another
 X = np.random.default_rng(1).normal(size=(5, 2, 2)).astype(np.float32)
+INFER = "/v2/models/self/infer"
+POST = f"POST {INFER} HTTP/1.1\r\nHost: here\r\n".encode()
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+SILENT: NeighbourStatus = {
+    "present": False, "state": "open", "trust": 0.0, "probed": False, "version": None, "age": None,
+    "round_trip": None, "refused": "another order of classes", "instances": 0,
+}  # fmt: skip
+HEARD: NeighbourStatus = {
+    "present": True, "state": "closed", "trust": 0.25, "probed": True, "version": 6, "age": 1.5,
+    "round_trip": 0.004, "refused": None, "instances": 2,
+}  # fmt: skip
+STATUS: Status = {
+    "name": "a", "lntrust": "0.1.0", "model_version": 7, "phase": "stage 2", "round": 5, "rounds": 40,
+    "error": None, "training_failures": 2,
+    "uptime": 12.5, "strength": 0.5, "together": True, "validation": {"self": 0.75, "ensemble": 0.875},
+    "trust": {"a": 0.75, "b": 0.25, "c": 0.0},
+    "neighbours": {"b": HEARD, "c": SILENT, "d": {**SILENT, "state": "half open"}},
+    "queries": {"in": {"b": 3}, "out": {"b": 4, "c": 2}},
+    "bytes": {"in": {"probe": 100, "framing": 10}, "out": {"shard": 200}},
+    "retries": {"c": 1}, "refusals": {"busy": 2}, "failures": {"no answer": 3},
+    "clients": {"ensemble": 9, "self": 1},
+    "certificate": {"expires": "2030-01-01T00:00:00+00:00", "seconds_left": 1000.0},
+    "saved": {"round": 4, "at": "2029-01-01T00:00:00Z", "failures": 1, "torn": None},
+}  # fmt: skip
 
 
 def softmax(logits: ndarray) -> ndarray:
@@ -29,17 +61,28 @@ class Node:
     def __init__(self, settings: NodeSettings) -> None:
         self.settings, self.version, self.ready, self.failing = settings, 7, True, False
         self.before: Callable[[], None] = lambda: None  # what a test wants to happen while it computes
+        self.silent = {"c": "no answer in 1 s"}
+        self.seen: list[ndarray] = []
 
     def predict(self, x: ndarray, which: Which = "ensemble") -> Prediction:
         self.before()
+        self.seen.append(x)
         flat = x.reshape(len(x), -1).astype(np.float32)
         if which == "self":
             return Prediction(softmax(flat @ W[0]), {"a": 1.0}, {"a": self.version}, {})
         p = 0.75 * softmax(flat @ W[0]) + 0.25 * softmax(flat @ W[1])
-        return Prediction(p, {"a": 0.75, "b": 0.25}, {"a": self.version, "b": 3}, {"c": "no answer in 1 s"})
+        return Prediction(p, {"a": 0.75, "b": 0.25}, {"a": self.version, "b": 3}, self.silent)
 
     def status(self) -> dict[str, Any]:
         return dict(STATUS)
+
+
+class Ten(Node):
+    """As good as any model of ten classes, here."""
+
+    def predict(self, x: ndarray, which: Which = "ensemble") -> Prediction:
+        z = np.sin(np.arange(1, 11, dtype=np.float32) * x.astype(np.float32)) + 2
+        return Prediction(z / z.sum(1, keepdims=True), {"a": 1.0}, {"a": self.version}, {})
 
 
 def settings(**changes: Any) -> NodeSettings:
@@ -51,6 +94,11 @@ def settings(**changes: Any) -> NodeSettings:
         "http": {"listen": "127.0.0.1:0", "largest": LARGEST, **changes},
     }
     return NodeSettings.model_validate(table)
+
+
+def connect(address: str, seconds: float = 60) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=seconds)
 
 
 def ask(address: str, path: str, body: Any = None, method: str = "", **headers: str) -> tuple[int, Any]:
@@ -67,3 +115,11 @@ def ask(address: str, path: str, body: Any = None, method: str = "", **headers: 
 def question(x: ndarray = X, datatype: str = "FP32", name: str = "pixels", **more: Any) -> dict[str, Any]:
     entry = {"name": name, "datatype": datatype, "shape": list(x.shape), "data": x.tolist()}
     return {"inputs": [entry], **more}
+
+
+if __name__ == "__main__":
+    given = {"shape": [1], "dtype": "uint8", "classes": [f"class {number}" for number in range(10)]}
+    door = HttpDoor(Ten(settings(largest=16 << 20, input=given)))
+    print(door.address, flush=True)
+    sys.stdin.read()
+    door.close()

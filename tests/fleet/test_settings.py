@@ -87,11 +87,6 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ("", "[trust]\nfinal_rounds = 3", "final_rounds = 3: would train on validation labels"),
         ("", '[trust]\nreply = "top"', "trust.reply = 'top'"),
         ("", '[trust]\nreply = "float16"', "trust.reply = 'float16'"),
-        (
-            'kind = "linear"',
-            'kind = "linear"\ntrains = false\n[trust]\nlook_back = 0.9',
-            "nothing to be undone",
-        ),
         ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
         ("", '[[neighbours]]\naddress = "h:1"', "neighbours.0.name is missing"),
         ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),

@@ -35,7 +35,7 @@ class Seldom:
 
     def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
-        self._last: dict[tuple[str, str | None], tuple[float, int]] = {}  # when told, and how often not since
+        self._last: dict[tuple[str, str | None], tuple[float, int]] = {}  # when logged, how often not since
         self._lock = threading.Lock()
 
     def event(
@@ -43,12 +43,12 @@ class Seldom:
     ) -> None:
         now = self._clock()
         with self._lock:
-            at, untold = self._last.get((what, neighbour), (-math.inf, 0))
-            told = now - at >= self._seconds
-            self._last[what, neighbour] = (now, 0) if told else (at, untold + 1)
-        if told:
+            at, left_out = self._last.get((what, neighbour), (-math.inf, 0))
+            due = now - at >= self._seconds
+            self._last[what, neighbour] = (now, 0) if due else (at, left_out + 1)
+        if due:
             who = {} if neighbour is None else {"neighbour": neighbour}
-            event(what, level=level, **who, **fields, **({"untold": untold} if untold else {}))
+            event(what, level=level, **who, **fields, **({"untold": left_out} if left_out else {}))
 
 
 class _Json(logging.Formatter):
@@ -62,8 +62,8 @@ class _Json(logging.Formatter):
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        told = " ".join(f"{k}={v}" for k, v in getattr(record, "fields", {}).items())
-        return f"{when} {record.getMessage()} {told}".replace("\n", " ")
+        fields = " ".join(f"{k}={v}" for k, v in getattr(record, "fields", {}).items())
+        return f"{when} {record.getMessage()} {fields}".replace("\n", " ")
 
 
 def show_logs(how: Literal["json", "text"], stream: TextIO | None = None) -> None:

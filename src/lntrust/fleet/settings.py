@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -14,8 +14,11 @@ from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.study.loading import explain
 from lntrust.study.settings import LearnerSettings, Settings, TrainingSettings
 
+T = TypeVar("T", bound=Settings)
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
+_NAME = f"^{NAME.pattern}$"
 REFUSED = ("query", "final_rounds")  # of [trust]; `_can_be_lived` says why
+_MOVED_VIEWS = {"lntrust.fleet.demo_data:as_image": "lntrust.fleet.settings:one_channel"}
 _MOST_CLASSES = 1 << 15  # that a reply of the likeliest few can tell apart
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
 
@@ -23,16 +26,12 @@ DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "floa
 class InputSettings(Settings):
     """What is classified. All nodes of a fleet have to agree on it, and say so when they meet."""
 
-    name: str = Field(
-        "input", min_length=1, description="the input's name, as clients and neighbours call it"
-    )
+    name: str = Field("input", min_length=1, description="its name, as clients and neighbours call it")
     shape: tuple[int, ...] = Field(description="the shape of one input, e.g. [3, 32, 32]")
     dtype: Literal[DTYPES] = Field(  # type: ignore[valid-type]
         "float32", description="of the numbers that travel: " + ", ".join(DTYPES)
     )
-    classes: tuple[str, ...] = Field(
-        min_length=2, description="the classes' names, in the order of the labels"
-    )
+    classes: tuple[str, ...] = Field(min_length=2, description="their names, in the order of the labels")
 
     @model_validator(mode="after")
     def _fits(self) -> "InputSettings":
@@ -64,6 +63,11 @@ class ModelSettings(Settings):
     )
     trains: bool = Field(True, description="false: the model answers as it is, and learns nothing")
 
+    @field_validator("view")
+    @classmethod
+    def _where_it_is_now(cls, view: str | None) -> str | None:
+        return _MOVED_VIEWS.get(view or "", view)
+
 
 class DataSettings(Settings):
     """The node's own data, and which of it may leave the device."""
@@ -90,9 +94,7 @@ class DataSettings(Settings):
 class NeighbourSettings(Settings):
     """Somebody to ask: a node of the fleet by the name in its certificate, or a server by its URL."""
 
-    name: str = Field(
-        pattern=f"^{NAME.pattern}$", description="the name in its certificate; of a server, any"
-    )
+    name: str = Field(pattern=_NAME, description="the name in its certificate; of a server, any")
     address: Address | None = Field(None, description="host:port where it listens; none: it connects to us")
     url: str | None = Field(
         None,
@@ -129,9 +131,7 @@ class NetworkSettings(Settings):
     fleet_size: int | None = Field(
         None, ge=1, description="n of the feature d_j/n; none: the neighbours and this node"
     )
-    multicast: bool = Field(
-        False, description="find neighbours without an address by multicast on this network"
-    )
+    multicast: bool = Field(False, description="find neighbours without an address by multicast")
     clock: Literal["own", "lockstep"] = Field(
         "own",
         description="own: nobody waits for anybody; lockstep: questions name a round, and wait for it (to "
@@ -187,7 +187,7 @@ class LifeSettings(Settings):
 class NodeSettings(Settings):
     """A live node: NODE.toml."""
 
-    name: str = Field(pattern=f"^{NAME.pattern}$", description="the name in its certificate")
+    name: str = Field(pattern=_NAME, description="the name in its certificate")
     seed: int = Field(0, ge=0, description="of initial weights, batches and draws")
     input: InputSettings
     model: ModelSettings
@@ -204,9 +204,7 @@ class NodeSettings(Settings):
     @classmethod
     def _own_schedule(cls, training: TrainingSettings) -> TrainingSettings:
         if training.schedule != "every_node":
-            raise ValueError(
-                "schedule = random_node needs somebody who draws; a live node takes its own steps"
-            )
+            raise ValueError("schedule = random_node needs somebody who draws; a node takes its own steps")
         return training
 
     @field_validator("trust")
@@ -238,8 +236,6 @@ class NodeSettings(Settings):
             raise ValueError(
                 f"trust.reply = {self.trust.reply}: numbers at most {_MOST_CLASSES} classes; take uint8"
             )
-        if self.trust.look_back is not None and not self.model.trains:
-            raise ValueError("trust.look_back: a model with trains = false has learned nothing to be undone")
         return self
 
     @property
@@ -282,27 +278,33 @@ def parse_node(text: str, source: str) -> NodeSettings:
 def _beside(settings: NodeSettings, folder: Path) -> NodeSettings:
     """Paths as the file means them: beside itself."""
 
-    def full(path: Path | None) -> Path | None:
-        return None if path is None else folder / path
-
-    def source(text: str) -> str:
-        is_file = text not in ("none", "validation") and Path(text).suffix in (".npz", ".parquet")
-        return str(folder / text) if is_file else text
+    def moved(table: T, *fields: str) -> T:
+        values = {name: getattr(table, name) for name in fields}
+        paths = {name: folder / each for name, each in values.items() if each is not None}
+        return table.model_copy(update=paths)
 
     s, options = settings, dict(settings.model.options)
     if s.model.kind == "onnx" and isinstance(options.get("file"), str):
         options["file"] = str(folder / options["file"])
-    data = {name: source(getattr(s.data, name)) for name in ("labelled", "probe_with", "shard")}
+    sources = {name: getattr(s.data, name) for name in ("labelled", "probe_with", "shard")}
+    files = {
+        n: str(folder / each) for n, each in sources.items() if Path(each).suffix in (".npz", ".parquet")
+    }
     return s.model_copy(
         update={
-            "model": s.model.model_copy(update={"weights": full(s.model.weights), "options": options}),
-            "data": s.data.model_copy(update=data),
-            "neighbours": [n.model_copy(update={"token": full(n.token)}) for n in s.neighbours],
-            "network": s.network.model_copy(update={"certificates": full(s.network.certificates)}),
-            "http": s.http.model_copy(update={"token": full(s.http.token)}),
-            "life": s.life.model_copy(update={"state": full(s.life.state)}),
+            "model": moved(s.model, "weights").model_copy(update={"options": options}),
+            "data": s.data.model_copy(update=files),
+            "neighbours": [moved(each, "token") for each in s.neighbours],
+            "network": moved(s.network, "certificates"),
+            "http": moved(s.http, "token"),
+            "life": moved(s.life, "state"),
         }
     )
+
+
+def one_channel(x: Any) -> Any:
+    """A `model.view` for convolutions: grey images [m, h, w] as [m, 1, h, w]."""
+    return x[:, None]
 
 
 def fields_of(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, str, str]]:

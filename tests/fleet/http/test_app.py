@@ -3,39 +3,38 @@
 import http.client
 import json
 import logging
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.http as triton
 import urllib3
-from http_service import CLASSES, LARGEST, Node, X, ask, question, settings
+from http_service import (
+    CHUNKED,
+    CLASSES,
+    INFER,
+    LARGEST,
+    POST,
+    STATUS,
+    Node,
+    X,
+    ask,
+    connect,
+    question,
+    settings,
+)
 from prometheus_client.parser import text_string_to_metric_families
-from test_metrics import STATUS
 
 from lntrust import __version__
-from lntrust.fleet.http import app as door_module
-from lntrust.fleet.http.app import HttpDoor
-from lntrust.fleet.http.service import Which
+from lntrust.fleet.status import Which
 
-
-@pytest.fixture(scope="module")
-def node() -> Node:
-    return Node(settings())
-
-
-@pytest.fixture(scope="module")
-def address(node: Node) -> Iterator[str]:
-    door = HttpDoor(node)
-    yield door.address
-    door.close()
+Opened = Callable[..., str]
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(address, connection_timeout=5, network_timeout=5) as client:
+    with triton.InferenceServerClient(address, connection_timeout=60, network_timeout=60) as client:
         yield client
 
 
@@ -93,22 +92,17 @@ def test_triton_gets_the_node_s_answers(
 
 
 def test_triton_is_told_what_is_wrong(client: triton.InferenceServerClient) -> None:
-    tensor = triton.InferInput("pixels", [1, 4], "FP64")
-    tensor.set_data_from_numpy(np.zeros((1, 4)))
-    with pytest.raises(
-        triton.InferenceServerException, match="datatype FP64 is not what is needed; send FP32"
+    broken = X.copy()
+    broken[2, 1, 0] = np.nan
+    for model, x, kind, message in (
+        ("ensemble", np.zeros((1, 4)), "FP64", "datatype FP64 is not what is needed; send FP32"),
+        ("ensemble", broken, "FP32", "input 'pixels': row 2, column 1, 0 is nan"),
+        ("other", X, "FP32", "'other': is not here; there are ensemble, self"),
     ):
-        client.infer("ensemble", [tensor])
-    numbers = X.copy()
-    numbers[2, 1, 0] = np.nan
-    tensor = triton.InferInput("pixels", list(X.shape), "FP32")
-    tensor.set_data_from_numpy(numbers)
-    with pytest.raises(triton.InferenceServerException, match=r"input 'pixels': row 2, column 1, 0 is nan"):
-        client.infer("ensemble", [tensor])
-    with pytest.raises(
-        triton.InferenceServerException, match="'other': is not here; there are ensemble, self"
-    ):
-        client.infer("other", [tensor])
+        tensor = triton.InferInput("pixels", list(x.shape), kind)
+        tensor.set_data_from_numpy(x)
+        with pytest.raises(triton.InferenceServerException, match=message):
+            client.infer(model, [tensor])
 
 
 # -- without --------------------------------------------------------------------------------------------
@@ -133,7 +127,7 @@ def test_one_output_alone_and_one_of_each_kind(address: str, node: Node) -> None
 
 def test_numbers_from_json_that_fit_are_taken(address: str, node: Node) -> None:
     x = np.arange(8, dtype=np.int8).reshape(2, 2, 2)
-    code, got = ask(address, "/v2/models/self/infer", question(x, "INT8"))
+    code, got = ask(address, INFER, question(x, "INT8"))
     assert code == 200
     flat = np.array(got["outputs"][0]["data"], np.float32).reshape(2, 3)
     np.testing.assert_array_equal(flat, node.predict(x.astype(np.float32), "self").probabilities)
@@ -183,7 +177,7 @@ def test_what_does_not_fit_is_refused_by_name(address: str, body: Any, message: 
         ("/docs", 404, "path '/docs': is not here"),
         ("/openapi.json", 404, "is not here"),
         ("/v2/", 404, "is not here"),
-        ("/v2/models/self/infer", 405, "method GET does not do here; POST would"),
+        (INFER, 405, "method GET does not do here; POST would"),
     ],
 )
 def test_what_is_not_there(address: str, path: str, code: int, message: str) -> None:
@@ -203,33 +197,28 @@ def test_status_and_metrics(address: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
 def test_packed_bodies_are_refused_by_name(address: str, encoding: str) -> None:
-    code, got = ask(address, "/v2/models/self/infer", question(), Content_Encoding=encoding)
+    code, got = ask(address, INFER, question(), Content_Encoding=encoding)
     assert (code, f"Content-Encoding: '{encoding}' is not known" in got["error"]) == (415, True)
-    assert ask(address, "/v2/models/self/infer", question(), Content_Encoding="identity")[0] == 200
+    assert ask(address, INFER, question(), Content_Encoding="identity")[0] == 200
 
 
 def test_a_body_too_large_is_refused_before_it_is_sent(address: str) -> None:
-    host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
-        raw.sendall(
-            b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n"
-        )
+    with connect(address) as raw:
+        raw.sendall(POST + b"Content-Length: 1000000000000\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 413")
-    code, got = ask(address, "/v2/models/self/infer", b" " * (LARGEST + 1))
+    code, got = ask(address, INFER, b" " * (LARGEST + 1))
     assert (code, f"larger than the {LARGEST} bytes of http.largest" in got["error"]) == (413, True)
-    assert ask(address, "/v2/models/self/infer", b" " * LARGEST)[0] == 400
+    assert ask(address, INFER, b" " * LARGEST)[0] == 400
 
 
 def test_chunks_without_an_end_are_refused_once_they_are_too_many(address: str) -> None:
-    host, port = address.split(":")
     chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
-        raw.sendall(b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-        raw.sendall(chunk * 10)  # as many as may be
+    with connect(address) as raw:
+        raw.sendall(POST + CHUNKED + chunk * 10)  # as many as may be
         raw.settimeout(0.2)
         with pytest.raises(TimeoutError):
             raw.recv(100)
-        raw.settimeout(5)
+        raw.settimeout(60)
         raw.sendall(chunk)  # one too many; and there is no last one
         assert raw.recv(100).startswith(b"HTTP/1.1 413")
 
@@ -238,31 +227,25 @@ def test_chunked_bodies_are_read(address: str) -> None:
     text = json.dumps(question()).encode()
     connection = http.client.HTTPConnection(address, timeout=10)
     parts = iter([text[:10], text[10:50], text[50:]])
-    connection.request("POST", "/v2/models/self/infer", parts, encode_chunked=True)
+    connection.request("POST", INFER, parts, encode_chunked=True)
     response = connection.getresponse()
     assert response.status == 200
     assert len(json.loads(response.read())["outputs"]) == 2
     connection.close()
 
 
-def test_no_more_examples_than_an_answer_may_hold(
-    address: str, client: triton.InferenceServerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(door_module, "MOST_PROBABILITIES", 14)  # of 3 classes
-    assert ask(address, "/v2/models/self/infer", question(X[:4]))[0] == 200
-    code, got = ask(address, "/v2/models/self/infer", question(X[:5]))
+def test_no_more_examples_than_an_answer_may_hold(opened: Opened) -> None:
+    address = opened(Node(settings()), probabilities=14)  # of 3 classes
+    assert ask(address, INFER, question(X[:4]))[0] == 200
+    code, got = ask(address, INFER, question(X[:5]))
     assert (code, got) == (400, {"error": "input 'pixels': 5 examples are too many; send 4 at once"})
 
 
-def test_a_client_that_leaves_and_one_that_dawdles(
-    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(door_module, "SLOWEST", 0.3)
-    host, port = address.split(":")
-    start = b"POST /v2/models/self/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
+def test_a_client_that_leaves_and_one_that_dawdles(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    address, start = opened(Node(settings()), slowest=0.3), POST + b"Content-Length: 100\r\n\r\n{"
+    with connect(address) as raw:
         raw.sendall(start)
-    with socket.create_connection((host, int(port)), timeout=5) as raw:
+    with connect(address) as raw:
         raw.sendall(start)
         assert raw.recv(100).startswith(b"HTTP/1.1 408")
     assert ask(address, "/v2/health/live") == (200, {"live": True})

@@ -15,7 +15,7 @@ from fleets import TABLES, Fleet, probed
 from http_service import ask
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.peers.neighbour import refused
+from lntrust.fleet.peers.messages import failure_of
 from lntrust.fleet.training.data import load_data
 
 # Nobody is to be missed because the machine is busy.
@@ -100,7 +100,7 @@ def test_a_model_that_fails_on_inputs_has_one_line_in_the_log(fleet: Fleet) -> N
     ],
 )
 def test_whose_failure_a_refusal_is(reason: str, kind: str) -> None:
-    assert refused(reason).kind == kind
+    assert failure_of(reason).kind == kind
 
 
 def test_data_of_ones_own_that_is_not_finite(fleet: Fleet, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from test_metrics import STATUS
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.http.client import Client, read_inputs
-from lntrust.fleet.http.service import Prediction, Which
 from lntrust.fleet.settings import DTYPES, NodeSettings
+from lntrust.fleet.status import Prediction, Which
 
 Served = Callable[[Node], Client]
 

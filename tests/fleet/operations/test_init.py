@@ -14,7 +14,7 @@ from fleets import all_probed, free_port, until
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Authority
-from lntrust.fleet.operations.init import begin, example_part
+from lntrust.fleet.operations.init import example_part, init_node
 from lntrust.fleet.settings import load_node
 from lntrust.fleet.training.data import load_data
 from lntrust.methods.lntrust.presets import PRESETS
@@ -25,7 +25,7 @@ def init(folder: Path, **changes: Any) -> list[Path]:
         "name": "camera-1", "certificates": None, "neighbours": [], "listen": "127.0.0.1:7447",
         "http": "127.0.0.1:8080", "example": None,
     }  # fmt: skip
-    return begin(folder, **{**options, **changes})
+    return init_node(folder, **{**options, **changes})
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:

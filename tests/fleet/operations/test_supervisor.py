@@ -12,7 +12,7 @@ import pytest
 from fleets import wait_until_frozen
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.operations.init import begin
+from lntrust.fleet.operations.init import init_node
 from lntrust.fleet.operations.supervisor import LOG, Fleet, FleetError, free_ports
 
 X = np.zeros((2, 8, 8), dtype=np.uint8)
@@ -22,7 +22,7 @@ X = np.zeros((2, 8, 8), dtype=np.uint8)
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A fleet of one node that knows nobody, and has not been started."""
     listen, http = (f"127.0.0.1:{port}" for port in free_ports(2))
-    begin(tmp_path / "solo", "solo", None, [], listen, http, example=0)
+    init_node(tmp_path / "solo", "solo", None, [], listen, http, example=0)
     with Fleet({"solo": tmp_path / "solo"}) as made:
         yield made
 

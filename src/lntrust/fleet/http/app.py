@@ -16,7 +16,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -28,10 +28,9 @@ from numpy import ndarray
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
-from lntrust.fleet.http.room import FullError, Guest, Room
-from lntrust.fleet.http.service import Prediction, Service, Which
 from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, message_parts, read_request
 from lntrust.fleet.logs import Seldom, why
+from lntrust.fleet.status import Prediction, Service, Which
 from lntrust.world.data.datasets import check_finite
 
 try:
@@ -43,8 +42,7 @@ try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
 
-    from lntrust.fleet.http.bounded import BoundedProtocol
-    from lntrust.fleet.http.handed import Handed
+    from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
 except ImportError:  # said where it is used, with what to install
     FastAPI = None  # type: ignore[assignment, misc]
 if TYPE_CHECKING:
@@ -53,21 +51,18 @@ if TYPE_CHECKING:
 MODELS = get_args(Which)
 OUTPUTS = ("probabilities", "label")
 OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: who restarts a node has to see these
-AT_ONCE = 64  # requests that are computed; more are told to come back
-SLOWEST = 30.0  # seconds in which a request has to arrive
-MOST_PROBABILITIES = 1 << 20  # of one answer
-ROOM = 4 << 20  # bytes of bodies, and of answers that have not been read, beside one of each
 _PER_PROBABILITY = 24  # bytes in JSON, at most
 _LENGTH, _BYTES = "Inference-Header-Content-Length", "application/octet-stream"
 _INTERNAL = "internal error; the node's log says more"
 
 
-def make_app(service: Service) -> FastAPI:
+def make_app(service: Service, bounds: Bounds | None = None) -> FastAPI:
     """The door as an ASGI application."""
-    _need_extra()
+    if FastAPI is None:
+        raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
     # No pages of documentation: they load scripts from elsewhere.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    door = _Door(service)
+    door = _Door(service, bounds or Bounds())
     model = "/v2/models/{model}"
     for path, endpoint in (
         ("/v2/health/live", door.live), ("/v2/health/ready", door.ready), ("/v2", door.server),
@@ -78,40 +73,37 @@ def make_app(service: Service) -> FastAPI:
         app.add_route(path, endpoint, methods=["GET"])
     for path in (f"{model}/infer", f"{model}/versions/{{version}}/infer"):
         app.add_route(path, door.infer, methods=["POST"])
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(HTTPException, _refusal)
     app.add_exception_handler(Exception, door.failed)
-    token = _token(service.settings.http.token)
-    if token is not None:
-        app.add_middleware(_Guard, token)
+    if service.settings.http.token is not None:
+        app.add_middleware(_Guard, _token(service.settings.http.token))
     return app
 
 
 class HttpDoor:
     """The door, open, in a thread of its own. Close it in the end."""
 
-    def __init__(self, service: Service) -> None:
-        app = make_app(service)
+    def __init__(self, service: Service, bounds: Bounds | None = None) -> None:
+        app = make_app(service, bounds)
         bound = _bind(service.settings.http.listen)
         host, port = bound.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        connection: Any = partial(BoundedConnection, bounds=bounds or Bounds())
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app, http=BoundedProtocol, loop="asyncio", ws="none", lifespan="off", log_config=None,
+                app, http=connection, loop="asyncio", ws="none", lifespan="off", log_config=None,
                 log_level="critical",  # it would tell of every request that strangers spoil
                 access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=60,
                 timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [bound]}, name="http", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.run, args=([bound],), name="http", daemon=True)
         self._thread.start()
         while not self._server.started:
             if not self._thread.is_alive():
                 bound.close()
-                raise LNTrustError(
-                    f"http.listen: the server on {self.address} ended as it began; see the log"
-                )
+                why = "ended as it began; see the log"
+                raise LNTrustError(f"http.listen: the server on {self.address} {why}")
             time.sleep(0.002)
 
     def close(self) -> None:
@@ -125,27 +117,23 @@ def _bind(listen: str) -> socket.socket:
     if listen == "off":
         raise LNTrustError("http.listen: off has no door; give it a host:port")
     host, _, port = listen.rpartition(":")
-    bound = None
-    try:
-        if int(port) > 65535:  # the system would take what is left after a division
-            raise OverflowError("there is no port beyond 65535")
-        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-        # Its protocol named, else asyncio leaves Nagle's algorithm on, and an answer takes 40 ms more.
-        bound = socket.socket(where[0], where[1], socket.IPPROTO_TCP)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait
-        bound.bind(where[4])
-    except (OSError, OverflowError) as error:
-        if bound:
-            bound.close()
-        raise LNTrustError(
-            f"http.listen: cannot listen on {listen}: {error}; give a free port of this machine, or off"
-        ) from None
+    with ExitStack() as stack:
+        try:
+            if int(port) > 65535:  # the system would take what is left after a division
+                raise OverflowError("there is no port beyond 65535")
+            where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+            # Its protocol named, else asyncio leaves Nagle's algorithm on, and an answer takes 40 ms more.
+            bound = stack.enter_context(socket.socket(where[0], where[1], socket.IPPROTO_TCP))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait
+            bound.bind(where[4])
+        except (OSError, OverflowError) as error:
+            hint = "give a free port of this machine, or off"
+            raise LNTrustError(f"http.listen: cannot listen on {listen}: {error}; {hint}") from None
+        stack.pop_all()
     return bound
 
 
-def _token(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
+def _token(path: Path) -> bytes:
     try:
         token = path.read_bytes().strip()
     except OSError as error:
@@ -155,11 +143,6 @@ def _token(path: Path | None) -> bytes | None:
     return token
 
 
-def _need_extra() -> None:
-    if FastAPI is None:
-        raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
-
-
 class _Guard:
     """Lets nobody in without the token, except to see whether the node is well."""
 
@@ -167,13 +150,13 @@ class _Guard:
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope["path"] in OPEN or self._shown(scope):
+        if scope["type"] == "lifespan" or scope["path"] in OPEN or self._has_token(scope):
             await self._app(scope, receive, send)
             return
         error = {"error": "header Authorization: has to be 'Bearer TOKEN', with the node's token"}
         await _json(error, 401, {"WWW-Authenticate": 'Bearer realm="lntrust"'})(scope, receive, send)
 
-    def _shown(self, scope: Scope) -> bool:
+    def _has_token(self, scope: Scope) -> bool:
         shown = dict(scope["headers"]).get(b"authorization", b"")
         scheme, _, token = shown.partition(b" ")
         return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
@@ -182,13 +165,13 @@ class _Guard:
 class _Door:
     """What is behind each path."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._inside, self._seldom = service, 0, Seldom()
+    def __init__(self, service: Service, bounds: Bounds) -> None:
+        self._service, self._bounds, self._inside, self._seldom = service, bounds, 0, Seldom()
         given = service.settings.input
         self._dtype = np.dtype(given.dtype)
         self._classes = np.array(given.classes, object)
         self._longest = max(len(json.dumps(name)) for name in given.classes) + 4  # of a label's bytes
-        self._bodies, self._answers = Room(ROOM), Room(ROOM)
+        self._bodies, self._answers = bounds.budget(), bounds.budget()
         self._one = CapacityLimiter(1)  # reads at a time: values take much more memory than their text
 
     async def live(self, request: Request) -> Response:
@@ -213,18 +196,12 @@ class _Door:
     async def model(self, request: Request) -> Response:
         given = self._service.settings.input
         entry = {"name": given.name, "datatype": DATATYPES[self._dtype], "shape": [-1, *given.shape]}
-        return _json(
-            {
-                "name": self._which(request),
-                "versions": [str(self._service.version)],
-                "platform": "lntrust",
-                "inputs": [entry],
-                "outputs": [
-                    {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(given.classes)]},
-                    {"name": "label", "datatype": "BYTES", "shape": [-1]},
-                ],
-            }
-        )
+        outputs = [
+            {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(given.classes)]},
+            {"name": "label", "datatype": "BYTES", "shape": [-1]},
+        ]
+        about = {"name": self._which(request), "versions": [str(self._service.version)]}
+        return _json({**about, "platform": "lntrust", "inputs": [entry], "outputs": outputs})
 
     async def model_ready(self, request: Request) -> Response:
         which = self._which(request)
@@ -241,13 +218,13 @@ class _Door:
         which = self._which(request)
         self._need_ready()
         self._need_time()
-        mine = Guest(self._bodies)
+        share = Share(self._bodies)
         try:
-            body = await _body(request, self._service.settings.http.largest, mine)
+            body = await self._body(request, share)
             self._need_time()
             self._inside += 1
             try:
-                return await self._inferred(request, which, body)
+                return await self._response(request, which, body)
             finally:
                 self._inside -= 1
         except FullError:
@@ -255,27 +232,53 @@ class _Door:
         except asyncio.CancelledError:  # by `close`, after its second of grace
             return _json({"error": "closed: the node is stopping; ask it again later"}, 503)
         finally:
-            mine.leave()
+            share.release()
 
-    async def _inferred(self, request: Request, which: Which, body: bytearray) -> Response:
+    async def _body(self, request: Request, share: Share) -> bytearray:
+        """A request's body. One that is too large is refused as soon as that is known."""
+        largest = self._service.settings.http.largest
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() != "identity":
+            unknown = f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
+            raise HTTPException(415, unknown)
+        large = f"body: larger than the {largest} bytes of http.largest; send fewer at once"
+        too_large = HTTPException(413, large)
+        claimed = request.headers.get("content-length", "0")
+        if not claimed.isdecimal() or int(claimed) > largest:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._bounds.slowest) as limit:
+                share.wait_for_client(lambda: limit.reschedule(0.0))
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > largest:
+                        raise too_large
+                    await share.take(len(body) + len(chunk))
+                    body += chunk
+        except TimeoutError:
+            late = HTTPException(408, "body: not there in time; send it faster", {"Connection": "close"})
+            raise late from None
+        except ClientDisconnect:
+            raise HTTPException(400, "body: ended before its end") from None  # nobody is there to read it
+        finally:
+            share.give_up = None  # from now on it is not the client who is slow
+        return body
+
+    async def _response(self, request: Request, which: Which, body: bytearray) -> Response:
         read = partial(self._read, body, request.headers.get(_LENGTH))
         asked, wanted, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
-        guest = Guest(self._answers)
+        share = Share(self._answers)
+        per_probability = 4 if wanted.get("probabilities") else _PER_PROBABILITY
         try:
-            await guest.take(self._size(len(x), wanted))
+            await share.take(len(x) * (per_probability * len(self._classes) + self._longest))
             answer = partial(self._answer, which, asked, wanted, x)
             parts, length = await run_sync(answer, abandon_on_cancel=True)
         except BaseException:
-            guest.leave()
+            share.release()
             raise
-        guest.wait_for_client(request.state.cut)
+        share.wait_for_client(request.state.cut)
         headers = {} if length is None else {_LENGTH: str(length)}
-        return Handed(guest, parts, headers, "application/json" if length is None else _BYTES)
-
-    def _size(self, m: int, wanted: dict[str, bool]) -> int:
-        """Bytes of an answer, at most."""
-        probability = 4 if wanted.get("probabilities") else _PER_PROBABILITY
-        return m * (probability * len(self._classes) + self._longest)
+        return StreamedResponse(share, parts, headers, "application/json" if length is None else _BYTES)
 
     def _which(self, request: Request) -> Which:
         """The model that a path names; 404 if there is none, or not in that version."""
@@ -285,16 +288,15 @@ class _Door:
         current = str(self._service.version)
         if version is not None and version != current:
             raise HTTPException(404, f"version {version[:60]!r} of {model}: is not here; there is {current}")
-        which: Which = model
-        return which
+        return "ensemble" if model == "ensemble" else "self"
 
     def _need_ready(self) -> None:
         if not self._service.ready:
             raise HTTPException(503, "not ready: the node has no model yet; try again", {"Retry-After": "1"})
 
     def _need_time(self) -> None:
-        if self._inside >= AT_ONCE:
-            raise _busy(f"{AT_ONCE} requests")
+        if self._inside >= self._bounds.at_once:
+            raise _busy(f"{self._bounds.at_once} requests")
 
     # -- in a thread of its own -----------------------------------------------------------------------
 
@@ -312,8 +314,7 @@ class _Door:
         self, which: Which, request: InferRequest, wanted: dict[str, bool], x: Shaped[ndarray, "m *s"]
     ) -> tuple[list[bytes], int | None]:
         try:
-            prediction = self._service.predict(x, which)
-            return self._written(which, request, wanted, prediction)
+            return self._message(which, request, wanted, self._service.predict(x, which))
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
         except Exception as error:  # the model is the user's, and may fail in any way
@@ -333,13 +334,13 @@ class _Door:
             raise LNTrustError(
                 f"input {given.name!r}: shape {list(x.shape)} is not what is needed: [{needed}], m at least 1"
             )
-        most = max(1, MOST_PROBABILITIES // len(given.classes))
+        most = max(1, self._bounds.probabilities // len(given.classes))
         if len(x) > most:
             raise LNTrustError(f"input {given.name!r}: {len(x)} examples are too many; send {most} at once")
         check_finite(f"input {given.name!r}", x)
         return x
 
-    def _written(
+    def _message(
         self, which: Which, request: InferRequest, wanted: dict[str, bool], prediction: Prediction
     ) -> tuple[list[bytes], int | None]:
         version = prediction.versions.get(self._service.settings.name, self._service.version)
@@ -349,42 +350,12 @@ class _Door:
         parameters = {f"weight.{name}": float(weight) for name, weight in prediction.weights.items()}
         head["parameters"] = {**parameters, "answered": ",".join(prediction.weights)}
         head["parameters"] |= {f"silent.{name}": why for name, why in prediction.silent.items()}
-        make: dict[str, Callable[[], Shaped[ndarray, "m *_"]]] = {
-            "probabilities": lambda: prediction.probabilities.astype(np.float32, copy=False),
-            "label": lambda: self._classes[prediction.probabilities.argmax(-1)],
-        }
-        tensors = [Tensor(name, make[name](), binary) for name, binary in wanted.items()]
+        p, tensors = prediction.probabilities, []
+        for name, binary in wanted.items():
+            label = name == "label"
+            array = self._classes[p.argmax(-1)] if label else p.astype(np.float32, copy=False)
+            tensors.append(Tensor(name, array, binary))
         return message_parts(head, tensors, "outputs")
-
-
-async def _body(request: Request, largest: int, guest: Guest) -> bytearray:
-    """A request's body. One that is too large is refused as soon as that is known, not read to its end."""
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise HTTPException(415, f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain")
-    too_large = HTTPException(
-        413, f"body: larger than the {largest} bytes of http.largest; send fewer at once"
-    )
-    claimed = request.headers.get("content-length", "0")
-    if not claimed.isdecimal() or int(claimed) > largest:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(SLOWEST) as limit:
-            guest.wait_for_client(lambda: limit.reschedule(0.0))
-            async for chunk in request.stream():
-                if len(body) + len(chunk) > largest:
-                    raise too_large
-                await guest.take(len(body) + len(chunk))
-                body += chunk
-    except TimeoutError:
-        late = HTTPException(408, "body: not there in time; send it faster", {"Connection": "close"})
-        raise late from None
-    except ClientDisconnect:
-        raise HTTPException(400, "body: ended before its end") from None  # nobody is there to read it
-    finally:
-        guest.make_way = None  # from now on it is not the client who is slow
-    return body
 
 
 def _busy(what: str) -> HTTPException:
@@ -396,7 +367,7 @@ def _json(value: Any, code: int = 200, headers: dict[str, str] | None = None) ->
     return Response(text, code, headers, media_type="application/json")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text, headers = error.detail, dict(error.headers or {})
     if error.status_code == 404 and "model" not in request.path_params:

@@ -11,9 +11,9 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.http.service import Which
 from lntrust.fleet.http.tensors import Tensor, write_message
 from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.status import Which
 from lntrust.fleet.training.data import as_inputs, as_labels, read_table
 
 
@@ -31,7 +31,7 @@ class Client:
         return cls(settings)
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self._asked("GET", "/status")
+        answer: dict[str, Any] = self._ask("GET", "/status")
         if answer.get("name") != self.settings.name:
             raise LNTrustError(
                 f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
@@ -42,24 +42,19 @@ class Client:
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
         """Classes, probabilities, the weights of who answered, and who did not."""
         s = self.settings.input
-        body, length = write_message(
-            {}, [Tensor(s.name, x.astype(s.dtype, copy=False), binary=True)], "inputs"
-        )
-        answer = self._asked("POST", f"/v2/models/{which}/infer", body, length)
-        found = {each["name"]: each for each in answer["outputs"]}
-        told = answer["parameters"]
-        weights, silent = (
-            {k.removeprefix(what): v for k, v in told.items() if k.startswith(what)}
-            for what in ("weight.", "silent.")
-        )
+        tensor = Tensor(s.name, x.astype(s.dtype, copy=False), binary=True)
+        body, length = write_message({}, [tensor], "inputs")
+        answer = self._ask("POST", f"/v2/models/{which}/infer", body, length)
+        data = {each["name"]: each["data"] for each in answer["outputs"]}
+        parameters = [(*name.partition("."), value) for name, value in answer["parameters"].items()]
         return {
-            "label": found["label"]["data"],
-            "probabilities": np.reshape(found["probabilities"]["data"], (len(x), -1)).tolist(),
-            "weights": weights,
-            "silent": [f"{name}: {why}" for name, why in silent.items()],
+            "label": data["label"],
+            "probabilities": np.reshape(data["probabilities"], (len(x), -1)).tolist(),
+            "weights": {name: weight for what, _, name, weight in parameters if what == "weight"},
+            "silent": [f"{name}: {why}" for what, _, name, why in parameters if what == "silent"],
         }
 
-    def _asked(self, method: str, path: str, body: bytes | None = None, length: int | None = None) -> Any:
+    def _ask(self, method: str, path: str, body: bytes | None = None, length: int | None = None) -> Any:
         s = self.settings
         url = f"http://{s.http.listen}{path}"
         headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
@@ -75,14 +70,14 @@ class Client:
                 "`lntrust node run`"
             ) from None
         try:
-            told = json.loads(answer.data)
+            said = json.loads(answer.data)
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            said = None
+        if not isinstance(said, dict):
             raise LNTrustError(f"{url}: answered with something else than a node would: not a node?")
         if answer.status != 200:
-            raise LNTrustError(f"node {s.name}: {answer.status}: {told.get('error', told)}")
-        return told
+            raise LNTrustError(f"node {s.name}: {answer.status}: {said.get('error', said)}")
+        return said
 
 
 def _token(path: Path) -> str:

@@ -63,7 +63,7 @@ class InferRequest:
         """The outputs to give, and whether as bytes."""
         for name in self.outputs:
             if name not in available:
-                raise LNTrustError(f"outputs: {_brief(name)} is not there; there are {', '.join(available)}")
+                raise _wrong("outputs", name, f"is not there; there are {', '.join(available)}")
         return self.outputs or dict.fromkeys(available, self.binary)
 
 
@@ -86,9 +86,8 @@ def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
     if given in ("INT64", "UINT64") and dtype.kind == "f":
         fits = False  # numpy calls it safe, but float64 has 53 bits for a whole number
     if tensor.binary or not fits:
-        raise LNTrustError(
-            f"input {_brief(tensor.name)}: datatype {given} is not what is needed; send {DATATYPES[dtype]}"
-        )
+        needed = f"datatype {given} is not what is needed; send {DATATYPES[dtype]}"
+        raise LNTrustError(f"input {_brief(tensor.name)}: {needed}")
     return tensor.array.astype(dtype)
 
 
@@ -98,9 +97,7 @@ def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
 def read_request(body: bytes | bytearray, header_length: str | None = None) -> InferRequest:
     """A request, from its body and the header Inference-Header-Content-Length, if there is one."""
     head, tail = split(body, header_length)
-    name = head.get("id")
-    if name is not None and not isinstance(name, str):
-        raise LNTrustError(f"id: {_brief(name)} is not a string")
+    name = None if head.get("id") is None else _string(head["id"], "id")
     binary = _flag(_parameters(head, "the request"), "binary_data_output", default=False)
     outputs = {}
     for number, entry in enumerate(_entries(head.get("outputs") or [], "outputs")):
@@ -109,7 +106,7 @@ def read_request(body: bytes | bytearray, header_length: str | None = None) -> I
         for foreign in _FOREIGN:
             if foreign in parameters:
                 raise LNTrustError(f"{where}.parameters.{foreign}: is not known here; leave it out")
-        outputs[_name(entry, where)] = _flag(parameters, "binary_data", default=binary)
+        outputs[_string(entry.get("name"), f"{where}.name")] = _flag(parameters, "binary_data", binary)
     return InferRequest(name, read_tensors(head, tail, "inputs"), outputs, binary)
 
 
@@ -124,10 +121,8 @@ def split(
     if header_length is not None:
         plain = header_length.isascii() and header_length.isdigit() and len(header_length) <= 18
         if not plain or int(header_length) > len(body):
-            raise LNTrustError(
-                f"header Inference-Header-Content-Length: {_brief(header_length)} is not a number of bytes "
-                f"within the body's {len(body)}"
-            )
+            why = f"is not a number of bytes within the body's {len(body)}"
+            raise _wrong("header Inference-Header-Content-Length", header_length, why)
         length = int(header_length)
     text = body if length == len(body) else body[:length]
     if _cost(text) > memory:
@@ -142,7 +137,7 @@ def split(
         hint = "" if header_length else "; bytes after it need the header Inference-Header-Content-Length"
         raise LNTrustError(f"body: not JSON: {why}{hint}") from None
     if not isinstance(head, dict):
-        raise LNTrustError(f"body: {_brief(head)} is not a JSON object with inputs")
+        raise _wrong("body", head, "is not a JSON object with inputs")
     return head, memoryview(body)[length:]
 
 
@@ -154,15 +149,15 @@ def _cost(text: bytes | bytearray) -> int:
 
 def read_tensors(head: dict[str, Any], tail: bytes | memoryview, field: str) -> list[Tensor]:
     """The tensors in a message's `inputs` or `outputs`."""
-    tensors, at = [], 0
+    tensors = []
     for number, entry in enumerate(_entries(head.get(field), field)):
         where = f"{field}[{number}]"
-        size = _binary_size(entry, where, len(tail) - at)
-        tensors.append(_tensor(entry, where, None if size is None else tail[at : at + size]))
-        at += size or 0
-    if at != len(tail):
+        size = _binary_size(entry, where, len(tail))
+        tensors.append(_tensor(entry, where, None if size is None else tail[:size]))
+        tail = tail[size or 0 :]
+    if len(tail):
         raise LNTrustError(
-            f"body: {len(tail) - at} bytes after the JSON belong to no tensor; give each its "
+            f"body: {len(tail)} bytes after the JSON belong to no tensor; give each its "
             "parameters.binary_data_size"
         )
     return tensors
@@ -170,28 +165,27 @@ def read_tensors(head: dict[str, Any], tail: bytes | memoryview, field: str) -> 
 
 def _entries(value: Any, field: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise LNTrustError(f"{field}: {_brief(value)} is not a list of tensors, each a JSON object")
+        raise _wrong(field, value, "is not a list of tensors, each a JSON object")
     return value
 
 
 def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
     value = entry.get("parameters")
     if value is not None and not isinstance(value, dict):
-        raise LNTrustError(f"parameters of {where}: {_brief(value)} is not a JSON object")
+        raise _wrong(f"parameters of {where}", value, "is not a JSON object")
     return value or {}
 
 
-def _flag(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
+def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
     value = parameters.get(name, default)
     if not isinstance(value, bool):
-        raise LNTrustError(f"parameters.{name}: {_brief(value)} is neither true nor false")
+        raise _wrong(f"parameters.{name}", value, "is neither true nor false")
     return value
 
 
-def _name(entry: dict[str, Any], where: str) -> str:
-    value = entry.get("name")
+def _string(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise LNTrustError(f"{where}.name: {_brief(value)} is not a string")
+        raise _wrong(where, value, "is not a string")
     return value
 
 
@@ -201,19 +195,19 @@ def _binary_size(entry: dict[str, Any], where: str, left: int) -> int | None:
     if size is None:
         return None
     if type(size) is not int or not 0 <= size <= left:
-        raise LNTrustError(
-            f"{where}.parameters.binary_data_size: {_brief(size)} is not a number of bytes within the {left} "
-            "left after the JSON (which ends where the header Inference-Header-Content-Length says)"
-        )
+        raise _wrong(
+            f"{where}.parameters.binary_data_size", size, f"is not a number of bytes within the {left} "
+            "left after the JSON (which ends where the header Inference-Header-Content-Length says)",
+        )  # fmt: skip
     if "data" in entry:
         raise LNTrustError(f"{where}: has data and parameters.binary_data_size; one of them would do")
     return size
 
 
 def _tensor(entry: dict[str, Any], where: str, raw: bytes | memoryview | None) -> Tensor:
-    name, kind = _name(entry, where), entry.get("datatype")
+    name, kind = _string(entry.get("name"), f"{where}.name"), entry.get("datatype")
     if kind != "BYTES" and (not isinstance(kind, str) or kind not in DTYPES):
-        raise LNTrustError(f"{where}.datatype: {_brief(kind)} is not known; there are {_KNOWN}")
+        raise _wrong(f"{where}.datatype", kind, f"is not known; there are {_KNOWN}")
     shape = _shape(entry.get("shape"), where)
     if raw is None:
         values = _from_json(entry.get("data"), kind, shape, where)
@@ -221,32 +215,27 @@ def _tensor(entry: dict[str, Any], where: str, raw: bytes | memoryview | None) -
         values = _objects(_strings(raw, where))
     else:
         values = _from_bytes(raw, kind, where)
-    if values.size != math.prod(shape):
-        raise LNTrustError(
-            f"{where}: {values.size} values do not fill shape {_brief(list(shape))} of {kind}; "
-            f"send {_brief(math.prod(shape))}"
-        )
+    count = math.prod(shape)
+    if values.size != count:
+        filled = f"{values.size} values do not fill shape {_brief(list(shape))} of {kind}"
+        raise LNTrustError(f"{where}: {filled}; send {_brief(count)}")
     return Tensor(name, values.reshape(shape), binary=raw is not None)
 
 
 def _shape(value: Any, where: str) -> tuple[int, ...]:
     fits = isinstance(value, list) and len(value) <= _MOST_SIDES
     if not fits or not all(type(side) is int and side >= 0 for side in value):
-        raise LNTrustError(
-            f"{where}.shape: {_brief(value)} is not a list of at most {_MOST_SIDES} sizes, each 0 or more"
-        )
+        raise _wrong(f"{where}.shape", value, f"is not a list of at most {_MOST_SIDES} sizes, each 0 or more")
     if math.prod(max(side, 1) for side in value) > _MOST_NUMBERS:
-        raise LNTrustError(f"{where}.shape: {_brief(value)} is too large; at most {_MOST_NUMBERS} values")
+        raise _wrong(f"{where}.shape", value, f"is too large; at most {_MOST_NUMBERS} values")
     return tuple(value)
 
 
 def _from_bytes(raw: bytes | memoryview, kind: str, where: str) -> Shaped[ndarray, "n"]:
     dtype = DTYPES[kind]
     if len(raw) % dtype.itemsize:
-        raise LNTrustError(
-            f"{where}.parameters.binary_data_size: {len(raw)} is no multiple of {dtype.itemsize}, the bytes "
-            f"of one {kind}"
-        )
+        why = f"{len(raw)} is no multiple of {dtype.itemsize}, the bytes of one {kind}"
+        raise LNTrustError(f"{where}.parameters.binary_data_size: {why}")
     if kind == "BOOL":
         numbers = np.frombuffer(raw, np.uint8)
         if numbers.size and numbers.max() > 1:
@@ -273,35 +262,29 @@ def _strings(raw: bytes | memoryview, where: str) -> list[str]:
 
 
 def _from_json(data: Any, kind: str, shape: tuple[int, ...], where: str) -> Shaped[ndarray, "n"]:
+    where = f"{where}.data"
     if not isinstance(data, list):
-        raise LNTrustError(
-            f"{where}.data: {_brief(data)} is not a list; send one, or parameters.binary_data_size and bytes"
-        )
+        raise _wrong(where, data, "is not a list; send one, or parameters.binary_data_size and bytes")
     values = _flat(data, shape, where)
-    kinds = _kinds(kind)
+    floats = kind.startswith("FP")
+    one: dict[str, set[type]] = {"BOOL": {bool}, "BYTES": {str}}
+    kinds = one.get(kind, {int, float} if floats else {int})
     if not set(map(type, values)) <= kinds:
         place, wrong = next((k, value) for k, value in enumerate(values) if type(value) not in kinds)
         needed = " or ".join(sorted(each.__name__ for each in kinds))
         raise LNTrustError(
-            f"{where}.data: number {place}, {_brief(wrong)}, cannot be {kind}; each has to be {needed}"
+            f"{where}: number {place}, {_brief(wrong)}, cannot be {kind}; each has to be {needed}"
         )
     if kind == "BYTES":
         return _objects(values)
-    if kind.startswith("FP"):
-        return _floats(values, DTYPES[kind], where)
+    if floats:
+        return _floats(values, kind, where)
     if values and kind != "BOOL":
         bounds = np.iinfo(DTYPES[kind])
         for value in (min(values), max(values)):
             if not bounds.min <= value <= bounds.max:
-                raise LNTrustError(f"{where}.data: {_brief(value)} is beyond the range of {kind}")
+                raise _wrong(where, value, f"is beyond the range of {kind}")
     return np.array(values, DTYPES[kind])
-
-
-def _kinds(kind: str) -> set[type]:
-    """What JSON has for a datatype."""
-    if kind in ("BOOL", "BYTES"):
-        return {bool} if kind == "BOOL" else {str}
-    return {int, float} if kind.startswith("FP") else {int}
 
 
 def _flat(data: list[Any], shape: tuple[int, ...], where: str) -> list[Any]:
@@ -310,24 +293,22 @@ def _flat(data: list[Any], shape: tuple[int, ...], where: str) -> list[Any]:
         return data
     for side in shape[1:]:
         if not all(type(value) is list and len(value) == side for value in data):
-            raise LNTrustError(
-                f"{where}.data: is not nested as shape {_brief(list(shape))}, in lists of {side}; nest it so "
-                "or send one flat list"
-            )
+            nested = f"is not nested as shape {_brief(list(shape))}, in lists of {side}"
+            raise LNTrustError(f"{where}: {nested}; nest it so or send one flat list")
         data = list(chain.from_iterable(data))
     return data
 
 
-def _floats(values: list[Any], dtype: np.dtype[Any], where: str) -> Shaped[ndarray, "n"]:
+def _floats(values: list[Any], kind: str, where: str) -> Shaped[ndarray, "n"]:
     try:
         exact = np.array(values, np.float64)
     except OverflowError:
-        raise LNTrustError(f"{where}.data: a number is beyond the range of {DATATYPES[dtype]}") from None
+        raise LNTrustError(f"{where}: a number is beyond the range of {kind}") from None
     with np.errstate(over="ignore"):
-        array = exact.astype(dtype)
+        array = exact.astype(DTYPES[kind])
     lost: Bool[ndarray, "n"] = np.isinf(array) & np.isfinite(exact)
     if lost.any():
-        raise LNTrustError(f"{where}.data: {exact[lost][0]:g} is beyond the range of {DATATYPES[dtype]}")
+        raise LNTrustError(f"{where}: {exact[lost][0]:g} is beyond the range of {kind}")
     return array
 
 
@@ -335,6 +316,16 @@ def _objects(strings: list[str]) -> Shaped[ndarray, "n"]:
     array = np.empty(len(strings), object)
     array[:] = strings
     return array
+
+
+def _wrong(where: str, value: Any, why: str) -> LNTrustError:
+    return LNTrustError(f"{where}: {_brief(value)} {why}")
+
+
+def _brief(value: Any) -> str:
+    """A value in a message: short, however long or deep it is."""
+    text = _short.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 # -- out --------------------------------------------------------------------------------------------------
@@ -389,9 +380,3 @@ def _to_bytes(tensor: Tensor) -> bytes:
     except UnicodeEncodeError:
         raise LNTrustError(f"tensor {_brief(tensor.name)}: has text that is not UTF-8") from None
     return b"".join(struct.pack("<I", len(each)) + each for each in strings)
-
-
-def _brief(value: Any) -> str:
-    """A value in a message: short, however long or deep it is."""
-    text = _short.repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,20 +1,23 @@
-"""A small certificate authority: one certificate per node, its common name the node's name.
+"""Certificates: a small authority that makes and renews them, and what a node checks of its own.
 
 The authority's folder holds `ca.pem`, `ca.key`, and `fleet.json` with the nodes it has certified. Each node
-has a folder in it with all that goes to the device: `node.pem`, `node.key` and a copy of `ca.pem`. Keys can
-be read by their owner only, and the authority's own key never leaves its folder.
+has a folder in it with all that goes to the device: `node.pem`, its common name the node's name, `node.key`
+and a copy of `ca.pem`. Keys can be read by their owner only; the authority's own never leaves its folder.
 
 A certificate that is out cannot be called back: there is no list that nodes ask. Whoever is removed has to be
-taken off the neighbours' lists, and its certificate runs out. So certificates are short-lived, and renewed.
+taken off the neighbours' lists, and its certificate runs out. So certificates are short-lived, and renewed: a
+running node looks for new files again and again (`Renewal`).
 """
 
 import hashlib
 import ipaddress
+import logging
 import os
 import re
 import shutil
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +25,7 @@ from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_json, write_whole
+from lntrust.fleet.logs import event
 
 try:
     from cryptography import x509
@@ -32,9 +36,11 @@ except ImportError:  # said where it is used, with what to install
     x509 = None  # type: ignore[assignment]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")  # a part of a key on the network, and a folder
+NODE_FILES = ("node.pem", "node.key", "ca.pem")
 AUTHORITY_DAYS = 3650
 NODE_DAYS = 90
 _SLACK = timedelta(minutes=5)  # a device's clock may be a little behind ours
+_COPYING = 3  # looks in a row, before files that do not go together are no longer just being copied
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,14 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path) -> "Authority":
-        if x509 is None:
-            raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+        _need_extra()
         if folder.is_file():
             raise LNTrustError(f"{folder}: is a file; must be a folder, or a name for a new one")
         made = [(folder / name).is_file() for name in ("ca.pem", "ca.key", "fleet.json")]
         if any(made) and not all(made):
             raise LNTrustError(f"{folder}: ca.pem, ca.key and fleet.json belong together, and one is missing")
         if not all(made):
-            _found(folder)
+            _make_authority(folder)
         return cls(folder)
 
     def nodes(self) -> list[Certified]:
@@ -77,7 +82,7 @@ class Authority:
             for name, n in sorted(self._nodes.items())
         ]
 
-    def issue(self, name: str, hosts: Sequence[str], days: int = NODE_DAYS) -> Certified:
+    def issue(self, name: str, hosts: Sequence[str], days: float = NODE_DAYS) -> Certified:
         """A key and a certificate for a node that is reached at these names or addresses."""
         if not NAME.fullmatch(name) or (self.folder / name).is_file():
             raise LNTrustError(
@@ -90,7 +95,7 @@ class Authority:
             raise LNTrustError(f"node {name}: has a certificate; renew it, or remove the node first")
         return self._certify(name, hosts, days)
 
-    def renew(self, name: str, days: int = NODE_DAYS) -> Certified:
+    def renew(self, name: str, days: float = NODE_DAYS) -> Certified:
         """A new key and certificate in the place of the old ones; these work until they run out."""
         return self._certify(name, self._known(name)["hosts"], days)
 
@@ -109,18 +114,18 @@ class Authority:
             )
         return node
 
-    def _certify(self, name: str, hosts: Sequence[str], days: int) -> Certified:
+    def _certify(self, name: str, hosts: Sequence[str], days: float) -> Certified:
         now = datetime.now(UTC).replace(microsecond=0)
         authority = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
         signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
-        expires = now + timedelta(days=days)
+        expires = now + timedelta(seconds=round(86400 * days))
         if expires > authority.not_valid_after_utc:
             last = authority.not_valid_after_utc
-            raise LNTrustError(f"{days} days: the authority itself ends on {last:%Y-%m-%d}")
+            raise LNTrustError(f"{days:g} days: the authority itself ends on {last:%Y-%m-%d}")
         key = ec.generate_private_key(ec.SECP256R1())
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         made = (
-            _begun(name, authority.subject, key.public_key(), now, expires)
+            _builder(name, authority.subject, key.public_key(), now, expires)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
@@ -138,6 +143,110 @@ class Authority:
         write_json(self.folder / "fleet.json", {"schema": 1, "nodes": self._nodes})
 
 
+def _make_authority(folder: Path) -> None:
+    """A new key, and a certificate signed with it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)
+    name = f"lntrust fleet {os.urandom(4).hex()}"  # two fleets are told apart in messages
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    sign_only = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
+    made = (
+        _builder(name, subject, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(**sign_only), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(folder / "ca.key", key)
+    _write_bytes(folder / "ca.pem", made.public_bytes(serialization.Encoding.PEM))
+    write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
+
+
+_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
+
+def _builder(name: str, issuer: Any, public_key: Any, now: datetime, expires: datetime) -> Any:
+    return x509.CertificateBuilder(
+        issuer, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), public_key,
+        x509.random_serial_number(), now - _SLACK, expires,
+    )  # fmt: skip
+
+
+def _host(text: str) -> Any:
+    """An address, or a host's name."""
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(text))
+    if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*", text):
+        raise LNTrustError(f"host {text!r}: neither a host name nor an address; without port")
+    return x509.DNSName(text)
+
+
+def _write_bytes(path: Path, data: bytes, mode: int = 0o644) -> None:
+    write_whole(path, lambda temporary: temporary.write_bytes(data), mode)
+
+
+def _write_key(path: Path, key: Any) -> None:
+    """Readable by its owner only, from the first moment on."""
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write_bytes(path, text, mode=0o600)
+
+
+def _need_extra() -> None:
+    if x509 is None:
+        raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
+
+
+# -- a node's own certificate ---------------------------------------------------------------------
+
+
+class Renewal:
+    """Looks again and again whether a node's files were renewed, and what keeps new ones from being used."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._used: bytes | None = None  # none: not known, or to be tried again
+        self._misfits = 0  # looks in a row
+
+    def take_up(self) -> None:
+        """The files as they are now are those in use."""
+        self._used = None
+        with suppress(LNTrustError):
+            self._used = _digest(self._folder, self._name)
+
+    def try_again(self) -> None:
+        """They could not be used: they are due at the next look."""
+        self._used = None
+
+    def due(self) -> bool:
+        """Whether there are new ones that go together. What is in their way is logged once."""
+        try:
+            found = _digest(self._folder, self._name)
+        except LNTrustError as error:
+            self._misfits += 1
+            if self._misfits == _COPYING:
+                note = "nothing changes until they go together"
+                event("certificates cannot be taken up", level=logging.WARNING, error=str(error), note=note)
+            return False
+        self._misfits = 0
+        return found != self._used
+
+
+def _digest(folder: Path, name: str) -> bytes:
+    """Of a node's three files; an error, if they do not belong together and to it, or not yet."""
+    try:
+        files = [(folder / each).read_bytes() for each in NODE_FILES]
+    except OSError as error:
+        raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    if wrong := faults(folder):
+        raise LNTrustError(f"{folder}: {', and '.join(wrong)}")
+    if (owner := name_in(folder)) != name:
+        raise LNTrustError(f"{folder / 'node.pem'}: is {owner}'s, and not {name}'s")
+    return hashlib.sha256(b"\0".join(files)).digest()
+
+
 def expiry(folder: Path) -> datetime:
     """Until when the certificate in a node's folder holds."""
     return dates(folder)[1]
@@ -145,15 +254,22 @@ def expiry(folder: Path) -> datetime:
 
 def dates(folder: Path) -> tuple[datetime, datetime]:
     """From when until when it holds; an error if one of the node's three files is missing or broken."""
-    if x509 is None:
-        raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
-    for name in ("node.pem", "node.key", "ca.pem"):
+    _need_extra()
+    for name in NODE_FILES:
         if not (folder / name).is_file():
             raise LNTrustError(
                 f"{folder / name}: is not there; `lntrust fleet certs` makes node.pem, node.key and ca.pem"
             )
     made = _certificate(folder)
     return made.not_valid_before_utc, made.not_valid_after_utc
+
+
+def name_in(folder: Path) -> str:
+    """Whose certificate it is."""
+    names = _certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names:
+        raise LNTrustError(f"{folder / 'node.pem'}: names nobody: no common name")
+    return str(names[0].value)
 
 
 def faults(folder: Path) -> list[str]:
@@ -171,6 +287,13 @@ def faults(folder: Path) -> list[str]:
     if key.public_key() != made.public_key():
         found.append("node.key is not the key of node.pem")
     return found
+
+
+def _certificate(folder: Path) -> Any:
+    try:
+        return x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
+    except (OSError, ValueError) as error:
+        raise LNTrustError(f"{folder / 'node.pem'}: not a readable certificate: {error}") from None
 
 
 def out_of_reach(folder: Path, host: str) -> str | None:
@@ -211,89 +334,3 @@ def _resolved(host: str) -> set[Any]:
         return {ipaddress.ip_address(found[4][0]) for found in socket.getaddrinfo(host, None)}
     except (OSError, ValueError):
         return set()
-
-
-def digest(folder: Path, name: str) -> bytes:
-    """Of a node's three files; an error, if they do not belong together and to it, or not yet."""
-    try:
-        files = [(folder / each).read_bytes() for each in ("node.pem", "node.key", "ca.pem")]
-    except OSError as error:
-        raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    if wrong := faults(folder):
-        raise LNTrustError(f"{folder}: {', and '.join(wrong)}")
-    if (owner := name_in(folder)) != name:
-        raise LNTrustError(f"{folder / 'node.pem'}: is {owner}'s, and not {name}'s")
-    return hashlib.sha256(b"\0".join(files)).digest()
-
-
-def name_in(folder: Path) -> str:
-    """Whose certificate it is."""
-    names = _certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names:
-        raise LNTrustError(f"{folder / 'node.pem'}: names nobody: no common name")
-    return str(names[0].value)
-
-
-def _certificate(folder: Path) -> Any:
-    try:
-        return x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
-    except (OSError, ValueError) as error:
-        raise LNTrustError(f"{folder / 'node.pem'}: not a readable certificate: {error}") from None
-
-
-def _found(folder: Path) -> None:
-    """A new authority: a key, and a certificate signed with it."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)
-    name = f"lntrust fleet {os.urandom(4).hex()}"  # two fleets are told apart in messages
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    sign_only = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
-    made = (
-        _begun(name, subject, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**sign_only), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    _write_key(folder / "ca.key", key)
-    _write_bytes(folder / "ca.pem", made.public_bytes(serialization.Encoding.PEM))
-    write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
-
-
-_USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-)  # fmt: skip
-
-
-def _begun(name: str, issuer: Any, public_key: Any, now: datetime, expires: datetime) -> Any:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SLACK)
-        .not_valid_after(expires)
-    )
-
-
-def _host(text: str) -> Any:
-    """An address, or a host's name."""
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        pass
-    if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63})*", text):
-        raise LNTrustError(f"host {text!r}: neither a host name nor an address; without port")
-    return x509.DNSName(text)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    write_whole(path, lambda temporary: temporary.write_bytes(data))
-
-
-def _write_key(path: Path, key: Any) -> None:
-    """Readable by its owner only, from the first moment on."""
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_whole(path, lambda temporary: temporary.write_bytes(text), mode=0o600)

@@ -130,7 +130,6 @@ def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
         learner = LiveLearner(settings, data)
         begun = time.perf_counter()
         learner.snapshot(0).predict(data.inputs[:1])
-        learner.close()
     except LNTrustError as error:
         yield Finding("bad", "model", str(error))
     except Exception as error:  # the model is the user's, and may fail in any way

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
@@ -24,28 +25,21 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
     show_logs(log or settings.life.log)
     torch.set_num_threads(settings.life.threads)
     sys.setswitchinterval(0.001)  # who answers shall not wait for who learns
-    told, hung_up, warned = threading.Event(), threading.Event(), False
+    ending, hung_up, warned = threading.Event(), threading.Event(), False
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: ending.set())
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
-    node = Node(settings)
-    try:
-        door = None if settings.http.listen == "off" else HttpDoor(node)
-        try:
-            if door is not None:
-                event("clients can come", address=door.address)
-            node.start()
-            gc.collect()
-            gc.freeze()  # what torch has loaded stays: no need to look through it while somebody waits
-            while not told.wait(0.5):  # a signal that another thread takes does not wake a wait without end
-                if hung_up.is_set():
-                    hung_up.clear()
-                    event("SIGHUP", note=_HUNG_UP)
-                if node.expired and not warned:
-                    event("certificate has run out", level=logging.ERROR, note="renew it")
-                warned = node.expired
-        finally:
-            if door is not None:
-                door.close()
-    finally:
-        node.close()
+    with Node(settings) as node, ExitStack() as doors:
+        if settings.http.listen != "off":
+            door = doors.enter_context(closing(HttpDoor(node)))
+            event("clients can come", address=door.address)
+        node.start()
+        gc.collect()
+        gc.freeze()  # what torch has loaded stays: no need to look through it while somebody waits
+        while not ending.wait(0.5):  # a signal that another thread takes does not wake a wait without end
+            if hung_up.is_set():
+                hung_up.clear()
+                event("SIGHUP", note=_HUNG_UP)
+            if node.expired and not warned:
+                event("certificate has run out", level=logging.ERROR, note="renew it")
+            warned = node.expired

@@ -23,7 +23,7 @@ from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client
-from lntrust.fleet.http.service import Which
+from lntrust.fleet.status import Which
 
 LOG = "node.log"
 _GRACE = 20.0  # seconds for a node to save, and end
@@ -36,12 +36,32 @@ class FleetError(LNTrustError):
     """A process of the fleet did not do what it should."""
 
 
-@dataclass
-class _Running:
-    """A process that was started, and whether it was told to end."""
+class _Process(subprocess.Popen[bytes]):
+    """In a session, and so a process group, of its own: Ctrl-C on the terminal does not reach it."""
 
-    process: "subprocess.Popen[bytes]"
-    told: bool = False
+    told_to_end = False
+
+    def __init__(self, command: list[str], log: IO[bytes]) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        super().__init__(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+    def signal_group(self, *numbers: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            for number in numbers:
+                os.killpg(self.pid, number)
+
+    def ask_to_end(self) -> None:
+        self.told_to_end = True
+        self.signal_group(signal.SIGTERM, signal.SIGCONT)  # a frozen one would not hear it
+
+    def ended(self, deadline: float) -> int:
+        try:
+            return self.wait(max(0.01, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _kill(self)
+            return self.wait()
 
 
 @dataclass
@@ -50,8 +70,7 @@ class Fleet:
 
     folders: Mapping[str, Path]
     ids: list[int] = field(default_factory=list)  # of all processes that were ever started
-    _running: dict[str, _Running] = field(default_factory=dict)
-    _clients: dict[str, Client] = field(default_factory=dict)
+    _processes: dict[str, _Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._clients = {name: Client.of(folder) for name, folder in self.folders.items()}
@@ -65,7 +84,7 @@ class Fleet:
             if kind is None:
                 self.stop_all()
         finally:
-            _end(*self._running.values())
+            _kill(*self._processes.values())
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -77,46 +96,45 @@ class Fleet:
         # -P: libraries are not looked for in the folder where the user happens to be.
         command = [sys.executable, "-P", "-m", "lntrust.cli", "node", "run", str(folder), "--log", "json"]
         with (folder / LOG).open("ab") as log, _uninterrupted():
-            process = _spawned(command, log)
-            self._running[name] = _Running(process)
+            self._processes[name] = process = _Process(command, log)
             self.ids.append(process.pid)
         return process.pid
 
     @property
     def alive(self) -> set[str]:
         """Whose process is there; a frozen one is, too."""
-        return {name for name, each in self._running.items() if each.process.poll() is None}
+        return {name for name, process in self._processes.items() if process.poll() is None}
 
     def kill(self, name: str) -> None:
         """At once, as a power cut would."""
-        _end(self._of(name))
+        _kill(self._process(name))
 
     def freeze(self, name: str) -> None:
         """It stands still: nothing is closed, nothing is answered."""
-        self._signal(name, signal.SIGSTOP)
+        self._process(name).signal_group(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
-        self._signal(name, signal.SIGCONT)
+        self._process(name).signal_group(signal.SIGCONT)
 
     def stop(self, name: str, seconds: float = _GRACE) -> int:
         """Ask it to end; returns the exit code, −9 if it had to be killed."""
-        each = self._of(name)
-        _ask_to_end(each)
-        return _ended(each, time.monotonic() + seconds)
+        process = self._process(name)
+        process.ask_to_end()
+        return process.ended(time.monotonic() + seconds)
 
     def stop_all(self, seconds: float = _GRACE) -> dict[str, int]:
         """Ask all that are alive to end, side by side; their exit codes."""
-        living = {name: self._running[name] for name in sorted(self.alive)}
-        for each in living.values():
-            _ask_to_end(each)
+        living = {name: self._processes[name] for name in sorted(self.alive)}
+        for process in living.values():
+            process.ask_to_end()
         deadline = time.monotonic() + seconds
-        return {name: _ended(each, deadline) for name, each in living.items()}
+        return {name: process.ended(deadline) for name, process in living.items()}
 
     def check(self) -> None:
         """An error with the end of the log, if a process has ended that nobody told to."""
-        for name, each in self._running.items():
-            code = each.process.poll()
-            if code is not None and not each.told:
+        for name, process in self._processes.items():
+            code = process.poll()
+            if code is not None and not process.told_to_end:
                 tail = self.log_tail(name) or "(its log is empty)"
                 raise FleetError(f"node {name}: ended by itself with code {code}; its log ends with\n{tail}")
 
@@ -131,39 +149,33 @@ class Fleet:
 
     def status(self, name: str) -> dict[str, Any]:
         """What it tells about itself; LNTrustError if it does not answer in time."""
-        return self._client(name).status()
+        self._folder(name)
+        return self._clients[name].status()
 
     def statuses(self) -> dict[str, dict[str, Any] | None]:
         """Of all that are alive; none: it does not answer (yet)."""
-        return {name: self._status_or_none(name) for name in self.folders if name in self.alive}
+        found: dict[str, dict[str, Any] | None] = {}
+        for name in (name for name in self.folders if name in self.alive):
+            found[name] = None
+            with contextlib.suppress(LNTrustError):
+                found[name] = self.status(name)
+        return found
 
     def predict(self, name: str, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
         """The answer to a client, as `Client.predict` has it."""
-        return self._client(name).predict(x, which)
-
-    def _status_or_none(self, name: str) -> dict[str, Any] | None:
-        try:
-            return self.status(name)
-        except LNTrustError:
-            return None
-
-    def _client(self, name: str) -> Client:
         self._folder(name)
-        return self._clients[name]
+        return self._clients[name].predict(x, which)
 
     def _folder(self, name: str) -> Path:
         if name not in self.folders:
             raise LNTrustError(f"node {name}: is none of this fleet; there are {', '.join(self.folders)}")
         return self.folders[name]
 
-    def _of(self, name: str) -> _Running:
+    def _process(self, name: str) -> _Process:
         self._folder(name)
         if name not in self.alive:
             raise LNTrustError(f"node {name}: does not run; start it first")
-        return self._running[name]
-
-    def _signal(self, name: str, number: signal.Signals) -> None:
-        os.killpg(self._of(name).process.pid, number)
+        return self._processes[name]
 
 
 @contextlib.contextmanager
@@ -184,38 +196,14 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(late)
 
 
-def _spawned(command: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """In a session, and so a process group, of its own: Ctrl-C on the terminal does not reach it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-    )
-
-
-def _ask_to_end(each: _Running) -> None:
-    each.told = True
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(each.process.pid, signal.SIGTERM)
-        os.killpg(each.process.pid, signal.SIGCONT)  # a frozen one would not hear it
-
-
-def _ended(each: _Running, deadline: float) -> int:
-    try:
-        return each.process.wait(max(0.01, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        _end(each)
-        return each.process.wait()
-
-
-def _end(*those: _Running) -> None:
-    """Kill them. None that has been waited for: its id may be another's by now."""
-    living = [each for each in those if each.process.poll() is None]
-    for each in living:
-        each.told = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(each.process.pid, signal.SIGKILL)
-    for each in living:
-        each.process.wait()
+def _kill(*processes: _Process) -> None:
+    """None that has been waited for: its id may be another's by now."""
+    living = [process for process in processes if process.poll() is None]
+    for process in living:
+        process.told_to_end = True
+        process.signal_group(signal.SIGKILL)
+    for process in living:
+        process.wait()
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,14 +1,16 @@
 """The demonstration for people: progress while it runs, tables and a sentence in the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from lntrust.fleet.operations.demo import DemoResult, NodeResult, PhaseResult, Show, Statuses
-from lntrust.fleet.operations.demo_data import MODELS, STAGE1, STAGE2, TEST
+from examples.fleet_demo.demo import DemoResult, NodeResult, PhaseResult, Statuses
+from examples.fleet_demo.nodes import MODELS, STAGE1, STAGE2, TEST
+from lntrust.core.text import bytes_text
 
 KINDS = ("query", "reply", "framing")
 
@@ -21,83 +23,78 @@ class Watch:
             TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[state]}"), TimeElapsedColumn(), console=console, transient=True,
         )  # fmt: skip
+        names = {f"node-{i + 1}": model for i, model in enumerate(list(MODELS)[:count])}
         self._tasks = {
-            f"node-{i + 1}": self._bars.add_task(
-                f"node-{i + 1}  {MODELS[i].about}", total=STAGE1 + STAGE2, state="starts"
-            )
-            for i in range(count)
+            name: self._bars.add_task(f"{name}  {model}", total=STAGE1 + STAGE2, state="starts")
+            for name, model in names.items()
         }
-        self.show = Show(self._said, self._nodes)
 
-    def __enter__(self) -> Show:
+    def __enter__(self) -> Self:
         self._bars.start()
-        return self.show
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def _said(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self._bars.console.print(text, highlight=False)
 
-    def _nodes(self, statuses: Statuses) -> None:
+    def look(self, statuses: Statuses) -> None:
         for name, task in self._tasks.items():
             status = statuses.get(name)
-            if name not in statuses:
-                self._bars.update(task, state="[red]down")
-            elif status is None:
-                self._bars.update(task, state="starts")
-            else:
+            if status is not None:
                 self._bars.update(task, completed=status["round"], state=status["phase"])
+            else:
+                self._bars.update(task, state="starts" if name in statuses else "[red]down")
 
 
 def shown(result: DemoResult) -> Iterator[Table | Text]:
     """Three tables, what went wrong, and what is to be said of it."""
-    yield _models(result)
-    yield _traffic(result)
-    yield _answers(result)
+    yield _table(
+        "Each node on its own test set, in the end",
+        ("node", "model"),
+        ("self", "deployed", "members", "own weight"),
+        (
+            [n.name, n.model, *(
+                ["down", "down", "", ""] if n.alone is None
+                else [f"{n.alone:.2f}", f"{n.deployed:.2f}", str(n.members), f"{n.own_weight:.2f}"]
+            )]
+            for n in result.nodes
+        ),
+    )  # fmt: skip
+    ways = [(kind, way) for way in ("out", "in") for kind in KINDS]
+    yield _table(
+        "Bytes between nodes, by kind",
+        ("node",),
+        [f"{kind} {way}" for kind, way in ways],
+        (
+            [n.name, *(bytes_text(n.bytes[way][kind]) for kind, way in ways)]
+            for n in result.nodes if n.bytes is not None
+        ),
+    )  # fmt: skip
+    yield _table(
+        "How answers to clients held up",
+        ("phase",),
+        ("asked", "answered", "deployed", "self", "p50", "p99", "members"),
+        (
+            [
+                p.phase, str(p.questions), share(p), f"{p.deployed:.3f}", f"{p.alone:.3f}",
+                f"{1000 * p.p50:.0f} ms", f"{1000 * p.p99:.0f} ms", f"{p.members:.1f}",
+            ]
+            for p in result.phases
+        ),
+    )  # fmt: skip
     for error in result.errors[:10]:
         yield Text(f"not answered: {error}", style="red")
     yield Text(closing(result))
 
 
-def _models(result: DemoResult) -> Table:
-    table = Table(title="Each node on its own test set, in the end", title_justify="left")
-    for heading in ("node", "model", "self", "deployed", "members", "own weight"):
-        table.add_column(heading, justify="left" if heading in ("node", "model") else "right")
-    for each in result.nodes:
-        if each.alone is None:
-            table.add_row(each.name, each.model, "down", "down", "", "")
-        else:
-            table.add_row(
-                each.name, each.model, f"{each.alone:.2f}", f"{each.deployed:.2f}", str(each.members),
-                f"{each.own_weight:.2f}",
-            )  # fmt: skip
-    return table
-
-
-def _traffic(result: DemoResult) -> Table:
-    table = Table(title="Bytes between nodes, by kind", title_justify="left")
-    table.add_column("node")
-    for way in ("out", "in"):
-        for kind in KINDS:
-            table.add_column(f"{kind} {way}", justify="right")
-    for each in result.nodes:
-        if each.bytes is not None:
-            cells = [bytes_text(each.bytes[way][kind]) for way in ("out", "in") for kind in KINDS]
-            table.add_row(each.name, *cells)
-    return table
-
-
-def _answers(result: DemoResult) -> Table:
-    table = Table(title="How answers to clients held up", title_justify="left")
-    table.add_column("phase")
-    for heading in ("asked", "answered", "deployed", "self", "p50", "p99", "members"):
+def _table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[list[str]]) -> Table:
+    table = Table(*names, title=title, title_justify="left")
+    for heading in numbers:
         table.add_column(heading, justify="right")
-    for each in result.phases:
-        table.add_row(
-            each.phase, str(each.questions), share(each), f"{each.deployed:.3f}", f"{each.alone:.3f}",
-            f"{1000 * each.p50:.0f} ms", f"{1000 * each.p99:.0f} ms", f"{each.members:.1f}",
-        )  # fmt: skip
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -137,11 +134,3 @@ def _continued(result: DemoResult) -> str:
     if resumed >= saved:
         return f"{back} came back and went on from round {saved}, which it had saved."
     return f"{back} came back at round {resumed}, though it had saved round {saved}: it did NOT go on."
-
-
-def bytes_text(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"

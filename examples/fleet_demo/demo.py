@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from examples.fleet_demo.nodes import STAGE1, STAGE2, DemoNode, make_nodes
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.operations.demo_data import STAGE1, STAGE2, Made, make
 from lntrust.fleet.operations.supervisor import Fleet, FleetError
 from lntrust.fleet.training.state import read_state
 
@@ -81,25 +81,17 @@ class DemoResult:
     ids: list[int] = field(default_factory=list)  # of all processes, which have ended
 
 
-@dataclass
-class Show:
-    """What the demonstration tells while it goes on; by default nobody listens."""
+class Client:
+    """Never rests: asks every node that it knows about its test inputs, one after another."""
 
-    said: Callable[[str], None] = lambda text: None
-    nodes: Callable[[Statuses], None] = lambda statuses: None
-
-
-class Asker:
-    """A client that never rests: test inputs, one after another, to every node that it knows."""
-
-    def __init__(self, fleet: Fleet, made: Iterable[Made]) -> None:
-        self._fleet, self._made = fleet, {each.name: each for each in made}
+    def __init__(self, fleet: Fleet, nodes: Iterable[DemoNode]) -> None:
+        self._fleet, self._nodes = fleet, {each.name: each for each in nodes}
         self.questions: list[Question] = []
-        self._phase, self._names = PHASES[0], list(self._made)
+        self._phase, self._names = PHASES[0], list(self._nodes)
         self._lock, self._stopping = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="asker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="client", daemon=True)
 
-    def __enter__(self) -> "Asker":
+    def __enter__(self) -> "Client":
         self._thread.start()
         return self
 
@@ -107,8 +99,8 @@ class Asker:
         self._stopping.set()
         self._thread.join()
 
-    def turn(self, phase: str, names: Iterable[str]) -> None:
-        """From now on these are asked; returns when no other question is under way."""
+    def turn_to(self, phase: str, names: Iterable[str]) -> None:
+        """Ask these from now on; returns when no other question is under way."""
         with self._lock:
             self._phase, self._names = phase, list(names)
 
@@ -117,11 +109,11 @@ class Asker:
         while not self._stopping.wait(_PAUSE):
             with self._lock:
                 name = self._names[asked % len(self._names)]
-                self.questions.append(self._ask(self._made[name], asked))
+                self.questions.append(self._ask(self._nodes[name], asked // len(self._nodes)))
             asked += 1
 
-    def _ask(self, node: Made, number: int) -> Question:
-        row = number // len(self._made) % len(node.test_y)
+    def _ask(self, node: DemoNode, number: int) -> Question:
+        row = number % len(node.test_y)
         x, label = node.test_x[row : row + 1], str(node.test_y[row])
         begun = time.monotonic()
         try:
@@ -130,44 +122,64 @@ class Asker:
             alone = self._fleet.predict(node.name, x, "self")
         except Exception as error:  # whatever it is, it is no answer
             return Question(self._phase, node.name, f"node {node.name}: {type(error).__name__}: {error}")
-        return Question(
-            self._phase, node.name, None, answer["label"] == [label], alone["label"] == [label], seconds,
-            len(answer["weights"]),
-        )  # fmt: skip
+        right, right_alone = answer["label"] == [label], alone["label"] == [label]
+        return Question(self._phase, node.name, None, right, right_alone, seconds, len(answer["weights"]))
 
 
-class _Course:
+def run_demo(
+    folder: Path,
+    count: int,
+    say: Callable[[str], None] = lambda text: None,
+    look: Callable[[Statuses], None] = lambda statuses: None,
+) -> DemoResult:
+    """The whole of it, in a folder that is new or empty. No process is left, however it ends.
+
+    `say` hears what happens, `look` sees the nodes' statuses again and again.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise LNTrustError(f"{folder}: is not empty; the demonstration wants a new folder, or an empty one")
+    nodes = make_nodes(folder, count)
+    with Fleet({each.name: each.folder for each in nodes}) as fleet:
+        return _Demo(fleet, nodes, say, look).run()
+
+
+@dataclass
+class _Demo:
     """What happens, one after another."""
 
-    def __init__(self, fleet: Fleet, made: list[Made], show: Show) -> None:
-        self.fleet, self.made, self.show = fleet, made, show
-        self.names = [each.name for each in made]
+    fleet: Fleet
+    nodes: list[DemoNode]
+    say: Callable[[str], None]
+    look: Callable[[Statuses], None]
+
+    def __post_init__(self) -> None:
+        self.names = [each.name for each in self.nodes]
         self.killed = (self.names[1], self.names[-1])
 
     def run(self) -> DemoResult:
         begun = time.monotonic()
-        self.show.said(f"starting {len(self.names)} processes")
+        self.say(f"starting {len(self.names)} processes")
         for name in self.names:
             self.fleet.start(name)
         self._wait("all answer", _START, lambda s: all(each is not None for each in s.values()))
-        with Asker(self.fleet, self.made) as asker:
-            self.show.said("all answer; a client asks them all the time")
+        with Client(self.fleet, self.nodes) as client:
+            self.say("all answer; a client asks them all the time")
             self._wait(f"all are past round {KILL_AT}", _TRAIN, self._can_kill)
-            saved = self._kill(asker)
+            saved = self._kill(client)
             self._wait("", _DOWN)
-            resumed = self._bring_back(asker)
+            resumed = self._bring_back(client)
             self._wait("", _AFTER)
             self._wait("all have finished training", _TRAIN, _all_deployed)
-        results = [self._result(each) for each in self.made]
-        self.show.said("asking the nodes to end")
+        results = [self._result(each) for each in self.nodes]
+        self.say("asking the nodes to end")
         for name, code in self.fleet.stop_all().items():
             if code != 0:
+                tail = self.fleet.log_tail(name)
                 raise FleetError(
-                    f"node {name}: ended with code {code} when told to end; its log ends with\n"
-                    f"{self.fleet.log_tail(name)}"
+                    f"node {name}: ended with code {code} when told to end; its log ends with\n{tail}"
                 )
-        errors = [f"{q.phase}: {q.error}" for q in asker.questions if q.error is not None]
-        phases = [_phase(phase, asker.questions) for phase in PHASES]
+        errors = [f"{q.phase}: {q.error}" for q in client.questions if q.error is not None]
+        phases = [_phase(phase, client.questions) for phase in PHASES]
         seconds = time.monotonic() - begun
         return DemoResult(results, phases, self.killed, saved, resumed, seconds, errors, list(self.fleet.ids))
 
@@ -178,31 +190,29 @@ class _Course:
         saved = -1 if victim is None else victim["saved"]["round"] or -1
         return len(rounds) == len(self.names) and min(rounds) >= KILL_AT and saved > STAGE1
 
-    def _kill(self, asker: Asker) -> int:
+    def _kill(self, client: Client) -> int:
         """SIGKILL for two; returns the round that the first one has saved."""
         first, second = self.killed
-        asker.turn(PHASES[1], [name for name in self.names if name not in self.killed])
+        client.turn_to(PHASES[1], [name for name in self.names if name not in self.killed])
         for name in self.killed:
             self.fleet.kill(name)
-        found = read_state(self.fleet.folders[first] / "state", first)
+        folder = self.fleet.folders[first]
+        found = read_state(folder / "state", first)
         if found is None:
-            raise FleetError(
-                f"node {first}: was killed, and has left no state in {self.fleet.folders[first]}"
-            )
-        self.show.said(f"killed {first} and {second}; the others are asked on")
+            raise FleetError(f"node {first}: was killed, and has left no state in {folder}")
+        self.say(f"killed {first} and {second}; the others are asked on")
         return found[0].done
 
-    def _bring_back(self, asker: Asker) -> int:
+    def _bring_back(self, client: Client) -> int:
         """Start the first again; returns its round as it first answers."""
-        back = self.killed[0]
-        self.show.said(f"bringing {back} back")
+        back, gone = self.killed
+        self.say(f"bringing {back} back")
         self.fleet.start(back)
-        statuses = self._wait(f"{back} answers again", _RETURN, lambda s: s[back] is not None)
-        told = statuses[back]
-        assert told is not None
-        asker.turn(PHASES[2], [name for name in self.names if name != self.killed[1]])
-        self.show.said(f"{back} goes on at round {told['round']}")
-        return int(told["round"])
+        status = self._wait(f"{back} answers again", _RETURN, lambda s: s[back] is not None)[back]
+        assert status is not None
+        client.turn_to(PHASES[2], [name for name in self.names if name != gone])
+        self.say(f"{back} goes on at round {status['round']}")
+        return int(status["round"])
 
     def _wait(self, what: str, seconds: float, until: Callable[[Statuses], bool] | None = None) -> Statuses:
         """Look at the nodes until something is so, or, if nothing is waited for, for that time."""
@@ -210,19 +220,18 @@ class _Course:
         while True:
             self.fleet.check()
             statuses = self.fleet.statuses()
-            self.show.nodes(statuses)
+            self.look(statuses)
             for name, each in statuses.items():
                 if each is not None and each["error"]:
                     raise FleetError(f"node {name}: training fails: {each['error']}")
-            if until is not None and until(statuses):
+            late = time.monotonic() >= deadline
+            if until(statuses) if until is not None else late:
                 return statuses
-            if time.monotonic() >= deadline:
-                if until is None:
-                    return statuses
+            if late:
                 raise FleetError(f"waited {seconds:g} s until {what}, in vain: {_standing(statuses)}")
             time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
 
-    def _result(self, node: Made) -> NodeResult:
+    def _result(self, node: DemoNode) -> NodeResult:
         if node.name not in self.fleet.alive:
             return NodeResult(node.name, node.model)
         together = self.fleet.predict(node.name, node.test_x)
@@ -234,7 +243,7 @@ class _Course:
         )  # fmt: skip
 
 
-def _accuracy(answer: dict[str, Any], node: Made) -> float:
+def _accuracy(answer: dict[str, Any], node: DemoNode) -> float:
     return float(np.mean(np.array(answer["label"]) == node.test_y.astype(str)))
 
 
@@ -254,18 +263,8 @@ def _phase(phase: str, questions: list[Question]) -> PhaseResult:
     had = [q for q in asked if q.error is None]
     if not had:
         raise FleetError(f"{phase}: none of {len(asked)} questions was answered; the client could not ask")
-    seconds = np.array([q.seconds for q in had])
-    return PhaseResult(
-        phase, len(asked), len(had), float(np.mean([q.right for q in had])),
-        float(np.mean([q.right_alone for q in had])), float(np.quantile(seconds, 0.5)),
-        float(np.quantile(seconds, 0.99)), float(np.mean([q.members for q in had])),
-    )  # fmt: skip
-
-
-def run_demo(folder: Path, nodes: int, show: Show | None = None) -> DemoResult:
-    """The whole of it, in a folder that is new or empty. No process is left, however it ends."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise LNTrustError(f"{folder}: is not empty; the demonstration wants a new folder, or an empty one")
-    made = make(folder, nodes)
-    with Fleet({each.name: each.folder for each in made}) as fleet:
-        return _Course(fleet, made, show or Show()).run()
+    right, alone, members = (
+        float(np.mean(each)) for each in zip(*((q.right, q.right_alone, q.members) for q in had), strict=True)
+    )
+    p50, p99 = np.quantile([q.seconds for q in had], [0.5, 0.99]).tolist()
+    return PhaseResult(phase, len(asked), len(had), right, alone, p50, p99, members)

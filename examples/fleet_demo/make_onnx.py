@@ -1,20 +1,17 @@
-"""Makes src/lntrust/fleet/assets/digits.onnx: the demonstration's model that cannot train.
+"""Makes digits.onnx: the demonstration's model that cannot train.
 
 A logistic regression on the rows of scikit-learn's digits that no node of the demonstration has, written as
 Gemm and Softmax. Needs the package onnx:
 
-    python benchmarks/demo_onnx.py
+    python -m examples.fleet_demo.make_onnx
 """
-
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LogisticRegression
 
-import lntrust.fleet
-from lntrust.fleet.operations.demo_data import ONNX_FILE, digits, rows
+from examples.fleet_demo.nodes import ONNX_FILE, digits, rows
 
 
 def make() -> bytes:
@@ -39,7 +36,5 @@ def make() -> bytes:
 
 
 if __name__ == "__main__":
-    path = Path(lntrust.fleet.__file__).parent / "operations" / "assets" / ONNX_FILE
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(make())
-    print(f"wrote {path}: {path.stat().st_size} bytes")
+    ONNX_FILE.write_bytes(make())
+    print(f"wrote {ONNX_FILE}: {ONNX_FILE.stat().st_size} bytes")

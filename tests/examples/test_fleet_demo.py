@@ -6,26 +6,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lntrust.fleet.operations.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_demo
-from lntrust.fleet.operations.demo_data import (
-    LABELLED,
-    MODELS,
-    MOST,
-    ONNX_FILE,
-    SHARD,
-    TEST,
-    digits,
-    make,
-    rows,
-)
-from lntrust.fleet.operations.demo_show import closing, share
+from examples.fleet_demo.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_demo
+from examples.fleet_demo.nodes import LABELLED, MODELS, MOST, ONNX_FILE, SHARD, TEST, digits, make_nodes, rows
+from examples.fleet_demo.show import closing, share
 from lntrust.fleet.settings import load_node
 
 
@@ -74,19 +63,9 @@ def test_two_die_one_returns_and_all_questions_are_answered(tmp_path: Path) -> N
 def test_however_it_ends_no_process_is_left(
     tmp_path: Path, whom: str, number: signal.Signals, code: int, words: str
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "lntrust.cli",
-        "fleet",
-        "demo",
-        "--nodes",
-        "4",
-        "--keep",
-        str(tmp_path / "d"),
-    ]
+    arguments = ["fleet", "demo", "--nodes", "4", "--keep", str(tmp_path / "d")]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, "-m", "lntrust.cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         # Whoever runs the tests in the background ignores Ctrl-C, and children would inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:  # fmt: skip
@@ -121,16 +100,14 @@ def test_a_folder_in_use_is_refused(lntrust: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", range(4, 9))
 def test_folders_of_every_size(tmp_path: Path, count: int) -> None:
-    made = make(tmp_path, count)
-    names = [each.name for each in made]
-    for each in made:
-        settings = load_node(each.folder)
-        assert [n.name for n in settings.neighbours] == list(each.neighbours)
-        assert 3 <= len(each.neighbours) <= 4
-        assert all(each.name in made[names.index(other)].neighbours for other in each.neighbours)
-        assert each.test_x.shape == (TEST, 8, 8)
-    kinds = {load_node(each.folder).model.kind for each in made}
-    assert {"mlp", "cnn2d", "forest", "onnx"} <= kinds
+    made = make_nodes(tmp_path, count)
+    settings = {each.name: load_node(each.folder) for each in made}
+    known = {name: [n.name for n in each.neighbours] for name, each in settings.items()}
+    for name, neighbours in known.items():
+        assert 3 <= len(neighbours) <= 4
+        assert all(name in known[other] for other in neighbours)
+    assert all(each.test_x.shape == (TEST, 8, 8) for each in made)
+    assert {"mlp", "cnn2d", "forest", "onnx"} <= {each.model.kind for each in settings.values()}
 
 
 def test_nobody_shares_a_row() -> None:
@@ -149,8 +126,7 @@ def test_the_onnx_file_knows_digits_that_it_has_not_seen() -> None:
 
     x, y = digits()
     unseen = np.concatenate(rows()[0])
-    asset = str(files("lntrust.fleet.operations").joinpath("assets", ONNX_FILE))
-    model = OnnxClassifier(asset, (8, 8), 10)
+    model = OnnxClassifier(str(ONNX_FILE), (8, 8), 10)
     said = model.predict_proba(x[unseen].reshape(-1, 64) / 16)
     np.testing.assert_allclose(said.sum(1), 1, atol=1e-5)
     assert np.mean(said.argmax(1) == y[unseen]) > 0.8

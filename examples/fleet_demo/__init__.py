@@ -1,0 +1,1 @@
+"""The demonstration of a fleet: `python -m examples.fleet_demo`."""

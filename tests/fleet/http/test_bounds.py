@@ -1,0 +1,332 @@
+"""Clients that never come to the point are cut off, before anybody's token is looked at; and memory is shared."""
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+import uvicorn
+from http_service import CHUNKED, GET, POST, Node, ask, connect, question, settings
+from uvicorn.server import ServerState
+
+from lntrust.fleet.http.app import make_app
+from lntrust.fleet.http.bounds import FREE, BoundedConnection, Bounds, FullError, MemoryBudget, Share
+
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"
+LIVE = GET + b"\r\n"
+TEXT = json.dumps(question()).encode()
+POSTED = POST + b"Content-Length: %d\r\n\r\n" % len(TEXT)
+
+
+@pytest.fixture
+def address(opened: Callable[..., str]) -> str:
+    """Of a door with little patience."""
+    return opened(Node(settings()), slowest=0.5, connections=8)
+
+
+@pytest.fixture
+def patient(opened: Callable[..., str]) -> str:
+    return opened(Node(settings()), connections=8)
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side has closed it; waits for it."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def responses(client: socket.socket, count: int) -> list[tuple[int, bytes]]:
+    """So many, one after another."""
+    reader, got = client.makefile("rb"), []
+    for _ in range(count):
+        code, length = int(reader.readline().split()[1]), 0
+        while (line := reader.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        got.append((code, reader.read(length)))
+    return got
+
+
+def is_live(client: socket.socket) -> None:
+    client.sendall(LIVE)
+    assert responses(client, 1) == [(200, b'{"live":true}')]
+
+
+def send_for_ever(client: socket.socket, part: bytes) -> None:
+    """Until the other side has had enough."""
+    for _ in range(10_000):
+        client.sendall(part)
+
+
+def test_headers_without_end(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(b"GET /v2 HTTP/1.1\r\nHost: here\r\n")
+        with pytest.raises(ConnectionError):
+            send_for_ever(client, b"X-Y: " + b"z" * 8000 + b"\r\n")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /v2 HTTP/1.1\r\nHos"])
+def test_requests_that_do_not_come(address: str, begun: bytes) -> None:
+    with connect(address, 20) as client:
+        client.sendall(begun)
+        assert ended(client)
+
+
+def test_blank_lines_without_end(address: str) -> None:
+    with connect(address, 20) as client:
+        is_live(client)
+        client.sendall(b"\r\n")
+        assert ended(client)
+
+
+def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Callable[..., str]) -> None:
+    with connect(opened(Node(settings()), slowest=0.5, polite=0.0), 20) as client:
+        client.sendall(GET + b"Content-Length: 9\r\n\r\n1")
+        assert responses(client, 1) == [(200, b'{"live":true}')]
+        assert ended(client)
+
+
+def test_who_has_waited_longest_makes_way(patient: str) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(patient, 20)) for _ in range(8)]
+        for client in [*clients, clients[0]]:  # the door has heard them in this order, the first one last
+            is_live(client)
+        stack.enter_context(connect(patient)).sendall(LIVE)
+        assert ended(clients[1])
+        is_live(clients[0])
+
+
+def test_an_answer_that_nobody_reads(opened: Callable[..., str]) -> None:
+    """It is not for their number that they are cut."""
+    with connect(opened(Node(settings()), unread=0.5, in_line=1 << 30)) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(ConnectionError):
+            send_for_ever(client, METRICS * 10)
+
+
+class Unread(asyncio.Transport):
+    """A connection whose client reads nothing: closed, it stays until it is aborted."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.closed, self.aborted = False, asyncio.Event()
+
+    def write(self, data: Any) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+def test_who_asks_too_much_and_reads_nothing_is_cut() -> None:
+    async def run() -> None:
+        config = uvicorn.Config(make_app(Node(settings())), log_config=None, lifespan="off")
+        config.load()
+        transport = Unread()
+        connection = BoundedConnection(config, ServerState(), {}, bounds=Bounds(slowest=0.1, in_line=64))
+        connection.connection_made(transport)
+        connection.data_received(LIVE * 80)
+        assert transport.closed
+        await asyncio.wait_for(transport.aborted.wait(), 30)
+        connection.connection_lost(None)
+
+    asyncio.run(run())
+
+
+def test_who_waits_behind_an_answered_request_makes_way(patient: str) -> None:
+    """Each has been answered, and has begun to ask again: for the rest of that the node waits."""
+    with ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(connect(patient))
+            client.sendall(LIVE + POST + b"Content-Length: 9\r\n\r\n{")
+            assert responses(client, 1) == [(200, b'{"live":true}')]
+        assert ask(patient, "/v2/health/live")[0] == 200
+
+
+def test_too_many_connections(address: str) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(connect(address, 20)) for _ in range(20)]
+        assert all(map(ended, held))
+    assert ask(address, "/v2/models/self/infer", question())[0] == 200
+
+
+def test_a_line_that_is_too_long(address: str) -> None:
+    with connect(address) as client, suppress(ConnectionError):
+        client.sendall(LIVE * 2000)
+        while client.recv(1 << 16):
+            pass
+    assert ask(address, "/v2/health/live")[0] == 200
+
+
+# -- and those who do -----------------------------------------------------------------------------
+
+
+def test_requests_in_line_are_answered_in_order(patient: str) -> None:
+    missing = b"GET /nowhere HTTP/1.1\r\nHost: here\r\n\r\n"
+    with connect(patient) as client:
+        client.sendall((LIVE + POSTED + TEXT + missing) * 20)
+        got = responses(client, 60)
+    assert [code for code, _ in got] == [200, 200, 404] * 20
+    assert got[0][1] == b'{"live":true}'
+    assert len(json.loads(got[1][1])["outputs"]) == 2
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_older_http(patient: str, version: bytes) -> None:
+    with connect(patient) as client:
+        client.sendall(POSTED.replace(b"1.1", version) + TEXT)
+        ((code, answer),) = responses(client, 1)
+        assert (code, len(json.loads(answer)["outputs"])) == (200, 2)
+        assert version == b"1.1" or ended(client)
+
+
+def test_a_few_trailers_are_read_and_mean_nothing(patient: str) -> None:
+    chunk = b"%x\r\n%s\r\n" % (len(TEXT), TEXT)
+    trailers = b"Checksum: 17\r\nInference-Header-Content-Length: 3\r\n\r\n"
+    with connect(patient) as client:
+        client.sendall((POST + CHUNKED + chunk + b"0\r\n" + trailers) * 2)
+        assert [code for code, _ in responses(client, 2)] == [200, 200]
+
+
+def test_who_waits_to_be_told_to_go_on(patient: str) -> None:
+    with connect(patient) as client:
+        client.sendall(POSTED.replace(b"Content-", b"Expect: 100-continue\r\nContent-"))
+        assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(TEXT)
+        ((code, _),) = responses(client, 1)
+        assert code == 200
+
+
+def test_a_connection_that_asks_again_and_again_is_kept(opened: Callable[..., str]) -> None:
+    """The time for headers begins anew with every request."""
+    connection = http.client.HTTPConnection(opened(Node(settings()), slowest=2.0), timeout=60)
+    connection.connect()
+    first, end = connection.sock, time.monotonic() + 2.5
+    while time.monotonic() < end:
+        connection.request("GET", "/v2/health/live")
+        assert connection.getresponse().read() == b'{"live":true}'
+        time.sleep(0.1)
+    assert connection.sock is first
+    connection.close()
+
+
+# -- memory: one always gets to its end, and who is slow gives up ---------------------------------
+
+MEMORY = 1000
+
+
+def shares(count: int, grace: float = 0.3) -> list[Share]:
+    budget = MemoryBudget(MEMORY, grace)
+    return [Share(budget) for _ in range(count)]
+
+
+async def waits(share: Share, size: int) -> bool:
+    """Whether it has to wait for so much; it gives up at once."""
+    taking = asyncio.create_task(share.take(size))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if taking.done():
+        return False
+    taking.cancel()
+    share.release()
+    return True
+
+
+def test_small_ones_never_wait() -> None:
+    async def run() -> None:
+        first, second, *many = shares(100)
+        await first.take(FREE + 50 * MEMORY)
+        await second.take(FREE + MEMORY)
+        for share in many:
+            assert not await waits(share, FREE)
+        assert list(first.budget.line) == [first, second]
+
+    asyncio.run(run())
+
+
+def test_the_first_has_what_it_needs_and_the_others_share() -> None:
+    async def run() -> None:
+        first, second, third = shares(3)
+        await first.take(FREE + 50 * MEMORY)
+        await second.take(FREE + MEMORY - 10)
+        assert not await waits(third, FREE + 10)
+        assert await waits(third, FREE + 11)
+        first.release()
+        assert not await waits(third, FREE + 11), "the second is the first now, and counts no more"
+        await first.take(FREE + MEMORY - 11)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_all_get_to_their_end_who_come_at_once(count: int) -> None:
+    """Each needs all the memory, bit by bit."""
+
+    async def whole(share: Share) -> None:
+        for size in range(FREE, FREE + 5 * MEMORY, 100):
+            await share.take(size)
+            await asyncio.sleep(0)
+        share.release()
+
+    async def run() -> None:
+        await asyncio.gather(*map(whole, shares(count, grace=60.0)))
+
+    asyncio.run(run())
+
+
+def test_who_dawdles_makes_way_for_who_waits() -> None:
+    async def run() -> None:
+        slow, other, honest = shares(3)
+        told: list[str] = []
+        for share, name in ((slow, "slow"), (other, "other")):
+            share.give_up = lambda share=share, name=name: (told.append(name), share.release())  # type: ignore[misc]
+            await share.take(FREE + MEMORY)
+        await asyncio.sleep(0.4)
+        assert told == [], "as long as nobody waits"
+        await honest.take(FREE + MEMORY)
+        assert told == ["slow"]
+
+    asyncio.run(run())
+
+
+def test_time_in_which_the_node_computed_is_not_the_clients() -> None:
+    async def run() -> None:
+        first, other, early, honest = shares(4)
+        told: list[str] = []
+        await first.take(FREE + MEMORY)
+        await other.take(FREE + MEMORY)
+        waiting = asyncio.create_task(early.take(FREE + MEMORY))
+        await asyncio.sleep(0.35)  # more than the grace
+        first.wait_for_client(lambda: (told.append("first"), first.release()))  # type: ignore[arg-type,return-value]
+        await asyncio.sleep(0.1)
+        assert told == [], "it has only begun to read"
+        waiting.cancel()
+        await honest.take(FREE + MEMORY)
+        assert told == ["first"], "but does not go on"
+
+    asyncio.run(run())
+
+
+def test_who_cannot_make_way_is_waited_for_but_not_for_ever() -> None:
+    async def run() -> None:
+        computing, other, late = shares(3)
+        await computing.take(FREE + MEMORY)
+        await other.take(FREE + MEMORY)
+        with pytest.raises(FullError):
+            await late.take(FREE + MEMORY)
+
+    asyncio.run(run())

@@ -105,13 +105,7 @@ class TrustState:
             **of,
             memory={name: torch.cat([part.memory[name] for part in parts]) for name in first.memory},
             evidence=evidence.of_true_classes(),
-            log=TrustLog(
-                first.log.round,
-                *(
-                    torch.cat([getattr(log, name) for log in logs], 1)
-                    for name in ("closed", "strength", "together")
-                ),
-            ),
+            log=TrustLog(first.log.round, *logs),
         )
 
     # -- on disk ------------------------------------------------------------------------------------

@@ -73,11 +73,6 @@ def read_json(path: Path) -> Any:
         raise LNTrustError(f"{path}: not a readable JSON file: {error}; remove it to start over") from None
 
 
-def clear_run(folder: Path) -> None:
-    """Take away what a run has left in its folder."""
-    clear(folder, "summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
-
-
 def clear(folder: Path, *patterns: str) -> None:
     """Take these files away, for a fresh run."""
     try:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lntrust.core.errors import CannotStackError, LNTrustError
-from lntrust.core.files import clear_run, read_json, read_tensors, write_json, write_tensors, write_whole
+from lntrust.core.files import read_json, read_tensors, write_json, write_tensors, write_whole
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
 from lntrust.experiment.divergence import Watch, finite, without_scores
@@ -44,6 +44,7 @@ from lntrust.experiment.store.identity import (
 )
 from lntrust.experiment.store.records import (
     History,
+    clear_run,
     evaluation_file,
     hardware,
     packed,

@@ -11,9 +11,14 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from lntrust.core.files import write_whole
+from lntrust.core.files import clear, write_whole
 from lntrust.experiment.metrics import Predictions
 from lntrust.experiment.store.identity import revision
+
+
+def clear_run(folder: Path) -> None:
+    """Take away what a run has left in its folder."""
+    clear(folder, "summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
 
 
 class History:

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from lntrust.core.errors import LNTrustError
-from lntrust.core.files import clear, clear_run, read_json
+from lntrust.core.files import clear, read_json
 from lntrust.experiment.store.identity import checkpoint, data_digest, fingerprint, identities, slug
+from lntrust.experiment.store.records import clear_run
 from lntrust.experiment.store.worlds import world_file
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Study, once_each

@@ -1,6 +1,5 @@
 """Who knows whom: the graph of a study, simple and undirected, on nodes 0…n−1."""
 
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +32,7 @@ def make_graph(
     graph in pieces is drawn again, since another draw may do; a given one is refused.
     """
     rng = generator(seed if settings.seed is None else settings.seed, "graph")
-    n = settings.nodes
+    n, kind = settings.nodes, settings.kind
     random_kinds: dict[str, Builder] = {
         "barabasi_albert": lambda: _barabasi_albert(settings, rng),
         "gnm": lambda: _gnm(settings, rng),
@@ -45,17 +44,26 @@ def make_graph(
         "knn": lambda: _nearest(settings, _rows(features, settings)),
         "file": lambda: _from_file(settings),
     }
-    if settings.kind in random_kinds:
-        return _drawn(settings, random_kinds[settings.kind])
-    graph = fixed_kinds[settings.kind]()
-    pieces = nx.number_connected_components(graph)
-    if settings.connected and pieces > 1:
-        remedy = "raise graph.attach" if settings.kind == "knn" else "add edges"
+    build = random_kinds.get(kind) or fixed_kinds[kind]
+    for _ in range(REDRAWS if kind in random_kinds else 1):
+        graph = build()
+        if not settings.connected or nx.is_connected(graph):
+            return graph
+    # The field that decides about the edges, with its value.
+    shown = {"gnm": "density", "knn": "attach", "file": "file"}.get(kind)
+    field = f"graph.kind = {kind}" + (f", graph.{shown} = {getattr(settings, shown)!r}" if shown else "")
+    if kind in random_kinds:
         raise LNTrustError(
-            f"{_named(settings)}: the graph on {n} nodes is in {pieces} pieces; {remedy}, or set "
-            "graph.connected = false"
+            f"{field}: {graph.number_of_edges()} edges left {n} nodes in pieces in each of {REDRAWS} draws "
+            f"(at least {n - 1} are needed, better more); raise graph.density or set graph.connected = false"
         )
-    return graph
+    pieces, remedy = (
+        nx.number_connected_components(graph),
+        "raise graph.attach" if kind == "knn" else "add edges",
+    )
+    raise LNTrustError(
+        f"{field}: the graph on {n} nodes is in {pieces} pieces; {remedy}, or set graph.connected = false"
+    )
 
 
 def directed_edges(graph: "nx.Graph[int]") -> Int[ndarray, "E 2"]:
@@ -73,16 +81,6 @@ def haversine_km(a: Float[ndarray, "*s 2"], b: Float[ndarray, "*s 2"]) -> Float[
     return np.asarray(2 * EARTH_KM * np.arcsin(np.sqrt(np.clip(half[..., 0] + across, 0, 1))))
 
 
-def _named(settings: GraphSettings) -> str:
-    """The field that decides about the edges, with its value, for messages."""
-    values: dict[str, str] = {
-        "gnm": f", graph.density = {settings.density}",
-        "knn": f", graph.attach = {settings.attach}",
-        "file": f", graph.file = {settings.file!r}",
-    }
-    return f"graph.kind = {settings.kind}{values.get(settings.kind, '')}"
-
-
 def _rows(given: Float[ndarray, "n d"] | None, settings: GraphSettings) -> Float[ndarray, "n d"]:
     if given is None:
         needed = "positions" if settings.kind == "geographic" else "features"
@@ -90,18 +88,6 @@ def _rows(given: Float[ndarray, "n d"] | None, settings: GraphSettings) -> Float
     if len(given) != settings.nodes:
         raise LNTrustError(f"graph.nodes = {settings.nodes}: {len(given)} nodes were given for the graph")
     return np.asarray(given, dtype=np.float64)
-
-
-def _drawn(settings: GraphSettings, draw: Builder) -> "nx.Graph[int]":
-    for _ in range(REDRAWS):
-        graph = draw()
-        if not settings.connected or nx.is_connected(graph):
-            return graph
-    raise LNTrustError(
-        f"{_named(settings)}: {graph.number_of_edges()} edges left {settings.nodes} nodes in "
-        f"pieces in each of {REDRAWS} draws (at least {settings.nodes - 1} are needed, better "
-        "more); raise graph.density or set graph.connected = false"
-    )
 
 
 def _wanted_edges(n: int, density: float) -> int:
@@ -182,10 +168,9 @@ def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Gr
     from sklearn.neighbors import NearestNeighbors
 
     n = settings.nodes
-    graph: nx.Graph[int] = nx.empty_graph(n)
     if n <= settings.attach + 1:
-        graph.add_edges_from(itertools.combinations(range(n), 2))
-        return graph
+        return nx.complete_graph(n)
+    graph: nx.Graph[int] = nx.empty_graph(n)
     index = NearestNeighbors(n_neighbors=settings.attach).fit(features)
     near = index.kneighbors(return_distance=False)  # of the fitted points: without themselves
     graph.add_edges_from((i, int(j)) for i in range(n) for j in near[i])
@@ -196,9 +181,19 @@ def _from_file(settings: GraphSettings) -> "nx.Graph[int]":
     """The graph of an edge list or GraphML file; edges named twice, or both ways, count once."""
     if settings.file is None:
         raise LNTrustError("graph.kind = file needs graph.file, the path of an edge list or GraphML file")
-    field, n = f"graph.file = {settings.file!r}", settings.nodes
-    graph: nx.Graph[int] = nx.empty_graph(n)
-    nodes, edges = _read_file(Path(settings.file), field)
+    field, n, path = f"graph.file = {settings.file!r}", settings.nodes, Path(settings.file)
+    if not path.is_file():
+        raise LNTrustError(f"{field}: there is no such file; give an edge list or a .graphml file")
+    try:
+        is_xml = path.suffix == ".graphml"
+        stored = nx.read_graphml(path) if is_xml else nx.read_edgelist(path, nodetype=int, data=False)
+        nodes = [int(node) for node in stored.nodes]
+        edges = [(int(edge[0]), int(edge[1])) for edge in stored.edges]
+    except (OSError, ValueError, TypeError, KeyError, ParseError, nx.NetworkXError) as error:
+        raise LNTrustError(
+            f"{field}: not readable ({error}); must be an edge list (one `a b` per line) or "
+            "GraphML, with nodes named by integers"
+        ) from None
     for node in nodes:
         if not 0 <= node < n:
             raise LNTrustError(
@@ -208,24 +203,6 @@ def _from_file(settings: GraphSettings) -> "nx.Graph[int]":
     for a, b in edges:
         if a == b:
             raise LNTrustError(f"{field}: node {a} has an edge to itself; an edge must join two nodes")
+    graph: nx.Graph[int] = nx.empty_graph(n)
     graph.add_edges_from(edges)
     return graph
-
-
-def _read_file(path: Path, field: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Nodes and edges as the file names them."""
-    if not path.is_file():
-        raise LNTrustError(f"{field}: there is no such file; give an edge list or a .graphml file")
-    try:
-        if path.suffix == ".graphml":
-            stored = nx.read_graphml(path)
-        else:
-            stored = nx.read_edgelist(path, nodetype=int, data=False)
-        nodes = [int(node) for node in stored.nodes]
-        edges = [(int(edge[0]), int(edge[1])) for edge in stored.edges]
-    except (OSError, ValueError, TypeError, KeyError, ParseError, nx.NetworkXError) as error:
-        raise LNTrustError(
-            f"{field}: not readable ({error}); must be an edge list (one `a b` per line) or "
-            "GraphML, with nodes named by integers"
-        ) from None
-    return nodes, edges

@@ -68,14 +68,9 @@ class _Binary:
     label_bytes: int  # the last of them is the label
 
 
+_BATCHES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 _CIFAR = {
-    "cifar10": _Binary(
-        tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
-        "test_batch.bin",
-        "batches.meta.txt",
-        classes=10,
-        label_bytes=1,
-    ),
+    "cifar10": _Binary(_BATCHES, "test_batch.bin", "batches.meta.txt", classes=10, label_bytes=1),
     "cifar100": _Binary(("train.bin",), "test.bin", "fine_label_names.txt", classes=100, label_bytes=2),
 }
 
@@ -83,7 +78,9 @@ _CIFAR = {
 def _cifar(kind: _Binary, directory: Path) -> RawImages:
     """Training files first, the official test file last."""
     folder = _folder_with((kind.names, *kind.train, kind.test), directory)
-    classes = _class_names(folder / kind.names, kind.classes)
+    classes = tuple((folder / kind.names).read_text(encoding="utf-8", errors="replace").split())
+    if len(classes) != kind.classes:
+        raise LNTrustError(f"{folder / kind.names}: has {len(classes)} class names; must be {kind.classes}")
     paths = [folder / file for file in (*kind.train, kind.test)]
     parts = [_rows(path, kind)[:, kind.label_bytes - 1].copy() for path in paths]
     for path, labels in zip(paths, parts, strict=True):
@@ -130,13 +127,6 @@ def _rows(path: Path, kind: _Binary) -> UInt8[ndarray, "n row"]:
     return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)
 
 
-def _class_names(path: Path, count: int) -> tuple[str, ...]:
-    names = tuple(path.read_text(encoding="utf-8", errors="replace").split())
-    if len(names) != count:
-        raise LNTrustError(f"{path}: has {len(names)} class names; must be {count}")
-    return names
-
-
 # --- EuroSAT ---------------------------------------------------------------------------------
 
 _TILE = 64
@@ -171,12 +161,9 @@ def _eurosat(directory: Path, coordinates: Path | None) -> RawImages:
 
 def _class_folders(directory: Path) -> tuple[Path, list[Path]]:
     """The folder that holds the class folders, and every image in them, sorted."""
-    paths = [
-        path
-        for path in directory.rglob("*")
-        # "._x.jpg" is what some archivers add for a file x.jpg; it is not an image.
-        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
-    ]
+    every = (path for path in directory.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    # "._x.jpg" is what some archivers add for a file x.jpg; it is not an image.
+    paths = [path for path in every if not path.name.startswith(".")]
     if not paths:
         raise LNTrustError(f"{directory}: holds no {', '.join(_SUFFIXES)} file in any folder")
     roots = sorted({path.parent.parent for path in paths})
@@ -206,17 +193,7 @@ def _tile(path: Path) -> UInt8[ndarray, "64 64 3"]:
 
 
 def _positions(table: Path, paths: Sequence[Path]) -> Float32[ndarray, "N 2"]:
-    """Latitude and longitude of each image."""
-    known = _read_positions(table)
-    found = [known.get(f"{p.parent.name}/{p.stem}", known.get(p.stem)) for p in paths]
-    for path, position in zip(paths, found, strict=True):
-        if position is None:
-            raise LNTrustError(f"{table}: no row for {path.parent.name}/{path.name}")
-    return np.array(found, dtype=np.float32)
-
-
-def _read_positions(table: Path) -> dict[str, tuple[float, float]]:
-    """Positions by "class/name" or by "name", as the table has it.
+    """Latitude and longitude of each image: of "class/name", or of "name", as the table has it.
 
     Without the suffix: tables made from the georeferenced release name the same tiles as .tif.
     """
@@ -228,33 +205,28 @@ def _read_positions(table: Path) -> dict[str, tuple[float, float]]:
             if absent:
                 raise LNTrustError(f"{table}: has no column {', '.join(sorted(absent))}")
             for row in reader:
-                key = _key(row["file"] or "")
-                position = _position(row, f"{table}, line {reader.line_num}")
-                if known.setdefault(key, position) != position:
-                    raise LNTrustError(
-                        f"{table}, line {reader.line_num}: a second position for {row['file']}"
-                    )
+                place = f"{table}, line {reader.line_num}"
+                *parent, name = (row["file"] or "").strip().replace("\\", "/").split("/")[-2:]
+                position = _degrees(row, "latitude", 90, place), _degrees(row, "longitude", 180, place)
+                if known.setdefault("/".join([*parent, Path(name).stem]), position) != position:
+                    raise LNTrustError(f"{place}: a second position for {row['file']}")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LNTrustError(f"{table}: not a readable CSV file: {error}") from None
-    return known
+    found = [known.get(f"{p.parent.name}/{p.stem}", known.get(p.stem)) for p in paths]
+    for path, position in zip(paths, found, strict=True):
+        if position is None:
+            raise LNTrustError(f"{table}: no row for {path.parent.name}/{path.name}")
+    return np.array(found, dtype=np.float32)
 
 
-def _key(file: str) -> str:
-    parts = file.strip().replace("\\", "/").split("/")[-2:]
-    return "/".join([*parts[:-1], Path(parts[-1]).stem])
-
-
-def _position(row: dict[str, str | None], place: str) -> tuple[float, float]:
-    values = []
-    for name, limit in (("latitude", 90.0), ("longitude", 180.0)):
-        try:
-            value = float(row[name] or "")
-        except ValueError:
-            value = math.nan
-        if not abs(value) <= limit:
-            raise LNTrustError(f"{place}: {name} = {row[name]!r}; must be degrees, −{limit:.0f}…{limit:.0f}")
-        values.append(value)
-    return values[0], values[1]
+def _degrees(row: dict[str, str | None], name: str, limit: int, place: str) -> float:
+    try:
+        value = float(row[name] or "")
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= limit:
+        raise LNTrustError(f"{place}: {name} = {row[name]!r}; must be degrees, −{limit}…{limit}")
+    return value
 
 
 # --- UCI HAR ---------------------------------------------------------------------------------
@@ -275,29 +247,18 @@ class RawWindows:
 
 def read_windows(directory: Path) -> RawWindows:
     """UCI HAR's text files, found anywhere under a folder."""
-    root = _har_folder(directory)
-    classes = _activities(root / "activity_labels.txt")
-    sides = [_har_side(root, side, len(classes)) for side in ("train", "test")]
-    x, labels, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
-    return RawWindows(x, labels, subject, classes)
-
-
-def _har_folder(directory: Path) -> Path:
-    found = sorted(path.parent for path in directory.rglob("activity_labels.txt"))
+    found = sorted(directory.rglob("activity_labels.txt"))
     if len(found) != 1:
         raise LNTrustError(
             f"{directory}: activity_labels.txt is in {len(found)} folders of it; must be in one, "
             'that of the "UCI HAR Dataset"'
         )
-    return found[0]
-
-
-def _activities(path: Path) -> tuple[str, ...]:
-    """Names in lower case, in the order of their numbers."""
-    rows = [line.split() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    rows = [line.split() for line in found[0].read_text(errors="replace").splitlines() if line.strip()]
     if not rows or [row[0] for row in rows] != [str(i + 1) for i in range(len(rows))]:
-        raise LNTrustError(f'{path}: must be lines "1 NAME", "2 NAME" and so on')
-    return tuple(" ".join(row[1:]).lower() for row in rows)
+        raise LNTrustError(f'{found[0]}: must be lines "1 NAME", "2 NAME" and so on')
+    sides = [_har_side(found[0].parent, side, len(rows)) for side in ("train", "test")]
+    x, labels, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    return RawWindows(x, labels, subject, tuple(" ".join(row[1:]).lower() for row in rows))
 
 
 def _har_side(root: Path, side: str, classes: int) -> tuple[ndarray, ndarray, ndarray]:

@@ -86,19 +86,13 @@ class Centralized(Method):
 
     def _train(self, central: Population, everything: Ragged) -> None:
         labelled = Labelled(
-            everything,
-            central.labels,
-            central.training,
-            central.seeds,
-            stage=3,
-            device=central.device,
+            everything, central.labels, central.training, central.seeds, stage=3, device=central.device
         )
         steps = -(-len(everything[0]) // self.settings.batch)
         best, waited = torch.inf, 0
         for epoch in range(self.settings.epochs):
-            losses = [
-                central.step(batch) for t in range(steps) for batch in labelled.round(epoch * steps + t)
-            ]
+            rounds = range(epoch * steps, (epoch + 1) * steps)
+            losses = [central.step(batch) for t in rounds for batch in labelled.round(t)]
             loss = float(torch.stack(losses).nanmean())
             gained = loss < best * (1 - self.settings.tolerance)
             best, waited = (loss, 0) if gained else (best, waited + 1)

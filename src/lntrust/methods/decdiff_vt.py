@@ -47,10 +47,10 @@ class DecDiffVT(Sharing):
             beta = torch.full_like(batch.labels[:, 0], self.settings.beta, dtype=site.population.dtype)
             site.population.step(batch, virtual_teacher, (beta,))
         for subgraph in subgraphs(site):
-            self._approach(site, subgraph)
+            self.approach(site, subgraph)
         return state
 
-    def _approach(self, site: Site, subgraph: Subgraph) -> None:
+    def approach(self, site: Site, subgraph: Subgraph) -> None:
         """w_i ← w_i + (w̄_i − w_i)/(‖w̄_i − w_i‖ + 1) for every node with a neighbour."""
         population = site.population
         samples = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)

@@ -1,9 +1,9 @@
 """DeSA: synthetic anchors (Huang et al., ICML 2024), on features.
 
-Once, between the stages, every node condenses its labelled data into A anchors per class (`anchors.py`),
-sends them to its neighbours, and averages what arrives with its own, class by class and index by index. The
-averages S_i travel once more. Every round neighbours tell their logits on them, z̄_i(s) is the mean of those,
-and each supervised step descends
+Once, between the stages, every node condenses its labelled data into A anchors per class, sends them to its
+neighbours, and averages what arrives with its own, class by class and index by index. The averages S_i travel
+once more. Every round neighbours send their logits on them, z̄_i(s) is the mean of those, and each supervised
+step descends
 
     CE on D_i ∪ S_i + λ_KD·[κT²·KL(softmax(z̄/T) ‖ softmax(z/T)) + (1 − κ)·CE] on S_i + λ_REG·SupCon(D_i, S_i)
 
@@ -11,11 +11,18 @@ CE on the union weighs batch and anchors by |D_i| and |S_i|. SupCon (Khosla et a
 the representation of an example towards those of its class's anchors, which stand still; a representation is
 the input of the last linear layer, so with a linear head nothing can move and the term is left out.
 
+Condensing is Zhao & Bilen's distribution matching: for random embeddings f_R(x) = ReLU(xR), R ~ N(0, 1/D)
+drawn afresh at every step, the anchors S_c of class c descend
+
+    Σ_c ‖ mean_{x∈D_c} f_R(x) − mean_{s∈S_c} f_R(s) ‖²
+
+They start as noise with the mean and the spread of the node's inputs, so no example is ever sent.
+
 Exchanged, per directed edge: the anchors of the classes that the sender has, twice, inside one architecture
 (4·A·D + 2 bytes a class); then each round 4·C bytes for each anchor, between all torch learners.
 
 Where our setting differs: DeSA makes images; ours works from frozen features, so anchors live in each
-architecture's own inputs and are shared inside it. Across architectures a neighbour tells its logits on its
+architecture's own inputs and are shared inside it. Across architectures a neighbour sends its logits on its
 own anchor of the same class and index. With raw images at hand the pixel version is the faithful one. Each
 step sees `batch` of the anchors, drawn at random. λ_REG is 1, as in the authors' code; λ_KD is 1 there and
 0.1 here. At high temperature the soft term is κ/2C·‖z − z̄‖², so its curvature is κλ_KD‖x‖²/C, and ‖x‖² is
@@ -24,6 +31,9 @@ places and, with momentum, overshoot more every round. At C = 10 the published 1
 with C = 100 the curvature is a tenth, and it does not.
 """
 
+import hashlib
+import math
+from itertools import groupby
 from typing import Annotated
 
 import torch
@@ -32,13 +42,13 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.core.losses import cross_entropy
-from lntrust.core.randomness import fold
-from lntrust.core.segments import sum_by
+from lntrust.core.randomness import Seeds, fold, generator, stream_key, uniform
+from lntrust.core.segments import segment_mean, sum_by
 from lntrust.learners.training import Stack
-from lntrust.methods.anchors import Recipe, condense
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.sharing import Subgraph, estimators_alone, subgraphs
 from lntrust.study.settings import MethodSettings, Range
+from lntrust.world import Ragged
 
 
 class DeSASettings(MethodSettings):
@@ -69,21 +79,16 @@ class DeSA(Method):
     # -- once: anchors ----------------------------------------------------------------------------
 
     def start(self, site: Site) -> State:
-        s, population = self.settings, site.population
-        recipe = Recipe(
-            s.per_class, s.condense_steps, s.condense_lr, s.condense_momentum, s.condense_width,
-            s.condense_examples,
-        )  # fmt: skip
+        population, lists = site.population, site.labelled.lists
         has = torch.zeros(population.n, population.classes, dtype=torch.bool, device=population.device)
         state: State = {}
         for subgraph in subgraphs(site):
-            anchors, mine = condense(
-                subgraph.stack, site.labelled.lists, population.labels, recipe, site.world.seeds
+            stack = subgraph.stack
+            anchors, mine = condense(stack, lists, population.labels, self.settings, site.world.seeds)
+            state[f"anchors/{stack.learner.name}"], has[stack.nodes] = self._average(
+                site, subgraph, anchors, mine
             )
-            shared, known = self._average(site, subgraph, anchors, mine)
-            state[f"anchors/{subgraph.stack.learner.name}"] = shared
-            has[subgraph.stack.nodes] = known
-            self._charge(site, subgraph, has, anchors.shape[-1], "average")
+            self._charge_anchors(site, subgraph, has, anchors.shape[-1], "average")
         return state | {"has": has}
 
     def _average(
@@ -95,15 +100,15 @@ class DeSA(Method):
         counts[nodes] = mine.to(anchors.dtype)
         sums = anchors.new_zeros(n, *anchors.shape[1:])
         sums[nodes] = anchors * mine[..., None, None]
-        self._charge(site, subgraph, counts > 0, anchors.shape[-1], "anchors")
+        self._charge_anchors(site, subgraph, counts > 0, anchors.shape[-1], "anchors")
         ones = torch.ones(len(subgraph.edges), dtype=anchors.dtype, device=anchors.device)
-        with site.network.uncharged():  # charged above: nobody sends anchors of classes it does not have
-            total = counts + site.network.average(subgraph.edges, ones, counts, "anchors")
-            sums = sums + site.network.average(subgraph.edges, ones, sums.flatten(1), "anchors").view_as(sums)
+        with site.sharing.uncharged():  # charged above: nobody sends anchors of classes it does not have
+            total = counts + site.sharing.average(subgraph.edges, ones, counts, "anchors")
+            sums = sums + site.sharing.average(subgraph.edges, ones, sums.flatten(1), "anchors").view_as(sums)
         total = total[nodes]
         return sums[nodes] / total.clamp(min=1)[..., None, None], total > 0
 
-    def _charge(
+    def _charge_anchors(
         self, site: Site, subgraph: Subgraph, has: Bool[Tensor, "n C"], width: int, phase: str
     ) -> None:
         """Every node's anchors to all neighbours of its kind: those of the classes it has, and which."""
@@ -115,85 +120,71 @@ class DeSA(Method):
                 "classes": rows.to(torch.int16).expand(len(over), m),
             }
             if m:
-                site.network.charge(over, message, "anchors", phase)
+                site.sharing.charge(over, message, "anchors", phase)
 
     # -- each round -------------------------------------------------------------------------------
 
     def round(self, site: Site, state: State, t: int) -> State:
         population, C, A = site.population, site.population.classes, self.settings.per_class
         has = state["has"].repeat_interleave(A, 1)  # of every anchor
-        targets, told = self._logits(site, state)
+        targets, answered = self.mean_logits(site, state)
         size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
         share = (has.sum(1) / (has.sum(1) + size)).to(population.dtype)
         labels = torch.arange(C, device=population.device).repeat_interleave(A).expand(population.n, -1)
         for k, batch in enumerate(site.labelled.round(t - 1)):
-            pick = self._draw(site, has, t, k)
+            pick = draw_anchors(site.world.seeds, has, self.settings.batch, t, k)
+            row = torch.arange(population.n, device=pick.device)[:, None]
+            parts = [each[row, pick] for each in (labels, has, targets, answered)]
             inputs = {
-                stack.learner.name: self._inputs(stack, state, pick[stack.nodes])
+                stack.learner.name: _anchors(stack, state)[row[: len(stack.nodes)], pick[stack.nodes]]
                 for stack in population.torch_stacks
             }
-            use, heard = has.gather(1, pick), told.gather(1, pick)
-            teacher = targets.gather(1, pick[..., None].expand(-1, -1, C))
-            parts = (labels.gather(1, pick), use, teacher, heard, share)
-            population.step(batch, self.loss, parts, inputs=inputs, embed=self.settings.regulariser > 0)
+            embed = self.settings.regulariser > 0
+            population.step(batch, self.loss, (*parts, share), inputs=inputs, embed=embed)
         return state
 
-    def _logits(self, site: Site, state: State) -> tuple[Float[Tensor, "n CA C"], Bool[Tensor, "n CA"]]:
-        """z̄_i on node i's anchors, and of which anybody has told."""
+    def mean_logits(self, site: Site, state: State) -> tuple[Float[Tensor, "n CA C"], Bool[Tensor, "n CA"]]:
+        """z̄_i on node i's anchors, and on which of them any neighbour has answered."""
         population, network, A = site.population, site.network, self.settings.per_class
         n, C = population.n, population.classes
         total = torch.zeros(n, C * A, C, dtype=population.dtype, device=population.device)
         count = torch.zeros(n, C * A, dtype=population.dtype, device=population.device)
         has = state["has"].repeat_interleave(A, 1)
-        own = torch.zeros_like(total)  # what each node says about its own anchors
+        own = torch.zeros_like(total)  # every node's logits on its own anchors
         stack_of = torch.full((n,), -1, device=population.device)
+        place = stack_of.clone()  # in its stack
         for number, subgraph in enumerate(subgraphs(site)):
-            stack, place = subgraph.stack, _places(subgraph.stack, n)
+            stack, sender, receiver = subgraph.stack, subgraph.sender, subgraph.receiver
             stack_of[stack.nodes] = number
-            x = self._all_inputs(stack, state)
             k = torch.arange(len(stack.nodes), device=place.device)
+            place[stack.nodes] = k
+            x = _anchors(stack, state)
             own[stack.nodes] = stack.logits_of(k, x, k)
-            said = stack.logits_of(place[subgraph.sender], x, place[subgraph.receiver])
-            self._told(site, subgraph.edges, has[subgraph.receiver], C)
-            sound = said.isfinite().all(-1)  # a neighbour whose model has broken is not listened to
-            said = torch.where(sound[..., None], said, 0.0)
-            total += sum_by(subgraph.receiver, said.flatten(1), n).view_as(total)
-            count += sum_by(subgraph.receiver, (has[subgraph.receiver] & sound).to(count.dtype), n)
+            logits = stack.logits_of(place[sender], x, place[receiver])
+            self._charge_logits(site, subgraph.edges, has[receiver], C)
+            sound = logits.isfinite().all(-1)  # a neighbour whose model has broken does not count
+            logits = torch.where(sound[..., None], logits, 0.0)
+            total += sum_by(receiver, logits.flatten(1), n).view_as(total)
+            count += sum_by(receiver, (has[receiver] & sound).to(count.dtype), n)
         kind = stack_of[network.edges]
         across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
         sender, receiver = network.edges[across].unbind(1)
-        self._told(site, across, has[sender], C)
+        self._charge_logits(site, across, has[sender], C)
         both = has[sender] & has[receiver] & own[sender].isfinite().all(-1)
-        said = torch.where(both[..., None], own[sender], 0.0)
-        total += sum_by(receiver, said.flatten(1), n).view_as(total)
+        logits = torch.where(both[..., None], own[sender], 0.0)
+        total += sum_by(receiver, logits.flatten(1), n).view_as(total)
         count += sum_by(receiver, both.to(count.dtype), n)
         return total / count.clamp(min=1)[..., None], count > 0
 
-    def _told(self, site: Site, edges: Int[Tensor, "q"], anchors: Bool[Tensor, "q CA"], C: int) -> None:
-        """Book logits on as many anchors as each message is about."""
+    def _charge_logits(
+        self, site: Site, edges: Int[Tensor, "q"], anchors: Bool[Tensor, "q CA"], C: int
+    ) -> None:
+        """Logits on as many anchors as each message is about."""
         counts = anchors.sum(1)
         empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
         for m in sorted(set(counts.tolist()) - {0}):
             over = edges[counts == m]
-            site.network.charge(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
-
-    def _draw(self, site: Site, has: Bool[Tensor, "n CA"], t: int, k: int) -> Int[Tensor, "n U"]:
-        """Anchors for one step: of those the node has; others fill up where these are too few."""
-        (n, total), seeds = has.shape, site.world.seeds
-        number = torch.arange(n, device=has.device) % seeds.n
-        roots = fold(seeds.roots("anchors", has.device), 2).repeat_interleave(seeds.n)
-        key = fold(fold(fold(roots, number), t), k)
-        words = fold(key[:, None], torch.arange(total, device=has.device))
-        order = words.masked_fill(~has, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-        return order[:, : min(self.settings.batch, total)]
-
-    def _all_inputs(self, stack: Stack, state: State) -> Float[Tensor, "k CA *s"]:
-        anchors = state[f"anchors/{stack.learner.name}"]
-        return anchors.view(len(anchors), -1, *stack.view.shape[1:])
-
-    def _inputs(self, stack: Stack, state: State, pick: Int[Tensor, "k U"]) -> Float[Tensor, "k U *s"]:
-        row = torch.arange(len(pick), device=pick.device)[:, None]
-        return self._all_inputs(stack, state)[row, pick]
+            site.sharing.charge(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
 
     # -- the loss ---------------------------------------------------------------------------------
 
@@ -204,21 +195,20 @@ class DeSA(Method):
         of_anchor: Int[Tensor, "n U"],
         use: Bool[Tensor, "n U"],
         teacher: Float[Tensor, "n U C"],
-        told: Bool[Tensor, "n U"],
+        answered: Bool[Tensor, "n U"],
         share: Float[Tensor, "n"],
         embedding: Float[Tensor, "n B+U E"] | None = None,
     ) -> Float[Tensor, "n"]:
-        """The three terms; anchors that a node does not have, or that nobody told it about, are left out."""
+        """The three terms, without anchors that the node does not have or that no neighbour answered on."""
         s, B = self.settings, labels.shape[1]
-        z = logits[:, B:]
+        z, soft = logits[:, B:], use & answered
         log_p = z.log_softmax(-1).gather(-1, of_anchor[..., None]).squeeze(-1)
         on_anchors = masked_mean(-log_p, use)
         log_soft = (teacher / s.temperature).log_softmax(-1)
         ratio = log_soft - (z / s.temperature).log_softmax(-1)
-        divergence = masked_mean((log_soft.exp() * ratio).sum(-1), use & told)
-        distil = s.soft_share * s.temperature**2 * divergence + (1 - s.soft_share) * masked_mean(
-            -log_p, use & told
-        )
+        divergence = masked_mean((log_soft.exp() * ratio).sum(-1), soft)
+        hard = masked_mean(-log_p, soft)
+        distil = s.soft_share * s.temperature**2 * divergence + (1 - s.soft_share) * hard
         out = (1 - share) * cross_entropy(logits[:, :B], labels) + share * on_anchors + s.kd * distil
         if embedding is not None:
             real, anchor = embedding[:, :B], embedding[:, B:].detach()
@@ -250,8 +240,97 @@ def masked_mean(values: Float[Tensor, "*s m"], mask: Bool[Tensor, "*s m"]) -> Fl
     return kept / mask.sum(-1).clamp(min=1)
 
 
-def _places(stack: Stack, n: int) -> Int[Tensor, "n"]:
-    """Where each node stands in the stack."""
-    out = torch.full((n,), -1, device=stack.nodes.device)
-    out[stack.nodes] = torch.arange(len(stack.nodes), device=out.device)
-    return out
+def draw_anchors(
+    seeds: Seeds, has: Bool[Tensor, "n CA"], count: int, t: int, k: int
+) -> Int[Tensor, "n count"]:
+    """Anchors for step k of round t: of those the node has; others fill up where these are too few."""
+    n, total = has.shape
+    number = torch.arange(n, device=has.device) % seeds.n
+    roots = fold(seeds.roots("anchors", has.device), 2).repeat_interleave(seeds.n)
+    key = fold(fold(fold(roots, number), t), k)
+    words = fold(key[:, None], torch.arange(total, device=has.device))
+    order = words.masked_fill(~has, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
+    return order[:, : min(count, total)]
+
+
+def _anchors(stack: Stack, state: State) -> Float[Tensor, "k CA *s"]:
+    """As inputs of the stack's models."""
+    anchors = state[f"anchors/{stack.learner.name}"]
+    return anchors.view(len(anchors), -1, *stack.view.shape[1:])
+
+
+# -- condensing -----------------------------------------------------------------------------------
+
+# The anchors made last: trials of a search differ in what they do with them, not in how they are made.
+_KEPT = 4
+_MADE: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
+
+
+def condense(
+    stack: Stack, labelled: Ragged, labels: Int[Tensor, "worlds*N"], s: DeSASettings, seed: int | Seeds
+) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
+    """Anchors of every node of a stack, and for which classes it has any: those it has examples of."""
+    seeds, nodes, view = Seeds.of(seed, len(labelled)), stack.nodes.tolist(), stack.view
+    data = hashlib.sha256(labelled.values.tobytes() + labelled.offsets.tobytes())
+    data.update(labels.cpu().numpy().tobytes())
+    inputs = (tuple(view.shape), view.dtype, str(view.device), float(view[:: max(1, len(view) // 64)].sum()))
+    how = tuple(value for name, value in s if name == "per_class" or name.startswith("condense_"))
+    key = (data.hexdigest(), tuple(nodes), inputs, stack.looped, how, seeds)
+    if key not in _MADE:
+        # The nodes of a world share their random embeddings.
+        worlds = [list(some) for _, some in groupby(nodes, lambda i: i // seeds.n)]
+        together = [[i] for i in nodes] if stack.looped else worlds
+        parts = [_condense(stack, some, labelled, labels, s, seeds) for some in together]
+        while len(_MADE) >= _KEPT:
+            del _MADE[next(iter(_MADE))]
+        anchors, has = (torch.cat(each) for each in zip(*parts, strict=True))
+        _MADE[key] = anchors.cpu(), has.cpu()
+    anchors, has = _MADE[key]
+    return anchors.to(view.device, copy=True), has.to(view.device, copy=True)
+
+
+def _condense(
+    stack: Stack, nodes: list[int], labelled: Ragged, labels: Int[Tensor, "worlds*N"], s: DeSASettings,
+    seeds: Seeds,
+) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:  # fmt: skip
+    """Of some nodes of one world."""
+    world = nodes[0] // seeds.n
+    seed = seeds.seeds[world]
+    known = labels.cpu().numpy().reshape(len(seeds), -1)[world]
+    C, A, view = stack.classes, s.per_class, stack.view.flatten(1)
+    lists, noise = [], []
+    root = stream_key(seed, "anchors", view.device)
+    for i in nodes:
+        number = i % seeds.n
+        own = generator(seed, "anchors", number).permutation(labelled[i])
+        lists += [own[known[own] == c][: s.condense_examples] for c in range(C)]
+        x = view[torch.from_numpy(labelled[i]).to(view.device)]
+        spread = x.std(0, unbiased=False)
+        drawn = normal(fold(fold(root, 0), number), C * A * x.shape[1]).to(x.dtype)
+        noise.append(x.mean(0) + spread * drawn.view(C, A, -1))
+    real = Ragged.of(lists)
+    has = torch.from_numpy(real.lengths > 0).to(view.device)
+    offsets = torch.from_numpy(real.offsets).to(view.device)
+    x = view[torch.from_numpy(real.values).to(view.device)]
+    anchors = torch.cat(noise)  # [k·C, A, D], class after class
+    velocity = torch.zeros_like(anchors)
+    D = x.shape[1]
+    for step in range(s.condense_steps):
+        key = fold(fold(root, 1), step)
+        R = normal(key, D * s.condense_width).to(x.dtype).view(D, -1) / math.sqrt(D)
+        target = segment_mean((x @ R).relu_(), offsets)
+        z = (anchors @ R).relu_()
+        slope = 2.0 / A * (z.mean(1) - target) * has[:, None]
+        gradient = (slope[:, None] * (z > 0)) @ R.T
+        velocity.mul_(s.condense_momentum).add_(gradient)
+        anchors.sub_(velocity, alpha=s.condense_lr)
+    return anchors.view(len(nodes), C, A, D), has.view(len(nodes), C)
+
+
+def normal(key: Int[Tensor, ""], count: int) -> Float[Tensor, "count"]:
+    """Standard normal numbers from a named stream (Box–Muller)."""
+    half = (count + 1) // 2
+    u = uniform(key, 2 * half)
+    radius = torch.sqrt(-2.0 * torch.log1p(-u[:half]))
+    angle = 2.0 * math.pi * u[half:]
+    return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]

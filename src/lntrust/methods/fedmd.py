@@ -61,10 +61,10 @@ class FedMD(Method):
         state = super().round(site, state, t)
         count = min(self.settings.budget, _public(site))
         if count and len(site.network.edges) and self.settings.strength:
-            self._digest(site, t, count)
+            self.digest(site, t, count)
         return state
 
-    def _digest(self, site: Site, t: int, count: int) -> None:
+    def digest(self, site: Site, t: int, count: int) -> None:
         population, edges = site.population, site.network.edges
         key = fold(site.world.seeds.roots("queries", population.device), t)
         pools = [torch.from_numpy(world.partition.pool).to(population.device) for world in site.world.worlds]

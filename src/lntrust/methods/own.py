@@ -23,7 +23,7 @@ from lntrust.study.settings import Settings
 from lntrust.world.ragged import Ragged
 
 
-def construct(method: type[Method], settings: Settings, name: str) -> Method:
+def construct(method: type[Method[Any]], settings: Settings, name: str) -> Method[Any]:
     """A method with its settings, however its author has written `__init__`."""
     try:
         found = method(settings)
@@ -36,15 +36,17 @@ def construct(method: type[Method], settings: Settings, name: str) -> Method:
     return found
 
 
-def guard(method: Method, name: str) -> Method:
+def guard(method: Method[Any], name: str) -> Method[Any]:
     """The same method, with its author's verbs wrapped."""
+    packs = _of_its_author(method, "pack")  # then its state may be anything
     for verb, check in _CHECKS.items():
         if _of_its_author(method, verb):
+            check = _anything if packs and check is _state and verb != "pack" else check
             setattr(method, verb, _guarded(getattr(method, verb), f"method {name}: {verb}", check))
     return method
 
 
-def check_verbs(method: Method, name: str) -> None:
+def check_verbs(method: Method[Any], name: str) -> None:
     """Refuse, before hours of work, verbs of the user's that cannot be called as they will be."""
     inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
     for verb in filter(lambda verb: _of_its_author(inner, verb), _CHECKS):
@@ -61,7 +63,7 @@ def check_verbs(method: Method, name: str) -> None:
             raise LNTrustError(f"method {name}: {field} is {found!r}; must be of type {kind.__name__}")
 
 
-def _of_its_author(method: Method, verb: str) -> bool:
+def _of_its_author(method: Method[Any], verb: str) -> bool:
     return str(getattr(getattr(type(method), verb), "__module__", "")).partition(".")[0] != "lntrust"
 
 
@@ -99,6 +101,10 @@ def _must(fine: bool, wrong: str) -> None:
 
 def _must_be(kind: type, words: str, made: Any) -> None:
     _must(isinstance(made, kind), f"returned a {type(made).__name__}; must be {words}")
+
+
+def _anything(_made: Any, _site: Site) -> None:
+    pass
 
 
 def _state(made: Any, _site: Site) -> None:
@@ -206,7 +212,7 @@ def _tensor(
 
 
 _CHECKS: dict[str, Callable[[Any, Any], None]] = {
-    "more_identity": _json, "remarks": _remarks, "check": lambda made, site: None, "start": _state,
-    "round": _state, "pseudo_labels": _pseudo_labels, "finish": _state, "deploy": _deployment,
-    "report": _json, "tables": _tables,
+    "more_identity": _json, "remarks": _remarks, "check": _anything, "start": _state, "round": _state,
+    "pseudo_labels": _pseudo_labels, "finish": _state, "choose": _state, "deploy": _deployment,
+    "report": _json, "tables": _tables, "pack": _state, "unpack": _anything,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from lntrust.network.neighbourhood import Neighbourhood
 
 @dataclass(frozen=True)
 class Probe:
-    """p_j(x) for j ∈ N̄(i), x ∈ V_i. Column 0 is the node itself; who was not heard is masked, and 0."""
+    """p_j(x) for j ∈ N̄(i), x ∈ V_i. Column 0 is the node itself; who gave no sound reply is masked, and 0."""
 
     around: Neighbourhood
     mask: Bool[Tensor, "n D"]
@@ -47,7 +47,7 @@ def probe(
         total = len(replies.question)
         of_reply = torch.repeat_interleave(column, replies.offsets.diff(), output_size=total)
         probabilities[replies.question, of_reply] = replies.probabilities
-        mask |= heard(around, replies)
+        mask |= sound_members(around, replies)
     mask[:, 0] = True
     labels = population.labels_of(owner, questions.ids)
     return Probe(around, mask, probabilities, labels, questions.offsets)
@@ -61,7 +61,7 @@ def ways(held: Bool[Tensor, "E"] | None) -> list[tuple[bool, Int[Tensor, "q"] | 
     return [(copied, edges) for copied, edges in both if len(edges)]
 
 
-def heard(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:
+def sound_members(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:
     """Members whose reply was sound; the node itself always."""
     sound = torch.zeros(max(len(around.column), 1), dtype=torch.bool, device=around.edge.device)
     sound[replies.edge] = replies.sound

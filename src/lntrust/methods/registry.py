@@ -21,20 +21,20 @@ from lntrust.study.settings import Settings, Study
 _ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
 
 
-def list_methods() -> dict[str, type[Method]]:
+def list_methods() -> dict[str, type[Method[Any]]]:
     """The methods that ship with lntrust, by name: the name of the file that defines one."""
     package = importlib.import_module("lntrust.methods")
     found = {info.name: _class_in(info.name) for info in pkgutil.iter_modules(package.__path__)}
     return {name: method for name, method in sorted(found.items()) if method is not None}
 
 
-def _class_in(name: str) -> type[Method] | None:
+def _class_in(name: str) -> type[Method[Any]] | None:
     module = importlib.import_module(f"lntrust.methods.{name}")
     classes = [c for c in vars(module).values() if isclass(c) and c.__module__.startswith(module.__name__)]
     return next((c for c in classes if issubclass(c, Method) and c.about), None)
 
 
-def find_method(name: str, study: Study) -> Method:
+def find_method(name: str, study: Study) -> Method[Any]:
     """The method of this name with its settings from [methods.NAME], deployed as the study says."""
     known = list_methods()
     for other in study.methods:
@@ -56,7 +56,7 @@ def find_method(name: str, study: Study) -> Method:
     return DeployWith(method, None if answerer is None else _with_settings(known[answerer], answerer, study))
 
 
-def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
+def _class_of(name: str, known: dict[str, type[Method[Any]]]) -> type[Method[Any]]:
     if ":" in name:
         method = load_object(name, "--method")
         if not (isclass(method) and issubclass(method, Method)):
@@ -72,7 +72,7 @@ def _class_of(name: str, known: dict[str, type[Method]]) -> type[Method]:
     return known[name]
 
 
-def _with_settings(method: type[Method], name: str, study: Study) -> Method:
+def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method[Any]:
     try:
         settings = method.settings_class.model_validate(_settings(name, study))
     except ValidationError as error:
@@ -95,7 +95,7 @@ def _settings(name: str, study: Study) -> dict[str, Any]:
     return table if preset is None else {**table, **preset.settings, **study.methods.get(name, {})}
 
 
-def _suggest(name: str, known: dict[str, type[Method]]) -> str:
+def _suggest(name: str, known: dict[str, type[Method[Any]]]) -> str:
     names = [*known, *preset_names()]
     hint = did_you_mean(name, names)
     return f"{hint}Must be one of {', '.join(names)}, or your own as package.module:Name"

@@ -17,7 +17,7 @@ from lntrust.core.segments import segment_sum
 from lntrust.methods.base import Site
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import RememberedReplies, TrustState
-from lntrust.methods.probing import heard, probe
+from lntrust.methods.probing import sound_members, probe
 from lntrust.network import Questions, Replies
 from lntrust.trust import distil, features
 from lntrust.trust.distil import DistillTargets
@@ -57,7 +57,7 @@ def _class_distributions(
     out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
     asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
     out[asker, column] = features.class_distribution(replies.regular())
-    return out, heard(around, replies)
+    return out, sound_members(around, replies)
 
 
 # -- targets to learn from --------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _of_replies(
 ) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
     """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
     (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
-    present = asked & heard(around, replies)
+    present = asked & sound_members(around, replies)
     votes = renormalised(state.open_votes, present)
     asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
     vote = votes[asker, around.column[replies.edge]]

@@ -199,7 +199,7 @@ class Fleet:
                     env={**os.environ, **(environment or {})},
                 )  # fmt: skip
         for name in names:
-            self.until(name, lambda status: True, 60)
+            self.until(name, lambda status: True, 240)
 
     def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """By its number, and wait until it is gone."""
@@ -302,6 +302,11 @@ class Clients:
         self.answers: list[Answer] = []
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def wait_for_more(self) -> None:
+        """An answer to a question that is asked from now on."""
+        seen = len(self.answers)
+        wait_until(lambda: len(self.answers) > seen + 1 or bool(self._errors), 2 * DEADLINE + 2 * SLACK)
 
     def _run(self) -> None:
         while not self._over.wait(0.05):

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from lntrust.fleet.peers.transport import Door, Peer, Place
+from lntrust.fleet.peers.transport import Door
+from lntrust.fleet.peers.zenoh_config import Peer, Place
 
 name, port, folder, *peers = sys.argv[1:]
 known = tuple(Peer(each.split("=")[0], f"127.0.0.1:{each.split('=')[1]}") for each in peers)

@@ -13,35 +13,27 @@ import numpy as np
 from numpy import ndarray
 from sklearn.datasets import load_digits
 
+from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.transport import LIMIT, Door, Pending, Place, RefusedError
+from lntrust.fleet.peers.transport import Door, RefusedError
+from lntrust.fleet.peers.zenoh_config import LIMIT, Place
 from lntrust.fleet.settings import NodeSettings
 from lntrust.network.codec import Message, decode, encode
 
 
-class Watching(Door):
-    """Writes down all that Zenoh tells of a question beside its payload."""
-
-    def _asked(self, query: Any) -> None:
-        parts = (query.selector, query.parameters, query.encoding, query.attachment, query.accepts_replies())
-        self.beside = [*getattr(self, "beside", []), tuple(map(str, parts))]
-        super()._asked(query)
-
-
 class Rogue:
-    """`mode` may be changed at any time, to what `ANSWERS` and `GREETINGS` have. Close it in the end."""
+    """`mode` may change at any time, to what `ANSWERS` and `GREETINGS` have. Close it in the end."""
 
     def __init__(self, place: Place, settings: NodeSettings, mode: str = "honest") -> None:
         x, y = load_digits(return_X_y=True)
         self._by_heart = {image.astype(np.uint8).tobytes(): int(c) for image, c in zip(x, y, strict=True)}
-        self._settings = settings
-        self.mode, self.version = mode, 1000
+        self.settings, self.mode, self.version = settings, mode, 1000
         self.hellos: list[str] = []  # who has greeted
         self.asked: list[tuple[str, ndarray]] = []  # who has shown which inputs
-        self.questions: list[bytes] = []  # as they came
+        self.questions: list[tuple[bytes, ...]] = []  # as they came, with an attachment if there was one
         self.lies: Callable[[Message], bool] = lambda message: False  # to which questions
         self._closed = threading.Event()
-        self.door = Watching(place, self._answer, workers=8, waiting=64)
+        self.door = Door(place, self.answer, workers=8, waiting=64)
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +44,7 @@ class Rogue:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return wire.facts(self._settings.input, len(self._settings.neighbours), self.version)
+        return wire.facts(self.settings.input, len(self.settings.neighbours), self.version)
 
     def dawdle(self) -> None:
         """Until the mode is another one, or the rogue is closed."""
@@ -62,64 +54,59 @@ class Rogue:
 
     def right(self, x: ndarray) -> ndarray:
         """What it honestly thinks."""
-        C = len(self._settings.input.classes)
+        C = len(self.settings.input.classes)
         p = np.full((len(x), C), 0.1 / (C - 1), dtype=np.float32)
         for row, image in zip(p, x, strict=True):
             row[self._by_heart.get(image.tobytes(), 0)] = 0.9
         return p
 
-    def _answer(self, asker: str, data: bytes, *_: bytes) -> bytes:
-        message = decode(data)
+    def reply(self, p: ndarray, version: int | None = None) -> bytes:
+        return encode(wire.reply(p, 0, self.version if version is None else version))
+
+    def hello(self, **changed: Any) -> bytes:
+        return encode(wire.hello({**self.facts, **changed}, "reply"))
+
+    def answer(self, asker: str, *data: bytes) -> bytes:
+        message = decode(data[0])
         if wire.HELLO in message.tensors:
             self.hellos.append(asker)
-            return GREETINGS.get(self.mode, honest_hello)(self)
-        x = wire.asked(message, self._settings.input)
+            return GREETINGS.get(self.mode, Rogue.hello)(self)
+        x = wire.inputs_in(message, self.settings.input)
         self.asked.append((asker, x))
         self.questions.append(data)
         if self.lies(message):
-            return _reply(self, np.roll(self.right(x), 1, axis=1))
+            return self.reply(np.roll(self.right(x), 1, axis=1))
         return ANSWERS.get(self.mode, honest)(self, x)
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def greet(self, name: str, timeout: float = 5.0) -> dict[str, Any]:
-        return wire.told(decode(self.door.ask(name, encode(wire.hello(self.facts)), timeout)))
+    def greet(self, name: str, timeout: float = 60.0) -> dict[str, Any]:
+        return wire.facts_in(decode(self.door.ask(name, encode(wire.hello(self.facts)), timeout)))
 
-    def ask(self, name: str, x: ndarray, timeout: float = 5.0) -> ndarray:
+    def ask(self, name: str, x: ndarray, timeout: float = 60.0) -> ndarray:
         """As an honest neighbour would."""
-        reply = decode(self.door.ask(name, encode(wire.question(x, 0)), timeout))
-        return wire.heard(reply, len(x), len(self._settings.input.classes))
+        reply = decode(self.door.ask(name, encode(wire.question(x)), timeout))
+        return wire.probabilities_in(reply, len(x), len(self.settings.input.classes))
 
-    def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, int, list[str]]:
+    def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, int, set[str]]:
         """Ask as fast as it goes: how many were asked, how many answered, and why others were not."""
-        question = encode(wire.question(x, 0))
-        end, asked, answered, refusals = time.monotonic() + seconds, 0, 0, set()
-        pending: list[Pending] = []
+        question, end = encode(wire.question(x)), time.monotonic() + seconds
+        asked, answered, refusals = 0, 0, set[str]()
         while time.monotonic() < end:
-            pending += [self.door.begin(name, question, 2.0) for _ in range(at_once - len(pending))]
-            asked += at_once // 2
-            for each in pending[: at_once // 2]:
+            for pending in [self.door.begin(name, question, 2.0) for _ in range(at_once)]:
+                asked += 1
                 try:
-                    each.result()
+                    pending.result()
                     answered += 1
                 except RefusedError as error:
                     refusals.add(str(error))
-                except Exception as error:
+                except LNTrustError as error:
                     refusals.add(type(error).__name__)
-            pending = pending[at_once // 2 :]
-        return asked, answered, sorted(refusals)
-
-
-def _reply(rogue: Rogue, p: ndarray, version: int | None = None) -> bytes:
-    return encode(wire.reply(p, 0, rogue.version if version is None else version))
+        return asked, answered, refusals
 
 
 def honest(rogue: Rogue, x: ndarray) -> bytes:
-    return _reply(rogue, rogue.right(x))
-
-
-def honest_hello(rogue: Rogue) -> bytes:
-    return encode(wire.hello(rogue.facts, "reply"))
+    return rogue.reply(rogue.right(x))
 
 
 def _slow(rogue: Rogue, x: ndarray) -> bytes:
@@ -127,15 +114,9 @@ def _slow(rogue: Rogue, x: ndarray) -> bytes:
     return honest(rogue, x)
 
 
-def _constant(rogue: Rogue, x: ndarray) -> bytes:
-    p = np.zeros_like(rogue.right(x))
-    p[:, 7] = 1
-    return _reply(rogue, p)
-
-
 def _slow_hello(rogue: Rogue) -> bytes:
     rogue.dawdle()
-    return honest_hello(rogue)
+    return rogue.hello()
 
 
 def _deep_hello(rogue: Rogue) -> bytes:
@@ -144,33 +125,20 @@ def _deep_hello(rogue: Rogue) -> bytes:
     return encode(Message("reply", {wire.HELLO: np.frombuffer(text, dtype=np.uint8)}))
 
 
-def _said(rogue: Rogue, **changed: Any) -> bytes:
-    return encode(wire.hello({**rogue.facts, **changed}, "reply"))
-
-
-def _permuted(rogue: Rogue) -> bytes:
-    return _said(rogue, classes=list(rogue._settings.input.classes[::-1]))
-
-
 ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
     "honest": honest,
     "slow": _slow,
     "garbage": lambda rogue, x: np.random.default_rng(len(x)).bytes(1000),
-    "nothing": lambda rogue, x: b"",
-    "nan": lambda rogue, x: _reply(rogue, np.full_like(rogue.right(x), np.nan)),
-    "not probabilities": lambda rogue, x: _reply(rogue, 5 * rogue.right(x)),
-    "constant": _constant,
-    "wrong shape": lambda rogue, x: _reply(rogue, rogue.right(x)[:-1]),
-    "wrong classes": lambda rogue, x: _reply(rogue, np.full((len(x), 3), 1 / 3, dtype=np.float32)),
-    "wrong dtype": lambda rogue, x: _reply(rogue, rogue.right(x).astype(np.float64)),
-    "older": lambda rogue, x: _reply(rogue, rogue.right(x), rogue.version - 500),
+    "nan": lambda rogue, x: rogue.reply(np.full_like(rogue.right(x), np.nan)),
+    "constant": lambda rogue, x: rogue.reply(np.eye(10, dtype=np.float32)[np.full(len(x), 7)]),
+    "older": lambda rogue, x: rogue.reply(rogue.right(x), rogue.version - 500),
     "huge": lambda rogue, x: bytes(LIMIT + (1 << 20)),
-    "just too large": lambda rogue, x: _reply(rogue, np.zeros((LIMIT // 40 + 1, 10), dtype=np.float32)),
+    "just too large": lambda rogue, x: rogue.reply(np.zeros((LIMIT // 40 + 1, 10), dtype=np.float32)),
 }
 GREETINGS: dict[str, Callable[[Rogue], bytes]] = {
     "slow hello": _slow_hello,
     "deep hello": _deep_hello,
     "garbage hello": lambda rogue: b"\xff" * 100,
-    "permuted hello": _permuted,
-    "another protocol": lambda rogue: _said(rogue, protocol=2),
+    "permuted hello": lambda rogue: rogue.hello(classes=list(rogue.settings.input.classes[::-1])),
+    "another protocol": lambda rogue: rogue.hello(protocol=2),
 }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lntrust.fleet.http.tensors import Tensor, read_request, write_message
-from lntrust.fleet.peers.inference_server import Foreign
+from lntrust.fleet.peers.inference_server import InferenceServer
 from lntrust.fleet.settings import InputSettings, NeighbourSettings
 
 OURS = InputSettings(shape=(2, 3), classes=("a", "b", "c"))
@@ -61,12 +61,16 @@ class Server(ThreadingHTTPServer):
         self.infer, self.metadata = infer, metadata
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
         self.over = threading.Event()
-        self.connections = 0
+        self.connections = self.closed = 0
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v2/models/m"
 
     def get_request(self) -> tuple[socket.socket, Any]:
         self.connections += 1
         return super().get_request()
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed += 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is no error of ours."""
@@ -91,11 +95,11 @@ class Street:
         self.ends.callback(server.over.set)
         return server
 
-    def neighbour(self, server: Server | str, ours: InputSettings = OURS, **settings: Any) -> Foreign:
+    def neighbour(self, server: Server | str, ours: InputSettings = OURS, **settings: Any) -> InferenceServer:
         url = server if isinstance(server, str) else server.url
-        foreign = Foreign(NeighbourSettings(name="them", url=url, **settings), ours)
-        self.ends.callback(foreign.close)
-        return foreign
+        made = InferenceServer(NeighbourSettings(name="them", url=url, **settings), ours)
+        self.ends.callback(made.close)
+        return made
 
 
 # -- what they do ---------------------------------------------------------------------------------------
@@ -128,15 +132,25 @@ def output(shape: Any = (4, 3), data: Any = None, **changes: Any) -> dict[str, A
 
 
 def hang(request: Request) -> None:
-    request.server.over.wait(5)
+    request.server.over.wait(60)
+
+
+def sends(data: Callable[[], bytes]) -> Act:
+    """A server that sends these bytes, and closes the connection."""
+
+    def send(request: Request) -> None:
+        request.wfile.write(data())
+        request.close_connection = True
+
+    return send
 
 
 def drips(head: bytes, drop: bytes) -> Act:
-    """A server that begins, and then sends a little at a time, never silent for long; for five seconds."""
+    """A server that begins, and then sends a little at a time, never silent for long; for a minute."""
 
     def drip(request: Request) -> None:
         request.wfile.write(head)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while not request.server.over.wait(0.05) and time.monotonic() < end:
             request.wfile.write(drop)
 

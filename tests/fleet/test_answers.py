@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy import ndarray
 
 from lntrust.fleet.answers import all_at_once, one_by_one
-from lntrust.fleet.http.service import Prediction
-from lntrust.fleet.peers.neighbour import Failure, Heard
+from lntrust.fleet.status import Prediction
+from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.training.trust_state import Trust
 from lntrust.trust.asking import Turn, in_turn
 
@@ -40,12 +40,12 @@ class Street:
 
     def ask(
         self, names: Sequence[str], x: ndarray, seconds: float
-    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+    ) -> tuple[dict[str, Reply], dict[str, Failure]]:
         self.asked.append((tuple(names), x[:, 0].tolist()))
         self.granted.append(seconds)
         if any(n in self.failing and self.failing[n].kind == "silent" for n in names):
             time.sleep(seconds)
-        heard = {n: Heard(self.said[n][x[:, 0]], self.versions.get(n, 5)) for n in names}
+        heard = {n: Reply(self.said[n][x[:, 0]], self.versions.get(n, 5)) for n in names}
         failed = {n: self.failing[n] for n in names if n in self.failing}
         return {n: h for n, h in heard.items() if n not in failed}, failed
 

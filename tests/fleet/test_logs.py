@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lntrust.fleet.logs import event, failed, show_logs
+from lntrust.fleet.logs import Seldom, event, failed, show_logs
 
 _LOG = logging.getLogger("lntrust.fleet")
 
@@ -82,3 +82,15 @@ def test_asked_twice_it_is_written_once() -> None:
     show_logs("text", second)
     event("once")
     assert (first.getvalue(), second.getvalue().count("once")) == ("", 1)
+
+
+def test_events_that_a_neighbour_causes_are_logged_seldom() -> None:
+    stream, now = io.StringIO(), 0.0
+    show_logs("json", stream)
+    seldom = Seldom(10.0, lambda: now)
+    for name in ("b", "b", "c", "b"):
+        seldom.event("it rains", neighbour=name)
+    now = 10.0
+    seldom.event("it rains", neighbour="b")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["neighbour"], line.get("untold")) for line in lines] == [("b", None), ("c", None), ("b", 2)]

@@ -8,33 +8,30 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fleets import DEPLOYED, LEARNED, Clients, Fleet, Member, probed, without
+from fleets import DEPLOYED, LEARNED, Clients, Fleet, Member, Status, frozen, probed, without
 
-from lntrust.fleet.training.state import Kept, read_state
+from lntrust.fleet.training.state import NodeState, read_state
 
 STANDS = {**DEPLOYED, "life": {"refresh_every": 600.0}}
 OFTEN = {"life": {"save_every": 0.01}}  # so that a kill may come while it writes
 
 
-def kept(member: Member) -> Kept:
+def saved(member: Member) -> NodeState:
     """What a node's state on disk says; it must be whole."""
     found = read_state(member.folder / "state", member.name)
     assert found is not None
-    return found[0]
+    return found.node
 
 
-def goes_on_from(status: dict[str, Any], was: Kept) -> None:
+def goes_on_from(status: Status, was: NodeState) -> None:
     """A restarted node has lost nothing of what stood on disk."""
     assert status["round"] >= was.done
     assert status["model_version"] > was.version  # a version is never used twice
-    for way in ("in", "out"):
-        for name, count in was.counters[f"queries {way}"].items():
-            assert status["queries"][way][name] >= count
-    for name, count in was.counters["clients"].items():
-        assert status["clients"][name] >= count
+    now = {f"queries {way}": status["queries"][way] for way in ("in", "out")} | {"clients": status["clients"]}
+    for what, counts in now.items():
+        assert all(counts[name] >= count for name, count in was.counters[what].items()), what
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         shutil.copy(fleet.members["b"].state, fleet.root / "old")
         fleet.start("a", "s")
         for name, others in {"a": "bs", "b": "as", "s": "ab"}.items():
-            fleet.until(name, probed(*others), 40)
+            fleet.until(name, probed(*others))
         fleet.until("s", lambda status: status["phase"] == "deployed")
         yield fleet
 
@@ -54,8 +51,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def fleet(running: Fleet) -> Iterator[Fleet]:
     """With a, b and s running, and known to each other."""
     gone = [name for name in "abs" if running.members[name].process is None]  # by a test that failed
-    if gone:
-        running.start(*gone)
+    running.start(*gone)
     running.until("a", probed("b", "s"))
     yield running
     running.print_new_logs()
@@ -67,54 +63,62 @@ def test_one_with_an_older_state_is_left_out_until_it_is_probed_again(fleet: Fle
     version = fleet.status("s")["neighbours"]["b"]["version"]
     fleet.kill("b")
     shutil.copy(old, b.state)
-    was = kept(b)
+    was = saved(b)
     fleet.start("b")
     fleet.until("s", lambda status: status["neighbours"]["b"]["present"])
     answer = fleet.ask("s")
     if "b" in answer.weights:  # then s has been quicker than we: it has probed what came back
         assert fleet.status("s")["neighbours"]["b"]["version"] < version
     else:
-        assert "b: its model is older" in answer.silent
+        assert "b: " in answer.silent
     fleet.wait(lambda: fleet.weight("s", "b") > 0)  # s has probed it out of turn
     goes_on_from(fleet.status("b"), was)
     fleet.trains("b")
 
 
 def test_a_frozen_one_costs_its_weight_and_has_it_back_when_it_thaws(fleet: Fleet) -> None:
-    with fleet.frozen("b"), Clients(fleet, "a") as clients:
+    with frozen(fleet.pid("b")), Clients(fleet, "a") as clients:
         fleet.until("a", without("b"))
         fleet.until("a", lambda status: not status["neighbours"]["b"]["present"])
         fleet.trains("a")
-    assert set(clients.answers[-1].weights) == {"a", "s"}
+    assert "b" not in clients.answers[-1].weights
     fleet.until("a", probed("b"))
     fleet.wait(lambda: fleet.weight("a", "b") > 0)
     fleet.trains("b")
 
 
-def test_a_killed_one_is_missed_and_comes_back_from_its_state(fleet: Fleet) -> None:
-    b = fleet.members["b"]
-    fleet.ask("b")
-    fleet.until("b", probed("a", "s"))
-    with Clients(fleet, "a") as clients:
-        fleet.kill("b")
-        was = kept(b)
-        fleet.until("a", without("b"))
-        fleet.trains("a")
-        while_gone = len(clients.answers)
-        fleet.wait(lambda: len(clients.answers) > while_gone)
-    assert set(clients.answers[-1].weights) == {"a", "s"}
+def test_killed_at_any_moment_one_is_missed_and_comes_back_from_its_state(fleet: Fleet) -> None:
+    """Again and again, while it writes as often as it can; what dead writers leave does not pile up."""
+    b, draw = fleet.members["b"], random.Random(5)
+    for _ in range(3):
+        fleet.ask("b")
+        first = saved(b)
+        fleet.until("b", lambda status, first=first: status["round"] > first.done)  # type: ignore[misc]
+        time.sleep(draw.random() / 2)  # not a wait for something: any moment is as good
+        with Clients(fleet, "a") as clients:
+            fleet.kill("b")
+            was = saved(b)
+            assert was.done >= first.done
+            fleet.until("a", without("b"))
+            fleet.trains("a")
+            clients.wait_for_more()
+        assert "b" not in clients.answers[-1].weights
+        (b.state.parent / f".{b.state.name}.left").write_bytes(b"half a state")  # as if this was the moment
+        fleet.start("b")
+        goes_on_from(fleet.until("b", probed("a", "s")), was)
+    fleet.until("a", probed("b"))
+    fleet.wait(lambda: fleet.weight("a", "b") > 0)
+    fleet.trains("b")
+    fleet.kill("b")
+    left = {file.name for file in b.state.parent.iterdir()} - {b.state.name}
+    assert len(left) <= 1, left  # of the last kill, at most
     fleet.start("b")
-    goes_on_from(fleet.until("b", probed("a", "s")), was)
-    fleet.until("a", probed("b"))
-    fleet.wait(lambda: fleet.weight("a", "b") > 0)
-    fleet.trains("b")
 
 
 def test_a_restarted_one_trusts_as_it_did(fleet: Fleet) -> None:
     before = fleet.until("s", lambda status: status["saved"]["at"] is not None)
-    asked = fleet.ask("s")
-    s = fleet.members["s"]
-    fleet.wait(lambda: kept(s).counters["clients"].get("ensemble", 0) > before["clients"].get("ensemble", 0))
+    asked, s = fleet.ask("s"), fleet.members["s"]
+    fleet.wait(lambda: saved(s).counters["clients"].get("ensemble", 0) > before["clients"].get("ensemble", 0))
     before = fleet.status("s")
     fleet.kill("s")
     fleet.start("s")
@@ -127,36 +131,17 @@ def test_a_restarted_one_trusts_as_it_did(fleet: Fleet) -> None:
     fleet.wait(lambda: fleet.ask("s").weights.keys() == asked.weights.keys())
 
 
-def test_killed_at_any_moment_its_state_can_be_read(fleet: Fleet) -> None:
-    """Again and again, while it writes as often as it can; what dead writers leave does not pile up."""
-    b, draw = fleet.members["b"], random.Random(5)
-    for _ in range(3):
-        first = kept(b)
-        fleet.until("b", lambda status, first=first: status["round"] > first.done)  # type: ignore[misc]
-        time.sleep(draw.random() / 2)  # not a wait for something: any moment is as good
-        fleet.kill("b")
-        was = kept(b)
-        assert was.done >= first.done
-        (b.state.parent / f".{b.state.name}.left").write_bytes(b"half a state")  # as if this was the moment
-        fleet.start("b")
-        goes_on_from(fleet.status("b"), was)
-    fleet.trains("b")
-    fleet.kill("b")
-    left = {file.name for file in b.state.parent.iterdir()} - {b.state.name}
-    assert len(left) <= 1, left  # of the last kill, at most
-    fleet.start("b")
-
-
 def test_a_newcomer_weighs_nothing_before_it_was_probed(fleet: Fleet) -> None:
     fleet.wait(lambda: fleet.ask("a").weights.keys() == {"a", "b", "s"})  # b may have to be probed again
     assert fleet.status("s")["trust"]["d"] == 0
     fleet.start("d")
-    weighed = False
-    deadline = time.monotonic() + 20
-    while not weighed and time.monotonic() < deadline:
-        weighed = fleet.weight("a", "d") > 0
-        assert not weighed or fleet.status("a")["neighbours"]["d"]["probed"]
-    assert weighed
+
+    def weighs() -> bool:
+        weight = fleet.weight("a", "d")
+        assert weight == 0 or fleet.status("a")["neighbours"]["d"]["probed"]
+        return weight > 0
+
+    fleet.wait(weighs)
     fleet.until("s", probed("d"))  # it had no reason to look around but this one
     fleet.until("d", probed("a", "b", "s"))
 
@@ -166,16 +151,18 @@ def test_half_a_fleet_dies_at_once(tmp_path: Path) -> None:
     with Fleet.of(tmp_path, "uvwxyz", everybody={"life": {"rest": 0.4}, **LEARNED}) as fleet:
         fleet.start(*"uvwxyz")
         for name in "uvwxyz":
-            fleet.until(name, probed(*(other for other in "uvwxyz" if other != name)), 60)
+            fleet.until(name, probed(*(other for other in "uvwxyz" if other != name)))
         with Clients(fleet, "u") as one, Clients(fleet, "v") as other:
             fleet.kill("x", "y", "z")
             for name in "uvw":
                 status = fleet.until(name, without("x", "y", "z"))
                 assert sum(status["trust"][left] for left in "uvw") == pytest.approx(1)
                 fleet.trains(name)
+            one.wait_for_more()
+            other.wait_for_more()
         for clients in (one, other):
             assert set(clients.answers[-1].weights) <= {"u", "v", "w"}
         for name in "xyz":
-            assert kept(fleet.members[name]).done > 0
+            assert saved(fleet.members[name]).done > 0
         fleet.start("x")
         fleet.until("u", probed("x"))

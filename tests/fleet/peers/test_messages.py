@@ -1,9 +1,10 @@
-"""What nodes say to each other: questions that fit, and differences that are named."""
+"""What nodes say to each other: questions that fit, differences that are named, replies in any encoding."""
 
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -12,9 +13,10 @@ from small_nodes import settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.transport import LIMIT
+from lntrust.fleet.peers.zenoh_config import LIMIT
 from lntrust.fleet.settings import DTYPES, InputSettings
 from lntrust.network.codec import PROTOCOL, Message, decode, encode, size
+from lntrust.network.encodings import ReplyEncoding
 
 names = st.lists(st.text("abcä'\"\\", min_size=1, max_size=4), min_size=2, max_size=6, unique=True)
 inputs = st.builds(
@@ -34,10 +36,10 @@ FACTS = wire.facts(settings().input, 3, 7)
 def test_a_hello_arrives_as_it_was_said(wanted: InputSettings, degree: int, version: int) -> None:
     mine = wire.facts(wanted, degree, version)
     message = decode(encode(wire.hello(mine)))
-    assert wire.told(message) == mine
+    assert wire.facts_in(message) == mine
     assert message.version == version
-    assert wire.degree_of(wire.told(message)) == degree
-    assert wire.mismatch(mine, wire.told(message)) is None
+    assert wire.degree_of(wire.facts_in(message)) == degree
+    assert wire.mismatch(mine, wire.facts_in(message)) is None
 
 
 @given(inputs, inputs, st.booleans())
@@ -57,16 +59,16 @@ def test_permuted_classes_are_named(one: InputSettings, random: Any) -> None:
     random.shuffle(shuffled)
     assume(tuple(shuffled) != one.classes)
     other = one.model_copy(update={"classes": tuple(shuffled)})
-    told = wire.mismatch(wire.facts(one, 1, 1), wire.facts(other, 1, 1))
+    found = wire.mismatch(wire.facts(one, 1, 1), wire.facts(other, 1, 1))
     place = next(i for i, (a, b) in enumerate(zip(one.classes, shuffled, strict=True)) if a != b)
-    assert told == (
+    assert found == (
         f"classes are in another order: class {place} is {one.classes[place]!r} here and "
         f"{shuffled[place]!r} there"
     )
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "expected"),
     [
         ("protocol", 2, f"protocol is {PROTOCOL} here and 2 there"),
         ("input", "pixels", "input is 'input' here and 'pixels' there"),
@@ -78,10 +80,10 @@ def test_permuted_classes_are_named(one: InputSettings, random: Any) -> None:
         ("classes", [["ant"], {}, None], "and [['ant'], {}, None] there"),
     ],
 )
-def test_a_difference_is_told_with_both_sides(field: str, value: Any, told: str) -> None:
+def test_a_difference_is_named_with_both_sides(field: str, value: Any, expected: str) -> None:
     found = wire.mismatch(FACTS, {**FACTS, field: value})
     assert found is not None
-    assert told in found
+    assert expected in found
 
 
 def test_a_stranger_cannot_make_a_message_long() -> None:
@@ -90,13 +92,20 @@ def test_a_stranger_cannot_make_a_message_long() -> None:
     assert len(found) < 500
 
 
+def test_a_header_that_takes_long_to_read_is_not_read() -> None:
+    """It would cost more to read than to send."""
+    crowded = encode(Message("query", {f"t{k}": np.zeros(0, dtype=np.uint8) for k in range(13_000)}))
+    with pytest.raises(LNTrustError, match=r"its header has \d+ bytes; at most 4096 are read"):
+        wire.read(crowded)
+
+
 @pytest.mark.parametrize("degree", [None, -1, 1_000_000, 2.5, "3", [3]])
 def test_a_degree_that_is_none_counts_as_0(degree: Any) -> None:
     assert wire.degree_of({"degree": degree}) == 0
 
 
 @pytest.mark.parametrize(
-    ("tensor", "told"),
+    ("tensor", "expected"),
     [
         (np.zeros(3, dtype=np.int8), "must be a tensor of bytes"),
         (np.zeros((3, 3), dtype=np.uint8), "must be a tensor of bytes"),
@@ -107,11 +116,11 @@ def test_a_degree_that_is_none_counts_as_0(degree: Any) -> None:
         (np.frombuffer(b"[1]", dtype=np.uint8), "must be a JSON object"),
     ],
 )
-def test_a_hello_that_is_none(tensor: ndarray, told: str) -> None:
-    with pytest.raises(LNTrustError, match=f"hello: {told}"):
-        wire.told(Message("query", {wire.HELLO: tensor}))
+def test_a_hello_that_is_none(tensor: ndarray, expected: str) -> None:
+    with pytest.raises(LNTrustError, match=f"hello: {expected}"):
+        wire.facts_in(Message("query", {wire.HELLO: tensor}))
     with pytest.raises(LNTrustError, match="must be a tensor of bytes"):
-        wire.told(Message("query", {}))
+        wire.facts_in(Message("query", {}))
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -124,37 +133,37 @@ def test_questions_and_replies_arrive_as_they_were(
     x = data.draw(hnp.arrays(wanted.dtype, (m, *wanted.shape)))
     message = decode(encode(wire.question(x, round_)))
     assert message.round == round_
-    got = wire.asked(message, wanted)
+    got = wire.inputs_in(message, wanted)
     assert got.dtype == x.dtype
     assert got.tobytes() == x.tobytes(), "to the bit, whatever the numbers are"
     p = data.draw(hnp.arrays(np.float32, (m, len(wanted.classes))))
     answer = decode(encode(wire.reply(p, round_, 9)))
     assert (answer.round, answer.version) == (round_, 9)
-    assert wire.heard(answer, m, len(wanted.classes)).tobytes() == p.tobytes()
+    assert wire.probabilities_in(answer, m, len(wanted.classes)).tobytes() == p.tobytes()
 
 
 @pytest.mark.parametrize(
-    ("x", "told"),
+    ("x", "expected"),
     [
         (np.zeros((2, 4, 4), np.float32), r"inputs are float32\[2, 4, 4\]; must be float32\[m, 1, 4, 4\]"),
         (np.zeros((2, 1, 4, 4), np.float64), r"inputs are float64\[2, 1, 4, 4\]"),
         (np.zeros((), np.float32), r"inputs are float32\[\]"),
     ],
 )
-def test_questions_that_do_not_fit(x: ndarray, told: str) -> None:
-    with pytest.raises(LNTrustError, match=told):
-        wire.asked(wire.question(x, 0), settings().input)
+def test_questions_that_do_not_fit(x: ndarray, expected: str) -> None:
+    with pytest.raises(LNTrustError, match=expected):
+        wire.inputs_in(wire.question(x), settings().input)
 
 
 def test_what_is_no_question_or_no_reply() -> None:
     p = np.zeros((2, 3), np.float32)
     with pytest.raises(LNTrustError, match="needs a tensor 'inputs'; this is a reply"):
-        wire.asked(wire.reply(p, 0, 0), settings().input)
+        wire.inputs_in(wire.reply(p, 0, 0), settings().input)
     with pytest.raises(LNTrustError, match="needs a tensor 'probabilities'"):
-        wire.heard(wire.question(p, 0), 2, 3)
+        wire.probabilities_in(wire.question(p), 2, 3)
     for wrong in (p[:1], p[:, :2], p.astype(np.float64), p[0]):
         with pytest.raises(LNTrustError, match=r"reply is .*; must be float32\[2, 3\]"):
-            wire.heard(wire.reply(wrong, 0, 0), 2, 3)
+            wire.probabilities_in(wire.reply(wrong, 0, 0), 2, 3)
 
 
 @given(
@@ -181,9 +190,8 @@ def test_as_many_as_fit_into_a_message_and_not_one_more(
 def test_the_largest_question_really_fits() -> None:
     wanted = InputSettings(shape=(3, 32, 32), dtype="uint8", classes=tuple(map(str, range(10))))
     m = wire.at_once(wanted)
-    x = np.zeros((m, *wanted.shape), np.uint8)
-    assert len(encode(wire.question(x, 2**62))) <= LIMIT
-    assert len(encode(wire.question(np.concatenate([x, x[:1]]), 0))) > LIMIT
+    x = np.zeros((m + 1, *wanted.shape), np.uint8)
+    assert len(encode(wire.question(x[:m], 2**62))) <= LIMIT < len(encode(wire.question(x)))
     assert len(encode(wire.reply(np.zeros((m, 10), np.float32), 2**62, 2**62))) <= LIMIT
 
 
@@ -193,3 +201,73 @@ def test_an_input_too_large_for_any_message() -> None:
         LNTrustError, match=rf"input.shape \[{LIMIT}\]: \d+ bytes in a message; at most {LIMIT}"
     ):
         wire.at_once(wanted)
+
+
+# -- encodings ------------------------------------------------------------------------------------
+
+ENCODINGS = st.sampled_from(["uint8", "top1", "top2", "top3", "top300"]).map(ReplyEncoding)
+X = np.zeros((4, 1, 4, 4), dtype=np.float32)
+
+
+def rows(m: int, C: int) -> st.SearchStrategy[ndarray]:
+    """Probabilities, some of them 0."""
+    numbers = hnp.arrays(np.float64, (m, C), elements=st.floats(0, 1)).map(lambda p: np.round(p, 3))
+    return numbers.map(lambda p: ((p + 1e-9) / (p + 1e-9).sum(1, keepdims=True)).astype(np.float32))
+
+
+@given(ENCODINGS, st.sampled_from([2, 3, 10, 300]), st.integers(0, 4), st.data())
+def test_a_reply_holds_what_it_holds_in_a_simulation(
+    encoding: ReplyEncoding, C: int, m: int, data: st.DataObject
+) -> None:
+    p = data.draw(rows(m, C))
+    message = decode(encode(wire.reply(p, 3, 9, encoding)))
+    assert (message.round, message.version) == (3, 9)
+    got = wire.probabilities_in(message, m, C, encoding)
+    np.testing.assert_array_equal(got, encoding.heard(torch.from_numpy(p)).numpy())
+    assert wire.are_probabilities(got)
+    assert len(encode(wire.reply(p, 3, 9, encoding))) == size(encoding.specs(m, C)).total
+
+
+@given(ENCODINGS, st.integers(-1, 2**40))
+def test_a_question_for_another_encoding_is_not_a_byte_longer(encoding: ReplyEncoding, round_: int) -> None:
+    plain, other = wire.question(X, round_), wire.question(X, round_, encoding)
+    assert encode(plain) == encode(Message("query", {wire.INPUTS: X}, round=round_)), "as it always was"
+    assert len(encode(plain)) == len(encode(other))
+    assert wire.encoding_in(decode(encode(other))) == encoding
+    assert wire.encoding_in(decode(encode(plain))) == ReplyEncoding()
+
+
+def reply(**held: Any) -> Message:
+    return Message("reply", {name: np.array(*each) for name, each in held.items()})
+
+
+@pytest.mark.parametrize(
+    ("message", "encoding", "why"),
+    [
+        (reply(codes=([[1, 2]], "uint8")), "top2", "a reply of form top2 needs a tensor 'classes'"),
+        (reply(classes=([[1, 2]], "uint8")), "top2", "needs a tensor 'codes'"),
+        (reply(codes=([[1, 2]], "uint8")), "uint8", r"codes are uint8\[1, 2\]; must be uint8\[1, 3\]"),
+        (reply(codes=([[1, 2, 3]], "int16")), "uint8", r"codes are int16\[1, 3\]; must be uint8\[1, 3\]"),
+        (reply(codes=([[0, 0, 0]], "uint8")), "uint8", "codes are all 0"),
+        (reply(codes=([[0, 0]], "uint8"), classes=([[0, 1]], "uint8")), "top2", "codes are all 0"),
+        (reply(codes=([[9, 1]], "uint8"), classes=([[0, 3]], "uint8")), "top2", "not all among 0…2"),
+        (reply(codes=([[9, 1]], "uint8"), classes=([[2, 2]], "uint8")), "top2", "named more than once"),
+        (reply(codes=([[9, 1]], "uint8"), classes=([[2, 1]], "int16")), "top2", "classes are int16"),
+        (reply(probabilities=([[1, 0, 0]], "float64")), "top2", "reply is float64"),
+        (reply(other=([1], "uint8")), "float32", "needs a tensor 'probabilities'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_reply(message: Message, encoding: str, why: str) -> None:
+    with pytest.raises(LNTrustError, match=why):
+        wire.probabilities_in(message, 1, 3, ReplyEncoding(encoding))
+
+
+def test_class_numbers_below_0_are_none_of_ours() -> None:
+    message = reply(codes=([[9, 1]], "uint8"), classes=([[2, -1]], "int16"))
+    with pytest.raises(LNTrustError, match="not all among 0…299"):
+        wire.probabilities_in(message, 1, 300, ReplyEncoding("top2"))
+
+
+def test_float32_is_understood_whatever_was_asked_for() -> None:
+    p = np.array([[0.25, 0.75, 0]], dtype=np.float32)
+    np.testing.assert_array_equal(wire.probabilities_in(wire.reply(p, 0, 0), 1, 3, ReplyEncoding("top1")), p)

@@ -1,144 +1,315 @@
-"""Asking neighbours: a slow one keeps nobody waiting, and one that says "enough" is waited for."""
+"""Asking neighbours: a slow one keeps nobody waiting, one that fails is left alone, manners are borne."""
 
+import logging
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fleets import free_port
+from fleets import Fleet, until, wait_until
+from live_peers import MakeAsking, is_hello
+from small_servers import OURS, Street, good, hang
 
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import State
 from lntrust.fleet.peers.neighbours import Neighbours
-from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.traffic import TrafficCounters
-from lntrust.fleet.peers.transport import Door, Peer, Place
+from lntrust.fleet.peers.transport import Answer, Door
+from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.training.learner import Snapshot
-from lntrust.network.codec import decode
+from lntrust.network.codec import encode
 
 SHAPE = (1000, 1000)  # float32: one input fits into a message, and no second
+X = np.zeros((8, 4), np.float32)
+LONG = 60.0  # seconds, for what comes soon even on a busy machine
+SHORT = 0.5  # seconds for one that will not answer
 
 
-class Street:
-    """A node that asks, and neighbours with doors and desks of their own, in one process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority.open(folder)
-        self.stack = ExitStack()
-        self.doors: dict[str, Door] = {}
-
-    def circle(
-        self, neighbours: dict[str, dict[str, Any]], shape: tuple[int, ...], **limits: Any
-    ) -> Neighbours:
-        for name in ("me", *neighbours):
-            self.authority.issue(name, ["127.0.0.1"])
-        ports = {name: free_port() for name in neighbours}
-        known = [{"name": n, "address": f"127.0.0.1:{port}"} for n, port in ports.items()]
-        mine = self.settings("me", shape, known, limits)
-        for name, options in neighbours.items():
-            self.open(name, ports[name], shape, options)
-        peers = tuple(Peer(each["name"], each["address"]) for each in known)
-        door = Door(
-            Place("me", f"127.0.0.1:{free_port()}", self.authority.folder / "me", peers), lambda *_: b""
-        )
-        self.stack.callback(door.close)
-        circle = Neighbours(
-            mine, TrafficCounters(list(neighbours)), door, lambda: wire.facts(mine.input, len(known), 0)
-        )
-        self.stack.callback(circle.close)
-        circle.wait_for_all(10)
-        return circle
-
-    def open(self, name: str, port: int, shape: tuple[int, ...], options: dict[str, Any]) -> None:
-        hangs: threading.Event | None = options.pop("hangs", None)
-        refuses: str | None = options.pop("refuses", None)
-        after: float = options.pop("after", 0.0)
-        theirs = self.settings(name, shape, [{"name": "me"}], options)
-        p = np.array([0.25, 0.75], dtype=np.float32)
-        snapshot = Snapshot(1, lambda x: x, lambda x: np.tile(p, (len(x), 1)))
-        facts = wire.facts(theirs.input, 1, 1, int(theirs.limits.burst))
-        desk = QueryHandler(theirs, TrafficCounters(["me"]), lambda _: snapshot, lambda: facts)
-
-        def answer(asker: str, data: bytes) -> bytes:
-            if hangs is not None and len(data) > 10_000:  # a hello is shorter
-                hangs.wait(20)
-            if refuses is not None and wire.HELLO not in decode(data).tensors:
-                time.sleep(after)
-                raise LNTrustError(refuses)
-            return desk(asker, data)
-
-        place = Place(name, f"127.0.0.1:{port}", self.authority.folder / name, (Peer("me"),))
-        self.doors[name] = Door(place, answer)
-        self.stack.callback(self.doors[name].close)
-        if hangs is not None:
-            self.stack.callback(hangs.set)
-
-    def settings(
-        self, name: str, shape: tuple[int, ...], neighbours: list[dict[str, Any]], limits: dict[str, Any]
-    ) -> NodeSettings:
-        return NodeSettings.model_validate(
-            {
-                "name": name,
-                "input": {"shape": shape, "classes": ["no", "yes"]},
-                "model": {"kind": "linear"},
-                "data": {"labelled": "data.npz", "probe_with": "none", "shard": "none"},
-                "neighbours": neighbours,
-                "limits": limits,
-            }
-        )
+def ask(neighbours: Neighbours, name: str, timeout: float = LONG, retries: int = 0) -> str:
+    """Whether it replied, or why not."""
+    replies, failed = neighbours.ask([name], X, "deploy", timeout=timeout, retries=retries)
+    return "replied" if name in replies else failed[name].kind
 
 
-@pytest.fixture
-def street(tmp_path: Path) -> Iterator[Street]:
-    street = Street(tmp_path / "fleet")
-    yield street
-    street.stack.close()
+def refuse(answers: dict[str, Answer], name: str, reason: str, after: float = 0.0) -> None:
+    """From now on it refuses every question, and answers hellos."""
+    handler = answers[name]
+
+    def answer(asker: str, data: bytes) -> bytes:
+        if is_hello(data):
+            return handler(asker, data)
+        threading.Event().wait(after)
+        raise LNTrustError(reason)
+
+    answers[name] = answer
 
 
-def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(street: Street) -> None:
+def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(asking: MakeAsking) -> None:
     """Three messages to each: the first one of the hung neighbour takes all the time that there is."""
-    circle = street.circle({"good": {}, "hung": {"hangs": threading.Event()}}, SHAPE)
-    heard, failed = circle.ask(["good", "hung"], np.zeros((3, *SHAPE), np.float32), "deploy", timeout=3)
-    assert heard["good"].probabilities.shape == (3, 2)
+    kit = asking(SHAPE, good={}, hung={})
+    kit.hang("hung")
+    x = np.zeros((3, *SHAPE), np.float32)
+    replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=8)
+    assert replies["good"].probabilities.shape == (3, 2)
     assert failed["hung"].kind == "silent"
 
 
-def test_no_more_is_asked_at_once_than_a_neighbour_takes(street: Street) -> None:
-    circle = street.circle({"small": {"burst": 10, "rate": 1000}}, (4,))
+def test_no_more_is_asked_at_once_than_a_neighbour_takes(asking: MakeAsking) -> None:
+    kit = asking(small={"burst": 10, "rate": 1000})
+    assert ask(kit.neighbours, "small") == "replied"  # they meet, and it says how much it takes
     x = np.zeros((25, 4), np.float32)
-    heard, _ = circle.ask(["small"], x[:5], "deploy", timeout=5)  # they meet, and it says how much it takes
-    heard, failed = circle.ask(["small"], x, "distil", timeout=5, retries=2)
+    replies, failed = kit.neighbours.ask(["small"], x, "distil", timeout=LONG, retries=2)
     assert failed == {}
-    assert heard["small"].probabilities.shape == (25, 2)
+    assert replies["small"].probabilities.shape == (25, 2)
 
 
-def test_one_that_has_had_enough_is_well(street: Street) -> None:
+def test_one_that_takes_one_input_at_once_makes_no_storm(asking: MakeAsking) -> None:
+    kit = asking(tiny={"burst": 1, "rate": 1e6}, good={})
+    x, both = np.zeros((179, 4), np.float32), ["tiny", "good"]
+    kit.neighbours.ask(both, x[:1], "deploy", timeout=LONG)  # they meet
+    before = kit.traffic.counted("queries out")["tiny"]
+    replies, failed = kit.neighbours.ask(both, x, "probe", timeout=LONG)
+    assert set(replies) == {"good"}
+    assert failed["tiny"].kind == "few"
+    assert "takes 1 inputs at once: 179 messages for 179; at most 32" in failed["tiny"].text
+    assert kit.traffic.counted("queries out")["tiny"] == before
+    assert set(kit.neighbours.ask(both, x[:1], "deploy", timeout=LONG)[0]) == {"tiny", "good"}, "it is well"
+
+
+def test_a_closed_door_is_no_answer(asking: MakeAsking) -> None:
+    kit = asking(good={})
+    assert ask(kit.neighbours, "good") == "replied"
+    kit.me.close()
+    assert ask(kit.neighbours, "good", SHORT) == "silent"
+
+
+def test_one_that_has_forgotten_us_is_greeted_and_asked_again(asking: MakeAsking) -> None:
+    """As after a restart that was too quick to be noticed."""
+    kit = asking(good={})
+    assert ask(kit.neighbours, "good") == "replied"
+    stranger = encode(wire.hello({**wire.facts(OURS, 1, 0)}))
+    with pytest.raises(LNTrustError):
+        kit.answers["good"]("me", stranger)
+    assert ask(kit.neighbours, "good") == "replied"
+    assert kit.traffic.counted("retries") == {"good": 1}
+
+
+# -- retries --------------------------------------------------------------------------------------
+
+
+def test_one_that_is_busy_is_asked_again(asking: MakeAsking) -> None:
+    kit = asking(good={})
+    assert ask(kit.neighbours, "good") == "replied"
+    handler, refusals = kit.answers["good"], iter(["busy", "busy"])
+
+    def at_first_busy(asker: str, data: bytes) -> bytes:
+        for reason in refusals:
+            raise LNTrustError(reason)
+        return handler(asker, data)
+
+    kit.answers["good"] = at_first_busy
+    assert ask(kit.neighbours, "good") == "busy", "a client's question is asked once"
+    assert ask(kit.neighbours, "good", retries=2) == "replied"
+    assert kit.traffic.counted("retries") == {"good": 1}
+    assert {phase for phase, _, _ in kit.traffic.ledger} == {"hello", "deploy", "retry"}
+
+
+def test_one_that_had_enough_of_us_is_well(asking: MakeAsking) -> None:
     """A client's question is answered without it; it is not left alone for that."""
-    circle = street.circle({"strict": {"burst": 8, "rate": 0.001}}, (4,), failures=1)
-    x = np.zeros((8, 4), np.float32)
-    assert set(circle.ask(["strict"], x, "deploy", timeout=5)[0]) == {"strict"}
-    since = time.monotonic()
-    heard, failed = circle.ask(["strict"], x, "distil", timeout=5, retries=3)
-    assert heard == {}
-    assert failed["strict"].kind == "quota"
-    assert time.monotonic() - since < 2, "to wait for it would take hours"
-    assert circle.states()["strict"] is State.CLOSED
+    kit = asking(limits={"failures": 1}, strict={"burst": 8, "rate": 0.001})
+    assert ask(kit.neighbours, "strict") == "replied"
+    assert ask(kit.neighbours, "strict", retries=3) == "quota"
+    assert kit.traffic.counted("retries") == {}, "to wait for it would take hours"
+    assert kit.neighbours.states()["strict"] is State.CLOSED
 
 
-def test_a_closed_door_is_no_answer(street: Street) -> None:
-    circle = street.circle({"good": {}}, (4,))
-    x = np.zeros((1, 4), np.float32)
-    assert set(circle.ask(["good"], x, "deploy", timeout=5)[0]) == {"good"}
-    street.stack.close()
-    try:
-        heard, _ = circle.ask(["good"], x, "deploy", timeout=1)
-    except LNTrustError:
-        return
-    assert heard == {}
+def test_one_that_says_nothing_but_later_is_waited_for_no_more(asking: MakeAsking) -> None:
+    kit = asking(limits={"failures": 2, "pause": 600}, later={})
+    refuse(kit.answers, "later", "quota: 8 examples can be asked about in 0.3 s")
+    kinds = [ask(kit.neighbours, "later", retries=1) for _ in range(5)]
+    assert kinds == ["quota", "put off", "put off", "breaker", "breaker"]
+    assert kit.neighbours.states()["later"] is State.OPEN
+    assert kit.traffic.counted("retries") == {"later": 1}, "it was waited for once"
+
+
+def test_one_that_says_later_first_costs_no_more_than_the_patience_for_it(asking: MakeAsking) -> None:
+    """It replies to whoever asks again, every time; that is no reason to wait at every question."""
+    kit = asking(limits={"patience": 1.0}, later={})
+    handler, questions = kit.answers["later"], Counter[str]()
+
+    def later(asker: str, data: bytes) -> bytes:
+        questions["all"] += not is_hello(data)
+        if questions["all"] % 2:
+            raise LNTrustError("quota: 8 examples can be asked about in 0.8 s")
+        return handler(asker, data)
+
+    kit.neighbours.greet(["later"], LONG)
+    kit.answers["later"] = later
+    assert ask(kit.neighbours, "later", retries=1) == "replied"
+    assert ask(kit.neighbours, "later", retries=1) == "quota", "a second of waiting is nearly spent"
+    assert kit.traffic.counted("retries") == {"later": 1}
+
+
+# -- the breaker ----------------------------------------------------------------------------------
+
+
+def test_one_that_comes_and_goes_is_left_alone_all_the_same(asking: MakeAsking) -> None:
+    kit = asking(limits={"failures": 3, "pause": 600}, hung=None)
+    hung, kinds = kit.raw("hung"), Counter[str]()
+    facts = wire.facts(kit.settings("hung").input, 1, 1)
+
+    def greet_only(query: Any) -> None:
+        if is_hello(bytes(query.payload.to_bytes())):
+            query.reply(str(query.key_expr), encode(wire.hello(facts, "reply")))
+        query.drop()
+
+    hung.answer("me", greet_only)
+    for _ in range(8):
+        hung.appear()
+        assert kit.me.wait_for(["hung"], LONG)
+        kinds[ask(kit.neighbours, "hung", 4)] += 1
+        hung.leave()
+        wait_until(lambda: not kit.me.present)
+    assert kinds == {"silent": 4, "breaker": 4}, "three failures, and one try because it came anew"
+
+
+def test_one_that_comes_back_well_is_asked_at_once(asking: MakeAsking) -> None:
+    kit = asking(limits={"failures": 1, "pause": 600}, hung={})
+    go_on = kit.hang("hung")
+    assert ask(kit.neighbours, "hung", 4) == "silent"
+    go_on.set()
+    assert ask(kit.neighbours, "hung") == "breaker"
+    kit.reopen("hung")
+    assert ask(kit.neighbours, "hung") == "replied"
+    assert kit.neighbours.states()["hung"] is State.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("after", "timeout", "kinds"), [(0.0, LONG, {"input": 4}), (4.0, 5.0, {"refused": 2, "breaker": 2})]
+)
+def test_to_refuse_inputs_is_no_failure_unless_it_takes_long(
+    asking: MakeAsking, after: float, timeout: float, kinds: dict[str, int]
+) -> None:
+    kit = asking(limits={"failures": 2, "pause": 600}, picky={})
+    kit.neighbours.greet(["picky"], LONG)
+    refuse(kit.answers, "picky", "inputs: this node's model fails on them", after)
+    assert Counter(ask(kit.neighbours, "picky", timeout) for _ in range(4)) == kinds
+
+
+def test_to_refuse_inputs_takes_no_failure_back(asking: MakeAsking) -> None:
+    """One that says so now and then would never be left alone, whatever else it does."""
+    kit = asking(limits={"failures": 2, "pause": 600}, sly={})
+    kit.neighbours.greet(["sly"], LONG)
+    refuse(kit.answers, "sly", "inputs: no")
+    go_on = kit.hang("sly")
+    assert ask(kit.neighbours, "sly", SHORT) == "silent"
+    go_on.set()
+    assert ask(kit.neighbours, "sly") == "input"
+    kit.hang("sly")
+    assert ask(kit.neighbours, "sly", SHORT) == "silent"
+    assert kit.neighbours.states()["sly"] is State.OPEN
+
+
+# -- greeting -------------------------------------------------------------------------------------
+
+
+def test_one_that_ignores_hellos_is_greeted_seldom(asking: MakeAsking) -> None:
+    kit, hellos, over = asking(mute={}), list[bytes](), threading.Event()
+    kit.ends.callback(over.set)
+
+    def ignore(asker: str, data: bytes) -> bytes:
+        hellos.append(data)
+        over.wait(LONG)
+        return b""
+
+    kit.answers["mute"] = ignore
+    for _ in range(3):
+        kit.neighbours.meet(timeout=SHORT, only_new=True)
+        kit.neighbours.meet(timeout=SHORT)
+    wait_until(lambda: len(hellos) == 1)
+    kit.reopen("mute")
+    kit.neighbours.meet(timeout=SHORT)
+    wait_until(lambda: len(hellos) == 2)
+
+
+def test_a_hello_too_much_makes_no_stranger(asking: MakeAsking) -> None:
+    """One whose hellos are refused for their number was met before, and is asked as ever."""
+    kit = asking(good={})
+    for _ in range(150):
+        kit.neighbours.greet(["good"], LONG)
+    assert kit.neighbours.members["good"].refused is None
+    assert ask(kit.neighbours, "good") == "replied"
+
+
+def test_one_that_refuses_our_hello_is_not_asked(asking: MakeAsking) -> None:
+    kit = asking(other={})
+
+    def refuse_all(asker: str, data: bytes) -> bytes:
+        raise LNTrustError("classes are others there")
+
+    kit.answers["other"] = refuse_all
+    assert ask(kit.neighbours, "other") == "mismatch"
+    assert kit.neighbours.members["other"].refused == "other says: classes are others there"
+    assert kit.neighbours.states()["other"] is State.CLOSED
+
+
+# -- servers --------------------------------------------------------------------------------------
+
+
+def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count() -> None:
+    street, traffic = Street(), TrafficCounters(["them", "slow"])
+    them, slow = street.server(good), street.server(hang)
+    table = {
+        "name": "me",
+        "input": OURS.model_dump(),
+        "model": {"kind": "linear"},
+        "data": {"labelled": "data.npz", "probe_with": "none", "shard": "none"},
+        "neighbours": [{"name": "them", "url": them.url}, {"name": "slow", "url": slow.url}],
+    }
+    neighbours = Neighbours(NodeSettings.model_validate(table), traffic, None, dict)
+    x = np.ones((4, 2, 3), np.float32)
+    with street.ends:
+        assert neighbours.present == {"them", "slow"}
+        replies, failed = neighbours.ask(["them", "slow"], x, "deploy", timeout=3)
+        neighbours.close()
+    assert replies["them"].probabilities.shape == (4, 3)
+    assert failed["slow"].kind == "silent"
+    assert traffic.bytes_by_kind()["out"]["query"] == x.nbytes
+    assert sum(traffic.bytes_by_kind()["out"].values()) == len(them.seen[-1][2])
+
+
+# -- one name, two nodes --------------------------------------------------------------------------
+
+
+def test_a_second_one_of_a_name_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The authority has made a second certificate for b; a, whom both know, says so."""
+    fleet = Fleet.of(tmp_path, "ab", everybody={"http": {"listen": "off"}})
+    a, b = (fleet.members[name] for name in "ab")
+    Authority(tmp_path / "certificates").renew("b")
+    other = tmp_path / "certificates" / "b"
+    assert (other / "node.key").read_bytes() != (b.folder / "node.key").read_bytes()
+    caplog.set_level(logging.INFO, "lntrust.fleet")
+    with Node.from_file(a.folder) as node, Node.from_file(b.folder):
+        until(node, lambda status: status["neighbours"]["b"]["probed"])
+        assert node.status()["neighbours"]["b"]["instances"] == 1
+        second = Door(Place("b", "127.0.0.1:0", other, (Peer("a", a.listen),)), lambda *_: b"")
+        try:
+            until(node, lambda status: status["neighbours"]["b"]["instances"] == 2)
+            wait_until(lambda: "one name, several nodes" in caplog.messages)
+        finally:
+            second.close()
+
+
+def test_one_that_was_started_again_is_no_second(tmp_path: Path) -> None:
+    fleet = Fleet.of(tmp_path, "ab", everybody={"http": {"listen": "off"}})
+    with Node.from_file(fleet.members["a"].folder) as node:
+        for _ in range(2):
+            with Node.from_file(fleet.members["b"].folder):
+                until(node, lambda status: status["neighbours"]["b"]["probed"])
+            until(node, lambda status: not status["neighbours"]["b"]["probed"])
+        assert node.status()["neighbours"]["b"]["instances"] == 1

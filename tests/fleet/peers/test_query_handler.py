@@ -1,131 +1,225 @@
-"""The desk: who is answered, who is refused and why; and all of it is counted."""
+"""The query handler: who is answered, who is refused and why; and all of it is counted."""
 
+import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from numpy import ndarray
 from small_nodes import SHAPE, blobs, settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.query_handler import HELLO_FIRST, QueryHandler
+from lntrust.fleet.peers.limits import DuplicateNames
+from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.learner import LiveLearner, Snapshot
-from lntrust.network.codec import PROTOCOL, Message, decode, encode
+from lntrust.network.codec import PROTOCOL, Message, decode, encode, size
+from lntrust.network.encodings import ReplyEncoding
 
 X = blobs(3, 5)[0]
-HERE = [{"name": "b"}, {"name": "c"}, {"name": "s", "url": "http://h/v2/models/m"}]
+NEIGHBOURS = [{"name": "b"}, {"name": "c"}, {"name": "s", "url": "http://h/v2/models/m"}]
 
 
-class Office:
-    """A desk with its books, a model, and somebody who asks."""
+class Handling:
+    """A query handler with its counters, a model, and somebody who asks."""
 
     def __init__(self, **changes: Any) -> None:
-        self.settings = settings(neighbours=HERE, **changes)
-        self.books = TrafficCounters([each.name for each in self.settings.neighbours])
+        self.settings = settings(neighbours=NEIGHBOURS, **changes)
+        self.traffic = TrafficCounters([each.name for each in self.settings.neighbours])
         self.snapshot = LiveLearner(self.settings, load_data(self.settings)).snapshot(4)
-        self.shelf = SnapshotStore(self.settings.network.clock == "lockstep", 0.05)
-        self.shelf.put(self.snapshot, 0)
-        self.desk = QueryHandler(self.settings, self.books, self.shelf.at, self.facts)
+        self.snapshots = SnapshotStore(self.settings.network.clock == "lockstep", 0.05)
+        self.snapshots.put(self.snapshot, 0)
+        self.duplicates = DuplicateNames()
+        self.handler = QueryHandler(
+            self.settings, self.traffic, self.snapshots.at, self.facts, self.duplicates
+        )
 
     def facts(self) -> dict[str, Any]:
         return wire.facts(self.settings.input, 3, 4)
 
+    def answer(self, p: ndarray) -> None:
+        """From now on the model says this."""
+        self.snapshots.put(Snapshot(7, lambda x: x, lambda x: p[: len(x)]), 0)
+
     def say(self, asker: str, message: Message) -> Message:
-        return decode(self.desk(asker, encode(message)))
+        return decode(self.handler(asker, encode(message)))
 
     def hello(self, asker: str = "b", **others: Any) -> Message:
         return self.say(asker, wire.hello({**self.facts(), **others}))
 
     def refusals(self) -> dict[str, int]:
-        return self.books.counted("refusals")
+        return self.traffic.counted("refusals")
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def handling() -> Handling:
+    return Handling()
 
 
-def test_hello_first_then_the_models_own_answer(office: Office) -> None:
-    with pytest.raises(LNTrustError, match=HELLO_FIRST):
-        office.say("b", wire.question(X, 0))
-    greeting = office.hello()
+@pytest.fixture
+def greeted(handling: Handling) -> Handling:
+    handling.hello()
+    return handling
+
+
+def test_hello_first_then_the_models_own_answer(handling: Handling) -> None:
+    with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
+        handling.say("b", wire.question(X))
+    greeting = handling.hello()
     assert greeting.kind == "reply"
-    assert wire.told(greeting) == office.facts()
-    answer = office.say("b", wire.question(X, 7))
+    assert wire.facts_in(greeting) == handling.facts()
+    answer = handling.say("b", wire.question(X, 7))
     assert (answer.round, answer.version) == (7, 4)
-    np.testing.assert_array_equal(wire.heard(answer, len(X), 3), office.snapshot.predict(X))
-    with pytest.raises(LNTrustError, match=HELLO_FIRST):
-        office.say("c", wire.question(X, 0))  # one's hello is not another's
-    assert office.books.counted("queries in") == {"b": 3, "c": 1}
-    assert office.refusals() == {"hello": 2}
+    np.testing.assert_array_equal(wire.probabilities_in(answer, len(X), 3), handling.snapshot.predict(X))
+    with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
+        handling.say("c", wire.question(X))  # one's hello is not another's
+    assert handling.traffic.counted("queries in") == {"b": 3, "c": 1}
+    assert handling.refusals() == {"hello": 2}
 
 
-def test_who_has_changed_is_a_stranger_again(office: Office) -> None:
-    office.hello()
+def test_who_has_changed_is_a_stranger_again(greeted: Handling) -> None:
     with pytest.raises(LNTrustError, match=r"class 0 is 'ant' here and 'bee' there"):
-        office.hello(classes=["bee", "ant", "cat"])
-    with pytest.raises(LNTrustError, match=HELLO_FIRST):
-        office.say("b", wire.question(X, 0))
-    office.hello()
-    office.say("b", wire.question(X, 0))
-    assert office.refusals() == {"mismatch": 1, "hello": 1}
+        greeted.hello(classes=["bee", "ant", "cat"])
+    with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
+        greeted.say("b", wire.question(X))
+    greeted.hello()
+    greeted.say("b", wire.question(X))
+    assert greeted.refusals() == {"mismatch": 1, "hello": 1}
 
 
-def test_questions_of_another_shape(office: Office) -> None:
-    office.hello()
-    for wrong in (X[0], X.astype(np.float64), X[:, :, :2]):
-        with pytest.raises(LNTrustError, match=r"must be float32\[m, 1, 4, 4\]"):
-            office.say("b", wire.question(wrong, 0))
-    assert office.refusals() == {"shape": 3}
+def test_two_that_only_ask_are_noticed_by_their_hellos(handling: Handling) -> None:
+    for session in ("one", "two", "", 7, "x" * 1000):
+        handling.hello("b", session=session)
+    assert handling.duplicates.count("b", time.monotonic()) == 1
+    handling.hello("b", session="one")
+    assert handling.duplicates.count("b", time.monotonic()) == 2
+
+
+@pytest.mark.parametrize("wrong", [X[0], X.astype(np.float64), X[:, :, :2]])
+def test_questions_of_another_shape(greeted: Handling, wrong: ndarray) -> None:
+    with pytest.raises(LNTrustError, match=r"must be float32\[m, 1, 4, 4\]"):
+        greeted.say("b", wire.question(wrong))
+    assert greeted.refusals() == {"shape": 1}
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_inputs_that_are_not_finite(office: Office, number: float) -> None:
-    office.hello()
+def test_inputs_that_are_not_finite(greeted: Handling, number: float) -> None:
     x = X.copy()
     x[3, 0, 1, 2] = number
     with pytest.raises(LNTrustError, match=rf"^inputs: row 3, column 0, 1, 2 is {number}; all must be f"):
-        office.say("b", wire.question(x, 0))
-    assert office.refusals() == {"input": 1}
-    office.say("b", wire.question(X, 0))
+        greeted.say("b", wire.question(x))
+    assert greeted.refusals() == {"input": 1}
+    greeted.say("b", wire.question(X))
 
 
-def test_a_model_that_fails_on_an_input(office: Office, caplog: pytest.LogCaptureFixture) -> None:
-    office.hello()
-
+def test_a_model_that_fails_on_an_input(greeted: Handling, caplog: pytest.LogCaptureFixture) -> None:
     def fail(x: object) -> Any:
         raise ValueError("no\nsuch\nnumber" * 1000)
 
-    office.shelf.put(Snapshot(5, lambda x: x, fail), 0)
+    greeted.snapshots.put(Snapshot(5, lambda x: x, fail), 0)
     with pytest.raises(LNTrustError, match=r"^inputs: this node's model fails on them$"):
-        office.say("b", wire.question(X, 0))
-    assert office.refusals() == {"unsound": 1}
+        greeted.say("b", wire.question(X))
+    assert greeted.refusals() == {"unsound": 1}
     (record,) = caplog.records
     assert len(record.__dict__["fields"]["error"]) < 500
     assert record.exc_info is None
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -0.5, 7.0])
+def test_what_is_no_probability_is_not_made_to_look_like_one(greeted: Handling, wrong: float) -> None:
+    p = np.full((5, 3), 1 / 3, dtype=np.float32)
+    p[2, 1] = wrong
+    greeted.answer(p)
+    for encoding in ("top2", "float32"):
+        with pytest.raises(LNTrustError, match=r"^inputs: this node's answers are no probabilities"):
+            greeted.say("b", wire.question(X, 0, ReplyEncoding(encoding)))
+    assert greeted.refusals() == {"unsound": 2}
+
+
+@pytest.mark.parametrize("name", ["float32", "uint8", "top1", "top2", "top50"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_it_replies_in_the_encoding_asked_for(name: str, precision: str) -> None:
+    p = np.array([[0.2, 0.8, 0], [1, 0, 0], [0.5, 0.25, 0.25], [0.4, 0.4, 0.2]], dtype=np.float32)
+    encoding, handling = ReplyEncoding(name), Handling(training={"precision": precision})
+    handling.hello()
+    handling.answer(p)
+    data = handling.handler("b", encode(wire.question(X[:4], 0, encoding)))
+    assert set(decode(data).tensors) == set(encoding.specs(4, 3))
+    exact = encoding.heard(torch.from_numpy(p).to(getattr(torch, precision))).float().numpy()
+    np.testing.assert_array_equal(wire.probabilities_in(decode(data), 4, 3, encoding), exact)
+    served = {(phase, kind): rows for phase, kind, rows in handling.traffic.ledger}["served", "reply"]
+    assert served[0, :2].sum() == len(data)
+    assert served[0, 0] == size(encoding.specs(4, 3)).payload
+
+
+@pytest.mark.parametrize("number", [-2, 10_000, 2**62, -(2**63)])
+def test_an_unknown_encoding_is_refused_by_number(greeted: Handling, number: int) -> None:
+    with pytest.raises(LNTrustError, match=f"replies of form {number} are unknown here; known are 0"):
+        greeted.say("b", Message("query", {wire.INPUTS: X}, version=number))
+    assert greeted.refusals() == {"form": 1}
+
+
+# -- quotas ---------------------------------------------------------------------------------------
+
+
 def test_a_quota_is_each_ones_own() -> None:
-    office = Office(limits={"rate": 1e-3, "burst": 7})
+    handling = Handling(limits={"rate": 1e-3, "burst": 7})
     for name in ("b", "c"):
-        office.hello(name)
+        handling.hello(name)
     with pytest.raises(LNTrustError, match="quota: 8 examples can be asked about never at once"):
-        office.say("b", wire.question(np.zeros((8, *SHAPE), np.float32), 0))
-    office.say("b", wire.question(X, 0))  # five of seven
+        handling.say("b", wire.question(np.zeros((8, *SHAPE), np.float32)))
+    handling.say("b", wire.question(X))  # five of seven
     with pytest.raises(LNTrustError, match=r"quota: 5 examples can be asked about in \d+\.\d s"):
-        office.say("b", wire.question(X, 0))
-    office.say("c", wire.question(X, 0))
-    office.say("b", wire.question(X[:2], 0))  # what is left
-    office.hello("b")  # a hello is about no example
-    assert office.refusals() == {"quota": 2}
+        handling.say("b", wire.question(X))
+    handling.say("c", wire.question(X))
+    handling.say("b", wire.question(X[:2]))  # what is left
+    handling.hello("b")  # a hello is about no example
+    assert handling.refusals() == {"quota": 2}
+
+
+@pytest.mark.parametrize(
+    ("message", "good"),
+    [
+        (lambda facts: encode(wire.hello(facts)), True),
+        (lambda facts: encode(wire.hello({**facts, "classes": ["bee", "ant", "cat"]})), False),
+        (lambda _: encode(wire.question(X[:0])), True),
+        (lambda _: encode(wire.question(X[:, :, :2])), True),
+        (lambda _: encode(wire.question(X.astype(np.float64))), True),
+        (lambda _: encode(Message("query", {})), True),
+        (lambda _: b"\xff" * 100, True),
+        (lambda _: encode(Message("query", {f"t{k}": np.zeros(0, np.uint8) for k in range(999)})), True),
+    ],
+    ids=["hello", "another's hello", "empty", "other shape", "other dtype", "nothing", "garbage", "crowded"],
+)
+def test_every_message_counts(
+    greeted: Handling, message: Callable[[Any], bytes], good: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one about no example; and it uses up neither another neighbour's quota nor that of examples."""
+    greeted.hello("c")
+    data = message(greeted.facts())
+    with caplog.at_level(logging.INFO, "lntrust.fleet"):
+        for _ in range(500):
+            with suppress(LNTrustError):
+                greeted.handler("b", data)
+    assert greeted.refusals()["quota"] > 100
+    assert len(caplog.records) <= 6, "a log that others can fill is no log"
+    greeted.say("c", wire.question(X))
+    if good:
+        greeted.say("b", wire.question(X))
+
+
+# -- what is no question --------------------------------------------------------------------------
 
 
 def old_protocol() -> bytes:
-    data = bytearray(encode(wire.question(X, 0)))
+    data = bytearray(encode(wire.question(X)))
     place = data.rindex(np.array([PROTOCOL, 0, 0, 0], dtype="<i8").tobytes())
     data[place] = 77
     return bytes(data)
@@ -134,60 +228,51 @@ def old_protocol() -> bytes:
 @pytest.mark.parametrize(
     ("data", "message", "reason"),
     [
-        (lambda: b"", "not safetensors", "malformed"),
-        (lambda: b"\xff" * 100, "not safetensors", "malformed"),
-        (lambda: encode(wire.question(X, 0))[:-5], "not safetensors", "malformed"),
-        (lambda: old_protocol(), "speaks protocol 77; this node speaks", "protocol"),
-        (lambda: encode(Message("query", {wire.HELLO: np.zeros(3, np.uint8)})), "not JSON", "malformed"),
+        (b"", "not safetensors", "malformed"),
+        (b"\xff" * 100, "not safetensors", "malformed"),
+        (encode(wire.question(X))[:-5], "not safetensors", "malformed"),
+        (old_protocol(), "speaks protocol 77; this node speaks", "protocol"),
+        (encode(Message("query", {wire.HELLO: np.zeros(3, np.uint8)})), "not JSON", "malformed"),
+        (encode(Message("query", {})), "a question needs a tensor 'inputs'", "shape"),
+        (encode(Message("parameters", {"w": X})), "a question needs a tensor 'inputs'", "shape"),
+        (encode(wire.reply(X[:, 0, 0], 0, 0)), "a question needs a tensor 'inputs'", "shape"),
     ],
 )
-def test_what_is_no_message(office: Office, data: Callable[[], bytes], message: str, reason: str) -> None:
-    office.hello()
+def test_what_is_no_question(greeted: Handling, data: bytes, message: str, reason: str) -> None:
     with pytest.raises(LNTrustError, match=message):
-        office.desk("b", data())
-    assert office.refusals() == {reason: 1}
-    office.say("b", wire.question(X, 0))  # and it is still met
-
-
-def test_what_is_neither_question_nor_hello(office: Office) -> None:
-    office.hello()
-    for message in (Message("query", {}), Message("parameters", {"w": X}), wire.reply(X[:, 0, 0], 0, 0)):
-        with pytest.raises(LNTrustError, match="a question needs a tensor 'inputs'"):
-            office.say("b", message)
-    assert office.refusals() == {"shape": 3}
+        greeted.handler("b", data)
+    assert greeted.refusals() == {reason: 1}
+    greeted.say("b", wire.question(X))  # its hello still counts
 
 
 def test_in_lockstep_a_round_that_does_not_come() -> None:
-    office = Office(network={"clock": "lockstep", "number": 0})
-    office.hello()
-    question = encode(wire.question(X, 0))
-    for beside in (None, wire.beside(0), wire.beside(wire.NOW)):
-        office.desk("b", question, beside)
+    handling = Handling(network={"clock": "lockstep", "number": 0})
+    handling.hello()
+    question = encode(wire.question(X))
+    for attachment in (None, wire.attachment(0), wire.attachment(wire.NOW)):
+        handling.handler("b", question, attachment)
     with pytest.raises(LNTrustError, match="round 3 has not come; the last one is 0"):
-        office.desk("b", question, wire.beside(3))
-    for beside in (b"", b"soon", b"9" * 5000):
+        handling.handler("b", question, wire.attachment(3))
+    for attachment in (b"", b"soon", b"9" * 5000):
         with pytest.raises(LNTrustError, match="must be a round, in digits"):
-            office.desk("b", question, beside)
-    assert office.refusals() == {"round": 4}
+            handling.handler("b", question, attachment)
+    assert handling.refusals() == {"round": 4}
 
 
-def test_who_finds_the_door_busy_is_counted(office: Office) -> None:
-    office.desk.busy("c")
-    assert office.refusals() == {"busy": 1}
-    assert office.books.counted("queries in") == {"c": 1}
+def test_who_finds_the_door_busy_is_counted(handling: Handling) -> None:
+    handling.handler.busy("c")
+    assert handling.refusals() == {"busy": 1}
+    assert handling.traffic.counted("queries in") == {"c": 1}
 
 
-def test_every_byte_is_booked(office: Office) -> None:
-    greeting, question = encode(wire.hello(office.facts())), encode(wire.question(X, 0))
-    out = len(office.desk("b", greeting)) + len(office.desk("b", question))
-    traffic = office.books.traffic()
+def test_every_byte_is_counted(handling: Handling) -> None:
+    greeting, question = encode(wire.hello(handling.facts())), encode(wire.question(X))
+    out = len(handling.handler("b", greeting)) + len(handling.handler("b", question))
+    traffic = handling.traffic.bytes_by_kind()
     assert sum(traffic["in"].values()) == len(greeting) + len(question)
     assert sum(traffic["out"].values()) == out
-    phases = {phase for phase, _, _ in office.books.ledger}
-    assert phases == {"hello", "served"}
+    assert {phase for phase, _, _ in handling.traffic.ledger} == {"hello", "served"}
 
 
-def test_nothing_asked_nothing_answered(office: Office) -> None:
-    office.hello()
-    answer = office.say("b", wire.question(X[:0], 0))
-    assert wire.heard(answer, 0, 3).shape == (0, 3)
+def test_nothing_asked_nothing_answered(greeted: Handling) -> None:
+    assert wire.probabilities_in(greeted.say("b", wire.question(X[:0])), 0, 3).shape == (0, 3)

@@ -13,8 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPResponse
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
@@ -33,7 +32,7 @@ _REASON = 300  # characters of a reason that are passed on
 
 
 @dataclass(frozen=True)
-class Heard:
+class ServerReply:
     """An answer, and the bytes of the bodies that travelled for it (without the one look at the metadata)."""
 
     probabilities: Float32[ndarray, "m C"]
@@ -41,15 +40,14 @@ class Heard:
     received: int
 
 
-@dataclass(frozen=True)
-class _Reply:
+class _Response(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class Foreign:
-    """One server. Several threads may ask at the same time; close it in the end."""
+class InferenceServer:
+    """One server as a neighbour. Several threads may ask at the same time; close it in the end."""
 
     def __init__(self, settings: NeighbourSettings, ours: InputSettings) -> None:
         try:
@@ -66,7 +64,7 @@ class Foreign:
         self._pool.ConnectionCls = type(kept.__name__, (kept,), {"response_class": _InTime})
         self._takes_bytes: bool | None = None  # none: the metadata have not been seen yet
 
-    def ask(self, x: Shaped[ndarray, "m *s"], timeout: float) -> Heard:
+    def ask(self, x: Shaped[ndarray, "m *s"], timeout: float) -> ServerReply:
         """Its answer within the deadline. Raises `RefusedError` or `NoAnswerError`.
 
         The system's look-up of a name, and a second address behind it, are not part of the deadline.
@@ -84,7 +82,7 @@ class Foreign:
             p = self._probabilities(reply, len(x))
         except LNTrustError as error:
             raise RefusedError(f"{self.name}: its answer cannot be used: {_trimmed(str(error))}") from None
-        return Heard(p, len(body), len(reply.body))
+        return ServerReply(p, len(body), len(reply.body))
 
     def ready(self, timeout: float) -> bool:
         """Whether its model can be asked, as it says itself."""
@@ -108,12 +106,10 @@ class Foreign:
             raise RefusedError(f"{self.name}: cannot be asked: {error}") from None
         if length is None:
             return body, {"Content-Type": "application/json"}
-        return body, {
-            "Content-Type": "application/octet-stream",
-            "Inference-Header-Content-Length": str(length),
-        }
+        split = {"Inference-Header-Content-Length": str(length)}
+        return body, {"Content-Type": "application/octet-stream", **split}
 
-    def _probabilities(self, reply: _Reply, m: int) -> Float32[ndarray, "m C"]:
+    def _probabilities(self, reply: _Response, m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""
         memory = max(2 * JSON_MEMORY, _READ * m * len(self._columns))
         head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"), memory)
@@ -143,14 +139,9 @@ class Foreign:
         return isinstance(extensions, list) and "binary_tensor_data" in extensions
 
     def _exchange(
-        self,
-        method: str,
-        path: str,
-        deadline: float,
-        most: int,
-        body: bytes | None = None,
+        self, method: str, path: str, deadline: float, most: int, body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> _Reply:
+    ) -> _Response:  # fmt: skip
         """One request and its reply, of at most so many bytes; redirections are not followed."""
         left = deadline - time.monotonic()
         if left <= 0:
@@ -170,7 +161,7 @@ class Foreign:
             raise NoAnswerError(f"{self.name}: no answer: {why}") from None
         if len(data) > most:
             raise RefusedError(f"{self.name}: its answer has more than {most} bytes")
-        return _Reply(response.status, response.headers, data)
+        return _Response(response.status, response.headers, data)
 
 
 def _read(response: Any, most: int) -> bytes:
@@ -249,17 +240,14 @@ def _paths(settings: NeighbourSettings) -> tuple[str, str]:
 def _authorization(settings: NeighbourSettings) -> dict[str, str]:
     if settings.token is None:
         return {}
-    return {"Authorization": f"Bearer {_token(settings.token, f'neighbour {settings.name}: token')}"}
-
-
-def _token(file: Path, field: str) -> str:
+    field = f"neighbour {settings.name}: token = {str(settings.token)!r}"
     try:
-        token = file.read_text("ascii").strip()
+        token = settings.token.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise LNTrustError(f"{field} = {str(file)!r}: not a readable file: {error}") from None
+        raise LNTrustError(f"{field}: not a readable file: {error}") from None
     if not token or not token.isprintable() or " " in token:
-        raise LNTrustError(f"{field} = {str(file)!r}: must hold one token without blanks")
-    return token
+        raise LNTrustError(f"{field}: must hold one token without blanks")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _reason(body: bytes) -> str:

@@ -1,12 +1,16 @@
-"""How much a neighbour may ask, and when to stop asking one: a token bucket and a breaker.
+"""How a node bears neighbours that ask too much, fail, or share a name: quota, flood, breaker, duplicates.
 
-Both take the time as a number of seconds, so that a test can be their clock. Several threads may use them.
+All take the time as a number of seconds, so that a test can be their clock. Several threads may use them.
 """
 
 import math
 import threading
+from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
+
+_REMEMBER_SESSIONS = 600.0  # seconds
+_SESSIONS_PER_NAME = 16  # whoever makes up ever more fills no memory
 
 
 @dataclass
@@ -19,7 +23,7 @@ class Quota:
     rate: float
     burst: float
     _left: float = field(init=False)
-    _at: float | None = field(init=False, default=None)
+    _at: float = field(init=False, default=-math.inf)
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -31,17 +35,15 @@ class Quota:
         More than `burst` at once are never granted; the answer is then infinite.
         """
         if examples > self.burst:
-            return float("inf")
+            return math.inf
         with self._lock:
-            passed = (
-                0.0 if self._at is None else max(now - self._at, 0.0)
-            )  # a clock that goes back gives nothing
-            self._at = now if self._at is None else max(now, self._at)
-            self._left = min(self.burst, self._left + passed * self.rate)
+            if now > self._at:  # a clock that goes back gives nothing
+                passed = 0.0 if math.isinf(self._at) else now - self._at
+                self._left, self._at = min(self.burst, self._left + passed * self.rate), now
             if examples <= self._left:
                 self._left -= examples
                 return 0.0
-            return (examples - self._left) / self.rate if self.rate else float("inf")
+            return (examples - self._left) / self.rate if self.rate else math.inf
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Flood:
 
 
 class State(Enum):
-    """As `/metrics` will have it."""
+    """Of a breaker, as `/metrics` has it."""
 
     CLOSED = 0  # questions pass
     HALF_OPEN = 1  # one question passes, to see
@@ -87,7 +89,7 @@ class Breaker:
     _pause: float = field(init=False, default=0.0)
     _until: float | None = field(init=False, default=None)
     _trying: bool = field(init=False, default=False)
-    _came: float = field(init=False, default=-math.inf)
+    _appeared: float = field(init=False, default=-math.inf)
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def state(self, now: float) -> State:
@@ -100,7 +102,7 @@ class Breaker:
         return State.OPEN if now < self._until or self._trying else State.HALF_OPEN
 
     def admits(self, now: float) -> bool:
-        """Whether to ask now. Who is admitted tells how it went: `succeeded` or `failed`."""
+        """Whether to ask now. Whoever asks then reports `succeeded`, `failed` or `not_asked`."""
         with self._lock:
             state = self._state(now)
             self._trying = self._trying or state is State.HALF_OPEN
@@ -109,21 +111,7 @@ class Breaker:
     def succeeded(self) -> None:
         with self._lock:
             self._row, self._pause, self._until, self._trying = 0, 0.0, None, False
-            self._came = -math.inf
-
-    def appeared(self, now: float) -> None:
-        """The neighbour has come anew, and may be well again: one question may pass at once.
-
-        One in `longest` seconds, and a failure counts on from where it was: coming and going is no answer.
-        """
-        with self._lock:
-            if self._state(now) is State.OPEN and not self._trying and now - self._came >= self.longest:
-                self._came = self._until = now
-
-    def not_asked(self) -> None:
-        """Who was admitted was not asked after all: nothing is known that was not before."""
-        with self._lock:
-            self._trying = False
+            self._appeared = -math.inf
 
     def failed(self, now: float) -> None:
         with self._lock:
@@ -132,7 +120,49 @@ class Breaker:
                 return
             if (
                 self._trying or self._until is None
-            ):  # answers that were under way when it opened change nothing
+            ):  # failures of questions from before it opened change nothing
                 self._pause = min(self._pause * 2 or self.pause, self.longest)
                 self._until = now + self._pause
                 self._trying = False
+
+    def not_asked(self) -> None:
+        """The question was not asked after all: nothing is known that was not before."""
+        with self._lock:
+            self._trying = False
+
+    def appeared(self, now: float) -> None:
+        """The neighbour has come anew, and may be well again: one question may pass at once.
+
+        One in `longest` seconds, and a failure counts on from where it was: coming and going is no answer.
+        """
+        with self._lock:
+            if self._state(now) is State.OPEN and not self._trying and now - self._appeared >= self.longest:
+                self._appeared = self._until = now
+
+
+class DuplicateNames:
+    """Which sessions use which name: two at a time are a second certificate, or a copied key.
+
+    Every session has a number of its own. A node that was started again speaks with a new number, and never
+    again with the old one. If both speak in turn, there are two.
+    """
+
+    def __init__(self) -> None:
+        self._spans: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)  # first, last time
+        self._lock = threading.Lock()
+
+    def add(self, name: str, session: str, now: float) -> None:
+        """A session has spoken under a name."""
+        with self._lock:
+            sessions = self._spans[name]
+            first, _ = sessions.pop(session, (now, now))
+            sessions[session] = (first, now)  # in the order of their last words
+            if len(sessions) > _SESSIONS_PER_NAME:
+                del sessions[next(iter(sessions))]
+
+    def count(self, name: str, now: float) -> int:
+        """How many nodes use a name: 0 if none did lately; more than 1 is one too many."""
+        with self._lock:
+            spans = [(a, b) for a, b in self._spans[name].values() if now - b < _REMEMBER_SESSIONS]
+        # Of two that spoke in turn, each began before the other ended.
+        return max((max(1, sum(a < d and c < b for c, d in spans)) for a, b in spans), default=0)

@@ -1,16 +1,17 @@
-"""What nodes say to each other, in the codec's messages: hello, questions, answers.
+"""What nodes say to each other, in the codec's messages: hello, questions, replies, refusals.
 
 Two nodes that meet compare what they mean by an input and by a class. Permuted classes would only look like
 an untrustworthy neighbour, so they are refused by name.
 
-A question says in which form it wants the answer. The model's version in its envelope has no meaning there;
-it is the form's number: 0 is float32, as ever, so that it costs no byte, and who knows no other answers so.
-Its round is always the same: who could tell a probe from a client's question could be right on the one and
-wrong on the other. In lockstep the round stands beside the message.
+A question names the encoding of its reply by a number, in place of the model's version in its envelope: 0 is
+float32, as ever, so that it costs no byte, and a node that knows no other replies so. Its round is always the
+same: a neighbour that could tell a probe from a client's question could be right on the one and wrong on the
+other. In lockstep the round is an attachment of the message.
 """
 
 import json
 import re
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -20,18 +21,52 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.peers.transport import LIMIT
+from lntrust.fleet.peers.transport import BUSY
+from lntrust.fleet.peers.zenoh_config import LIMIT
 from lntrust.fleet.settings import InputSettings
 from lntrust.network.codec import PROTOCOL, Message, decode, size
 from lntrust.network.encodings import ReplyEncoding
 
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
+HELLO_FIRST = "say hello first"
+BAD_INPUT = "inputs:"  # so begins a refusal that is due to the inputs of a question
+_BAD_REQUEST = ("HTTP 400:", "HTTP 422:")  # a server's way to say the same
 ANY = 1 << 40  # inputs: more than anybody asks about
-NO_ROUND = 0  # in the envelope of every question
 NOW = -1  # the round of a question that belongs to none
 _LONGEST = 64 << 10  # bytes of a hello
 _LONGEST_HEADER = 4 << 10  # bytes: a message between nodes has a handful of tensors
-_FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of forms; K stands for topK
+_FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of encodings; K stands for topK
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A sound reply: rows are probability vectors."""
+
+    probabilities: Float[ndarray, "m C"]
+    version: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """No reply, or none that can be used."""
+
+    # As counted: absent, silent, busy, quota, put off, few, input, refused, malformed, unsound, breaker,
+    # mismatch.
+    kind: str
+    text: str
+    wait: float = 0.0  # seconds after which it would answer, if it said so
+
+
+def failure_of(reason: str) -> Failure:
+    """What a refusal means: it has too much to do, had too much of us, cannot use it, or does not want to."""
+    if reason == BUSY:
+        return Failure("busy", reason)
+    if reason.startswith((BAD_INPUT, *_BAD_REQUEST)):
+        return Failure("input", reason)
+    if not reason.startswith("quota:"):
+        return Failure("refused", reason)
+    named = re.search(r"in (\d+\.\d) s", reason)
+    return Failure("quota", reason, float(named[1]) if named else float("inf"))
 
 
 def facts(
@@ -39,16 +74,10 @@ def facts(
 ) -> dict[str, Any]:
     """What a node says of itself when it meets another."""
     return {
-        "protocol": PROTOCOL,
-        "input": wanted.name,
-        "shape": list(wanted.shape),
-        "dtype": wanted.dtype,
-        "classes": list(wanted.classes),
-        "degree": degree,
-        "version": version,
-        "most": most,
+        "protocol": PROTOCOL, "input": wanted.name, "shape": list(wanted.shape), "dtype": wanted.dtype,
+        "classes": list(wanted.classes), "degree": degree, "version": version, "most": most,
         "session": session,
-    }
+    }  # fmt: skip
 
 
 def hello(about: dict[str, Any], kind: Any = "query") -> Message:
@@ -70,7 +99,7 @@ def read(data: bytes) -> Message:
         raise LNTrustError(_cut(str(error))) from None
 
 
-def told(message: Message) -> dict[str, Any]:
+def facts_in(message: Message) -> dict[str, Any]:
     """The facts in a hello, or an error that says what is wrong with them."""
     tensor = message.tensors.get(HELLO)
     if tensor is None or tensor.dtype != np.uint8 or tensor.ndim != 1 or len(tensor) > _LONGEST:
@@ -88,15 +117,15 @@ def mismatch(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     """Why two nodes cannot work together, if so; in the words of the first."""
     for name in ("protocol", "input", "shape", "dtype"):
         if theirs.get(name) != mine[name]:
-            return f"{name} is {mine[name]!r} here and {_short(theirs.get(name))} there"
+            return f"{name} is {mine[name]!r} here and {_cut(repr(theirs.get(name)))} there"
     if theirs.get("classes") == mine["classes"]:
         return None
     classes = theirs.get("classes")
     if isinstance(classes, list) and sorted(map(str, classes)) == sorted(mine["classes"]):
         pairs = enumerate(zip(mine["classes"], classes, strict=True))
         place, (a, b) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"classes are in another order: class {place} is {a!r} here and {_short(b)} there"
-    return f"classes are {_short(mine['classes'])} here and {_short(classes)} there"
+        return f"classes are in another order: class {place} is {a!r} here and {_cut(repr(b))} there"
+    return f"classes are {_cut(repr(mine['classes']))} here and {_cut(repr(classes))} there"
 
 
 def degree_of(theirs: dict[str, Any]) -> int:
@@ -116,31 +145,29 @@ def session_of(theirs: dict[str, Any]) -> str | None:
     return session if isinstance(session, str) and 0 < len(session) <= 64 else None
 
 
-def beside(round_: int) -> bytes:
-    """What stands beside a question in lockstep."""
+def attachment(round_: int) -> bytes:
+    """Of a question in lockstep: its round."""
     return str(round_).encode()
 
 
-def round_beside(data: bytes | None) -> int:
+def round_in(attached: bytes | None) -> int:
     """The round that a question in lockstep names; if none, it is about now."""
-    if data is None:
+    if attached is None:
         return NOW
-    if not re.fullmatch(rb"-?[0-9]{1,18}", data):
+    if not re.fullmatch(rb"-?[0-9]{1,18}", attached):
         raise LNTrustError("beside the question: must be a round, in digits")
-    return int(data)
+    return int(attached)
 
 
-def question(x: Shaped[ndarray, "m *s"], round_: int, form: ReplyEncoding | None = None) -> Message:
-    return Message("query", {INPUTS: x}, round=round_, version=_number(form or ReplyEncoding()))
-
-
-def _number(form: ReplyEncoding) -> int:
+def question(x: Shaped[ndarray, "m *s"], round_: int = 0, encoding: ReplyEncoding | None = None) -> Message:
+    name = "float32" if encoding is None else encoding.name
     plain = {"float32": _FLOAT32, "uint8": _UINT8}
-    return plain[form.name] if form.name in plain else int(form.name.removeprefix("top"))
+    number = plain[name] if name in plain else int(name.removeprefix("top"))
+    return Message("query", {INPUTS: x}, round=round_, version=number)
 
 
-def wanted_form(message: Message) -> ReplyEncoding:
-    """In which form a question wants its answer."""
+def encoding_in(message: Message) -> ReplyEncoding:
+    """Which encoding a question wants its reply in."""
     number = message.version
     if 1 <= number <= _MOST_CLASSES:
         return ReplyEncoding(f"top{number}")
@@ -152,7 +179,7 @@ def wanted_form(message: Message) -> ReplyEncoding:
     )
 
 
-def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
+def inputs_in(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
     """The inputs of a question, or an error that says what is wrong with them."""
     x = message.tensors.get(INPUTS)
     if message.kind != "query" or x is None:
@@ -164,33 +191,31 @@ def asked(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
 
 
 def reply(
-    p: Float[ndarray, "m C"],
-    round_: int,
-    version: int,
-    form: ReplyEncoding | None = None,
+    p: Float[ndarray, "m C"], round_: int, version: int, encoding: ReplyEncoding | None = None,
     precision: str = "float32",
-) -> Message:
-    """The answer, in the form that was asked for.
+) -> Message:  # fmt: skip
+    """The reply, in the encoding that was asked for.
 
-    Who encodes it in the precision it computes in sends what a simulation of that precision hears.
+    Encoded in the precision that the node computes in, it is what a simulation of that precision sees.
     """
-    if form is None or form.exact:
+    if encoding is None or encoding.exact:
         return Message("reply", {PROBABILITIES: p}, round=round_, version=version)
     if not are_probabilities(p):  # encoded they would look as if they were
         raise LNTrustError("this node's answers are no probabilities")
-    exact = torch.from_numpy(p).to(getattr(torch, precision))
-    codes = form.encode(exact)
+    codes = encoding.encode(torch.from_numpy(p).to(getattr(torch, precision)))
     return Message("reply", {name: t.numpy() for name, t in codes.items()}, round=round_, version=version)
 
 
-def heard(message: Message, m: int, C: int, form: ReplyEncoding | None = None) -> Float[ndarray, "m C"]:
-    """The probabilities of a reply; whether they are any is up to the caller.
+def probabilities_in(
+    message: Message, m: int, C: int, encoding: ReplyEncoding | None = None
+) -> Float[ndarray, "m C"]:
+    """The numbers of a reply; whether they are probabilities is up to the caller.
 
-    In the form that was asked for, or in float32: an older node knows no other.
+    In the encoding that was asked for, or in float32: an older node knows no other.
     """
     p = message.tensors.get(PROBABILITIES)
-    if message.kind == "reply" and p is None and form is not None and not form.exact:
-        return _decoded(message, m, C, form)
+    if message.kind == "reply" and p is None and encoding is not None and not encoding.exact:
+        return _decoded(message, m, C, encoding)
     if message.kind != "reply" or p is None:
         raise LNTrustError(f"a reply needs a tensor {PROBABILITIES!r}")
     if p.dtype != np.float32 or p.shape != (m, C):
@@ -198,13 +223,13 @@ def heard(message: Message, m: int, C: int, form: ReplyEncoding | None = None) -
     return p.copy()  # what was read is a window on the message, and cannot be written to
 
 
-def _decoded(message: Message, m: int, C: int, form: ReplyEncoding) -> Float[ndarray, "m C"]:
+def _decoded(message: Message, m: int, C: int, encoding: ReplyEncoding) -> Float[ndarray, "m C"]:
     """Probabilities out of codes of which nothing is taken for granted."""
     parts = {}
-    for name, (shape, dtype) in form.specs(m, C).items():
+    for name, (shape, dtype) in encoding.specs(m, C).items():
         part = message.tensors.get(name)
         if part is None:
-            raise LNTrustError(f"a reply of form {form.name} needs a tensor {name!r}")
+            raise LNTrustError(f"a reply of form {encoding.name} needs a tensor {name!r}")
         if part.dtype != dtype or part.shape != shape:
             raise LNTrustError(f"{name} are {part.dtype}{list(part.shape)}; must be {dtype}{list(shape)}")
         parts[name] = part.copy()
@@ -216,7 +241,8 @@ def _decoded(message: Message, m: int, C: int, form: ReplyEncoding) -> Float[nda
             raise LNTrustError(f"classes are not all among 0…{C - 1}")
         if (numbers[:, 1:] == numbers[:, :-1]).any():
             raise LNTrustError("classes are named more than once")
-    p: Float[ndarray, "m C"] = form.decode({k: torch.from_numpy(v) for k, v in parts.items()}, C).numpy()
+    codes = {name: torch.from_numpy(part) for name, part in parts.items()}
+    p: Float[ndarray, "m C"] = encoding.decode(codes, C).numpy()
     return p
 
 
@@ -239,10 +265,6 @@ def at_once(wanted: InputSettings) -> int:
             f"input.shape {list(wanted.shape)}: {per_input + head} bytes in a message; at most {LIMIT}"
         )
     return int((LIMIT - head) // per_input)
-
-
-def _short(value: Any) -> str:
-    return _cut(repr(value))
 
 
 def _cut(text: str) -> str:

@@ -1,15 +1,18 @@
-"""Those whom a live node may ask: who is there, who fits, who is worth asking just now.
+"""The neighbours of a live node: who is there, who fits, and asking them.
 
 Every question has a deadline, and neighbours are asked side by side: one that hangs costs the time that was
-granted, and nobody else anything. After some failures in a row it is left alone for a while.
+granted, and nobody else anything. One that is busy or silent is asked again while there is time; after some
+failures in a row its breaker leaves it alone for a while.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -18,87 +21,123 @@ from numpy import ndarray
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.inference_server import Foreign
+from lntrust.fleet.peers.inference_server import InferenceServer, ServerReply
 from lntrust.fleet.peers.limits import Breaker, Quota, State
-from lntrust.fleet.peers.neighbour import Failure, Heard, Neighbour, refused
-from lntrust.fleet.peers.query_handler import HELLO_FIRST
+from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.traffic import HELLO, RETRY, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import Door, NoAnswerError, Pending, RefusedError
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, Size, encode
+from lntrust.network.codec import encode
 from lntrust.network.encodings import ReplyEncoding
 
 _BACKOFF = 0.05  # seconds before the first retry; doubles
-_HELLO_PATIENCE = 2.0
-_KNOCK = 1.0  # seconds that a server has to say that it is ready
+_RETRIED = ("busy", "silent", "quota")  # failures after which a neighbour is asked again
+_HELLO_PATIENCE = 2.0  # seconds
 _HELLO_SHARE = 0.25  # of the time for a question
+_MUTE = 30.0  # seconds for which one that ignored a hello is not greeted again
+_READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
-_AGAIN = ("busy", "silent", "quota")  # failures after which it is worth to ask again
+_MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
+_THREADS = 4  # per neighbour: so many questions to it at the same time
 
 
-class _Question(NamedTuple):
-    message: Message
-    data: bytes
-    beside: bytes | None  # its round, in lockstep
+@dataclass
+class Neighbour:
+    """What is known of one. Plain fields: several threads read them, and the latest message writes them."""
+
+    breaker: Breaker
+    waits: Quota  # the seconds for which it may be waited for because of its quota
+    server: InferenceServer | None = None  # none: it is a node
+    tried: int = 0  # at which of its appearances its breaker was last told of it
+    greeted: int = 0  # at which of its appearances it answered a hello; 0: never
+    mute: tuple[int, float] = (0, -math.inf)  # at which appearance, and when, it last ignored a hello
+    put_off: int = 0  # refusals for its quota in a row, without a reply between
+    degree: int = 0
+    at_once: int = wire.ANY  # inputs that it takes
+    refused: str | None = None  # why it does not fit, until it is greeted again
+    version: int | None = None  # of its model, by its last reply
+    replied_at: float | None = None
+    round_trip: float | None = None  # seconds a hello takes
+
+    def takes_too_few(self, m: int, at_once: int) -> Failure | None:
+        """Whether a question about m inputs would be a storm of messages, though so many fit into one."""
+        if self.at_once >= at_once or m <= _MOST_PIECES * self.at_once:
+            return None
+        pieces = -(-m // self.at_once)
+        text = (
+            f"takes {self.at_once} inputs at once: {pieces} messages for {m}; at most {_MOST_PIECES} are sent"
+        )
+        return Failure("few", text)
+
+
+@dataclass(frozen=True)
+class _Question:
+    x: Shaped[ndarray, "m *s"]
+    phase: str
+    deadline: float
+    retries: int
+    attachment: bytes | None  # its round, in lockstep
 
 
 class Neighbours:
-    """A node's neighbours, by name."""
+    """A node's neighbours, by name. Close them in the end."""
 
     def __init__(
-        self,
-        settings: NodeSettings,
-        books: TrafficCounters,
-        door: Door | None,
+        self, settings: NodeSettings, traffic: TrafficCounters, door: Door | None,
         facts: Callable[[], dict[str, Any]],
-    ) -> None:
-        self._settings, self._books, self._door, self._facts = settings, books, door, facts
+    ) -> None:  # fmt: skip
+        self._settings, self._traffic, self._door, self._facts = settings, traffic, door, facts
         limits = settings.limits
         self.members = {
             each.name: Neighbour(
-                each,
                 Breaker(limits.failures, limits.pause),
                 Quota(limits.patience / _MINUTE, limits.patience),
-                Foreign(each, settings.input) if each.url else None,
+                InferenceServer(each, settings.input) if each.url else None,
             )
             for each in settings.neighbours
         }
+        self._servers = {name: each.server for name, each in self.members.items() if each.server is not None}
         self._at_once = wire.at_once(settings.input)
-        self._form = ReplyEncoding(settings.trust.reply)  # in which nodes shall answer; servers know one only
+        self._encoding = ReplyEncoding(settings.trust.reply)  # of nodes' replies; servers know one only
         self._lockstep = settings.network.clock == "lockstep"
         self._seldom = Seldom()
-        foreign = sum(each.foreign is not None for each in self.members.values())
-        self._pool = ThreadPoolExecutor(max(1, 4 * foreign), thread_name_prefix="foreign")
-        self._lanes = ThreadPoolExecutor(max(1, 4 * len(self.members)), thread_name_prefix="lane")
+        self._server_pool = ThreadPoolExecutor(max(1, _THREADS * len(self._servers)), "server")
+        self._pieces_pool = ThreadPoolExecutor(max(1, _THREADS * len(self.members)), "pieces")
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._lanes.shutdown(wait=False, cancel_futures=True)
-        for each in self.members.values():
-            if each.foreign is not None:
-                each.foreign.close()
+        self._server_pool.shutdown(wait=False, cancel_futures=True)
+        self._pieces_pool.shutdown(wait=False, cancel_futures=True)
+        for server in self._servers.values():
+            server.close()
 
-    # -- who --------------------------------------------------------------------------------------
+    # -- who is there -----------------------------------------------------------------------------
 
     @property
     def present(self) -> set[str]:
-        """Who is there, as far as can be told; of a server nothing can be."""
-        here = set() if self._door is None else self._door.present
-        return here | {name for name, each in self.members.items() if each.foreign is not None}
+        """Who is there, as far as is known; of a server nothing is, and it counts as present."""
+        return self._servers.keys() | (set() if self._door is None else self._door.present)
 
     def somebody(self) -> bool:
         """Whether a node is there, or a server is ready: unlike `present`, this asks the servers."""
         if self._door is not None and self._door.present:
             return True
-        servers = [each.foreign for each in self.members.values() if each.foreign is not None]
-        return any(list(self._pool.map(lambda server: server.ready(_KNOCK), servers)))
+        return any(list(self._server_pool.map(lambda server: server.ready(_READY), self._servers.values())))
+
+    def wait_for_all(self, seconds: float) -> None:
+        """In lockstep nobody may be missed: wait until everybody is there, or the time is over."""
+        if self._door is not None:
+            self._door.wait_for(self.members.keys() - self._servers.keys(), seconds)
 
     def appearances(self, name: str) -> int:
         return 0 if self._door is None else self._door.appearances(name)
 
     def instances(self, name: str) -> int:
-        """How many nodes speak under this name; more than 1 is one too many."""
-        return 0 if self._door is None else self._door.doubles.count(name)
+        """How many nodes use this name; more than 1 is one too many."""
+        return 0 if self._door is None else self._door.duplicates.count(name, time.monotonic())
+
+    def states(self) -> dict[str, State]:
+        now = time.monotonic()
+        return {name: each.breaker.state(now) for name, each in self.members.items()}
 
     def chosen(self) -> list[str]:
         """Whom to ask: all, or the fastest of those that are present and fit."""
@@ -109,130 +148,102 @@ class Neighbours:
         fastest = set(fit[: self._settings.network.fastest])
         return [name for name in self.members if name in fastest]
 
-    def states(self) -> dict[str, State]:
-        now = time.monotonic()
-        return {name: each.breaker.state(now) for name, each in self.members.items()}
-
-    def wait_for_all(self, seconds: float) -> None:
-        """In lockstep nobody may be missed: wait until everybody is there, or the time is over."""
-        deadline = time.monotonic() + seconds
-        while len(self.present) < len(self.members) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-    # -- meeting ----------------------------------------------------------------------------------
-
-    def greet(self, names: Sequence[str], timeout: float) -> None:
-        """Say hello to these nodes, side by side: do both mean the same by an input, and by a class?"""
-        assert self._door is not None or not names
-        mine = self._facts()
-        message = wire.hello(mine)
-        data = encode(message)
-        begun: list[tuple[str, int, float, Pending]] = []
-        for name in names:
-            assert self._door is not None
-            appearance, now = self._door.appearances(name), time.monotonic()
-            self._books.count("queries out", name)
-            self._books.sent(name, HELLO, "query", size_of(message, data))
-            begun.append((name, appearance, now, self._door.begin(name, data, timeout)))
-        for name, appearance, since, pending in begun:
-            try:
-                self._met(name, appearance, since, pending.result(), mine)
-            except RefusedError as error:
-                reason = str(error).removeprefix(f"{name}: ")
-                if refused(reason).kind == "refused":
-                    self.members[name].greeted = max(1, appearance)
-                    self._note(name, f"{name} says: {reason}")
-            except NoAnswerError:  # who asks it something will tell
-                self.members[name].mute = (appearance, time.monotonic())
-
-    def _met(self, name: str, appearance: int, since: float, data: bytes, mine: dict[str, Any]) -> None:
-        each = self.members[name]
-        each.greeted = max(1, appearance)
-        try:
-            message = wire.read(data)
-            theirs = wire.told(message)
-        except LNTrustError as error:
-            self._note(name, str(error))
-            return
-        self._books.received(name, HELLO, "reply", size_of(message, data))
-        self._note(name, wire.mismatch(mine, theirs))
-        if each.refused is not None:
-            return
-        took = time.monotonic() - since
-        each.round_trip = took if each.round_trip is None else 0.7 * each.round_trip + 0.3 * took
-        each.degree, each.most = wire.degree_of(theirs), wire.most_of(theirs)
-        each.version, each.heard_at = message.version, time.monotonic()
-
-    def _note(self, name: str, refused: str | None) -> None:
-        """Whether it fits; told once."""
-        each = self.members[name]
-        if refused is not None and refused != each.refused:
-            self._seldom.event("neighbour does not fit", neighbour=name, reason=refused)
-        each.refused = refused
+    # -- greeting ---------------------------------------------------------------------------------
 
     def meet(self, timeout: float = _HELLO_PATIENCE, only_new: bool = False) -> None:
         """Greet every node that is present, also those that did not fit: they may have changed.
 
         One that has just kept silent is passed over for a while; `ask` greets it, if it is new.
         """
-        here, now = self.present, time.monotonic()
-        nodes = [n for n, each in self.members.items() if n in here and each.foreign is None]
-        heed = [n for n in nodes if not self.members[n].is_mute(self.appearances(n), now)]
-        self.greet([n for n in heed if not only_new or self._is_new(n)], timeout)
+        present, now = self.present, time.monotonic()
+
+        def is_mute(name: str) -> bool:
+            appearance, since = self.members[name].mute
+            return appearance == self.appearances(name) and now - since < _MUTE
+
+        nodes = [n for n in self.members if n in present and n not in self._servers and not is_mute(n)]
+        self.greet([n for n in nodes if not only_new or self._is_new(n)], timeout)
+
+    def greet(self, names: Sequence[str], timeout: float) -> None:
+        """Say hello to these nodes, side by side: do both mean the same by an input, and by a class?"""
+        if self._door is None:
+            return
+        mine = self._facts()
+        message = wire.hello(mine)
+        data = encode(message)
+        begun: list[tuple[str, int, float, Pending]] = []
+        for name in names:
+            appearance, now = self._door.appearances(name), time.monotonic()
+            self._traffic.count("queries out", name)
+            self._traffic.sent(name, HELLO, "query", size_of(message.tensors.values(), len(data)))
+            begun.append((name, appearance, now, self._door.begin(name, data, timeout)))
+        for name, appearance, since, pending in begun:
+            each = self.members[name]
+            try:
+                data = pending.result()
+                each.greeted = max(1, appearance)
+                self._read_hello(name, data, mine, since)
+            except RefusedError as error:
+                reason = str(error).removeprefix(f"{name}: ")
+                if wire.failure_of(reason).kind == "refused":
+                    each.greeted = max(1, appearance)
+                    self._set_refused(name, f"{name} says: {reason}")
+            except NoAnswerError:  # whoever asks it something sees that it is silent
+                each.mute = (appearance, time.monotonic())
+
+    def _read_hello(self, name: str, data: bytes, mine: dict[str, Any], since: float) -> None:
+        each, now = self.members[name], time.monotonic()
+        try:
+            message = wire.read(data)
+            theirs = wire.facts_in(message)
+        except LNTrustError as error:
+            self._set_refused(name, str(error))
+            return
+        self._traffic.received(name, HELLO, "reply", size_of(message.tensors.values(), len(data)))
+        self._set_refused(name, wire.mismatch(mine, theirs))
+        if each.refused is None:
+            took = now - since
+            each.round_trip = took if each.round_trip is None else 0.7 * each.round_trip + 0.3 * took
+            each.degree, each.at_once = wire.degree_of(theirs), wire.most_of(theirs)
+            each.version, each.replied_at = message.version, now
+
+    def _set_refused(self, name: str, reason: str | None) -> None:
+        """Why it does not fit, logged when it changes; none: it fits."""
+        if reason is not None and reason != self.members[name].refused:
+            self._seldom.event("neighbour does not fit", neighbour=name, reason=reason)
+        self.members[name].refused = reason
 
     def _is_new(self, name: str) -> bool:
         """Whether we have not met since it came, or never."""
-        each = self.members[name]
-        return each.foreign is None and each.greeted < max(1, self.appearances(name))
-
-    def _admits(self, name: str) -> bool:
-        """Whether it may be tried. One that has come anew may be well again."""
-        each, appearance, now = self.members[name], self.appearances(name), time.monotonic()
-        if appearance > each.seen:
-            each.seen = appearance
-            each.breaker.appeared(now)
-        return each.breaker.admits(now)
+        return name not in self._servers and self.members[name].greeted < max(1, self.appearances(name))
 
     def _greet_new(self, names: Sequence[str], deadline: float) -> set[str]:
-        """Greet whom we have not met since it came, or never; returns who did not answer.
-
-        That takes a part of the time only: those whom we know are still to be asked.
-        """
-        new = [name for name in names if self._door is not None and self._is_new(name)]
-        if not new:
-            return set()
-        self.greet(new, max(0.01, min(_HELLO_PATIENCE, _HELLO_SHARE * (deadline - time.monotonic()))))
-        return {n for n in new if self.members[n].greeted < max(1, self.members[n].seen)}
+        """Greet new ones; returns who did not answer. That takes a part of the time only: then comes the
+        question to the others."""
+        new = [name for name in names if self._is_new(name)]
+        if new:
+            self.greet(new, max(0.01, min(_HELLO_PATIENCE, _HELLO_SHARE * (deadline - time.monotonic()))))
+        return {n for n in new if self.members[n].greeted < max(1, self.members[n].tried)}
 
     # -- asking -----------------------------------------------------------------------------------
 
     def ask(
-        self,
-        names: Sequence[str],
-        x: Shaped[ndarray, "m *s"],
-        phase: str,
-        *,
-        timeout: float,
-        round_: int = wire.NOW,
-        retries: int = 0,
-    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
+        self, names: Sequence[str], x: Shaped[ndarray, "m *s"], phase: str, *,
+        timeout: float, round_: int = wire.NOW, retries: int = 0,
+    ) -> tuple[dict[str, Reply], dict[str, Failure]]:  # fmt: skip
         """What these say about inputs, side by side and within the time; and why others did not."""
         deadline = time.monotonic() + timeout
-        failed: dict[str, Failure] = {}
-        here = self.present
-        if self._lockstep and len(here) < len(self.members):
+        if self._lockstep:
             self.wait_for_all(timeout)
-            here = self.present
-        admitted = []
+        failed: dict[str, Failure] = {}
+        present = self.present
         for name in names:
-            if name not in here:
+            if name not in present:
                 failed[name] = Failure("absent", "not there")
             elif not self._admits(name):
                 failed[name] = Failure("breaker", "left alone after failures")
-            else:
-                admitted.append(name)
+        admitted = [name for name in names if name not in failed]
         silent = self._greet_new(admitted, deadline)
-        asked = []
         for name in admitted:
             each = self.members[name]
             if name in silent:
@@ -241,171 +252,151 @@ class Neighbours:
             elif each.refused is not None:
                 failed[name] = Failure("mismatch", each.refused)
                 each.breaker.succeeded()  # it is well, but another
-            else:
-                asked.append(name)
-        for name in asked:
-            if (few := self.members[name].takes_too_few(len(x), self._at_once)) is not None:
+            elif (few := each.takes_too_few(len(x), self._at_once)) is not None:
                 failed[name] = few
-                self.members[name].breaker.not_asked()
+                each.breaker.not_asked()
                 self._seldom.event("neighbour takes too few", neighbour=name, reason=few.text)
-        asked = [name for name in asked if name not in failed]
-        heard = self._ask_in_pieces(asked, x, phase, deadline, round_, retries, failed)
-        self._tell_doubles(asked)
-        for failure in failed.values():
-            self._books.count("failures", failure.kind)
-        return heard, failed
-
-    def _tell_doubles(self, names: Sequence[str]) -> None:
-        for name in names:
+        asked = [name for name in admitted if name not in failed]
+        attachment = wire.attachment(round_) if self._lockstep else None
+        results = self._ask_in_pieces(asked, _Question(x, phase, deadline, retries, attachment))
+        for name, result in results.items():
+            self._tell_breaker(name, result)
             if (count := self.instances(name)) > 1:
                 note = "a second certificate, or a copied key: look who has it"
                 self._seldom.event("one name, several nodes", neighbour=name, count=count, note=note)
+        replies = {name: result for name, result in results.items() if isinstance(result, Reply)}
+        failed |= {name: result for name, result in results.items() if isinstance(result, Failure)}
+        for failure in failed.values():
+            self._traffic.count("failures", failure.kind)
+        return replies, failed
 
-    def _ask_in_pieces(
-        self,
-        names: list[str],
-        x: Shaped[ndarray, "m *s"],
-        phase: str,
-        deadline: float,
-        round_: int,
-        retries: int,
-        failed: dict[str, Failure],
-    ) -> dict[str, Heard]:
-        """In one message, if it holds all; else each has a lane, and a slow one keeps nobody waiting."""
-        how = (phase, deadline, round_, retries)
-        if all(len(x) <= min(self._at_once, self.members[name].most) for name in names):
-            heard, missed = self._ask_once(names, x, *how)
+    def _admits(self, name: str) -> bool:
+        """Whether its breaker lets it be asked. One that has come anew may be well again."""
+        each, appearance, now = self.members[name], self.appearances(name), time.monotonic()
+        if appearance > each.tried:
+            each.tried = appearance
+            each.breaker.appeared(now)
+        return each.breaker.admits(now)
+
+    def _tell_breaker(self, name: str, result: Reply | Failure) -> None:
+        breaker = self.members[name].breaker
+        if isinstance(result, Reply) or result.kind == "quota":
+            breaker.succeeded()
+        elif result.kind == "input":
+            breaker.not_asked()  # nobody could have answered: that says nothing for it, or against
         else:
-            lanes = {name: self._lanes.submit(self._lane, name, x, *how) for name in names}
-            said = {name: lane.result() for name, lane in lanes.items()}
-            heard = {name: reply for name, reply in said.items() if isinstance(reply, Heard)}
-            missed = {name: reply for name, reply in said.items() if isinstance(reply, Failure)}
-        failed |= missed
-        now = time.monotonic()
-        for name in names:
-            breaker = self.members[name].breaker
-            if name in heard or missed[name].kind == "quota":
-                breaker.succeeded()
-            elif missed[name].kind == "input":
-                breaker.not_asked()  # nobody could have answered: that says nothing for it, or against
-            else:
-                breaker.failed(now)
-        return heard
+            breaker.failed(time.monotonic())
 
-    def _lane(
-        self, name: str, x: Shaped[ndarray, "m *s"], phase: str, deadline: float, round_: int, retries: int
-    ) -> Heard | Failure:
-        """One neighbour, message after message; if one fails, the rest is not asked."""
-        size, parts = min(self._at_once, self.members[name].most), list[Heard]()
-        for start in range(0, len(x), size):
-            got, missed = self._ask_once([name], x[start : start + size], phase, deadline, round_, retries)
-            if name in missed:
-                return missed[name]
-            parts.append(got[name])
-        return Heard(np.concatenate([part.probabilities for part in parts]), parts[-1].version)
+    def _ask_in_pieces(self, names: list[str], question: _Question) -> dict[str, Reply | Failure]:
+        """In one message, if it holds all; else a thread for each: a slow one keeps nobody waiting."""
+        if all(len(question.x) <= min(self._at_once, self.members[name].at_once) for name in names):
+            return self._ask_with_retries(names, question)
+        threads = {n: self._pieces_pool.submit(self._ask_one_in_pieces, n, question) for n in names}
+        return {name: thread.result() for name, thread in threads.items()}
 
-    def _ask_once(
-        self, names: list[str], x: ndarray, phase: str, deadline: float, round_: int, retries: int
-    ) -> tuple[dict[str, Heard], dict[str, Failure]]:
-        """One message to each, and again to those who were busy, silent or had enough, after a while."""
-        message = wire.question(x, wire.NO_ROUND, self._form)
-        question = _Question(message, encode(message), wire.beside(round_) if self._lockstep else None)
-        got: dict[str, Heard] = {}
-        missed: dict[str, Failure] = {}
-        waiting = names
+    def _ask_one_in_pieces(self, name: str, question: _Question) -> Reply | Failure:
+        """Message after message; if one fails, the rest is not asked."""
+        size, parts = min(self._at_once, self.members[name].at_once), list[Reply]()
+        for start in range(0, len(question.x), size):
+            piece = replace(question, x=question.x[start : start + size])
+            result = self._ask_with_retries([name], piece)[name]
+            if isinstance(result, Failure):
+                return result
+            parts.append(result)
+        return Reply(np.concatenate([part.probabilities for part in parts]), parts[-1].version)
+
+    def _ask_with_retries(self, names: list[str], question: _Question) -> dict[str, Reply | Failure]:
+        """One message to each, and after a pause again to those who were busy, silent or had enough."""
+        data, results = (
+            encode(wire.question(question.x, encoding=self._encoding)),
+            dict[str, Reply | Failure](),
+        )
+        retries = question.retries
         for attempt in range(retries + 1):
-            timeout = (deadline - time.monotonic()) / (retries + 1 - attempt)
+            timeout = (question.deadline - time.monotonic()) / (retries + 1 - attempt)
             if timeout <= 0:
-                missed |= {name: Failure("silent", "no time left") for name in waiting if name not in missed}
+                return {name: Failure("silent", "no time left") for name in names} | results
+            phase = RETRY if attempt else question.phase
+            begun = [(name, self._begin(name, question, data, phase, timeout)) for name in names]
+            results |= {name: self._collect(name, pending, question, phase) for name, pending in begun}
+            if attempt == retries:
                 break
-            for name in waiting if attempt else []:
-                self._books.count("retries", name)
-            booked = RETRY if attempt else phase
-            begun = [(name, self._begin(name, question, booked, timeout)) for name in waiting]
-            for name, pending in begun:
-                reply = self._collect(name, pending, len(x), booked, deadline, question)
-                if isinstance(reply, Heard):
-                    got[name] = reply
-                    missed.pop(name, None)
-                else:
-                    missed[name] = reply
-            now, left = time.monotonic(), deadline - time.monotonic()
-            waiting = [
-                n for n in waiting
-                if n in missed and missed[n].kind in _AGAIN and missed[n].wait < left
-                and self.members[n].waits.take(missed[n].wait, now) == 0
-            ]  # fmt: skip
-            if not waiting or attempt == retries:
+            left, waits = question.deadline - time.monotonic(), dict[str, float]()
+            for name in names:
+                failure, quota = results[name], self.members[name].waits
+                if isinstance(failure, Reply) or failure.kind not in _RETRIED or failure.wait >= left:
+                    continue
+                if quota.take(failure.wait, time.monotonic()) == 0:
+                    waits[name] = failure.wait
+            if not waits:
                 break
+            names = list(waits)
             pause = _BACKOFF * 2**attempt * (0.5 + random.random())  # not all at the same moment again
-            time.sleep(max(0.0, min(max(pause, *(missed[n].wait for n in waiting)), left)))
-        return got, missed
+            time.sleep(max(0.0, min(max(pause, *waits.values()), left)))
+        return results
 
-    def _begin(self, name: str, question: _Question, phase: str, timeout: float) -> "Pending | Future[Any]":
-        self._books.count("queries out", name)
-        each = self.members[name]
-        if each.foreign is not None:
-            return self._pool.submit(each.foreign.ask, question.message.tensors[wire.INPUTS], timeout)
+    def _begin(
+        self, name: str, question: _Question, data: bytes, phase: str, timeout: float
+    ) -> "Pending | Future[ServerReply]":
+        self._traffic.count("queries out", name)
+        if phase == RETRY:
+            self._traffic.count("retries", name)
+        if name in self._servers:
+            return self._server_pool.submit(self._servers[name].ask, question.x, timeout)
         assert self._door is not None
-        self._books.sent(name, phase, "query", size_of(question.message, question.data))
-        return self._door.begin(name, question.data, timeout, question.beside)
+        self._traffic.sent(name, phase, "query", size_of([question.x], len(data)))
+        return self._door.begin(name, data, timeout, question.attachment)
 
     def _collect(
-        self,
-        name: str,
-        pending: "Pending | Future[Any]",
-        m: int,
-        phase: str,
-        deadline: float,
-        again: _Question | None,
-    ) -> Heard | Failure:
+        self, name: str, pending: "Pending | Future[ServerReply]", question: _Question, phase: str,
+        greet: bool = True,
+    ) -> Reply | Failure:  # fmt: skip
         """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
+        each, m, C = self.members[name], len(question.x), len(self._settings.input.classes)
         try:
             if isinstance(pending, Future):
-                return self._checked(name, self._foreign(name, pending, m, phase, deadline), 0)
-            data = pending.result()
-            message = wire.read(data)
-            self._books.received(name, phase, "reply", size_of(message, data))
-            p = wire.heard(message, m, len(self._settings.input.classes), self._form)
-            return self._checked(name, p, message.version)
+                p, version = self._server_reply(name, pending, question, phase), 0
+            else:
+                data = pending.result()
+                message = wire.read(data)
+                self._traffic.received(name, phase, "reply", size_of(message.tensors.values(), len(data)))
+                p, version = wire.probabilities_in(message, m, C, self._encoding), message.version
         except RefusedError as error:
             reason = str(error).removeprefix(f"{name}: ")
-            if reason == HELLO_FIRST and again is not None:
-                self.greet([name], max(0.01, min(_HELLO_PATIENCE, deadline - time.monotonic())))
-                if self.members[name].refused is None:
-                    self._books.count("retries", name)
-                    left = max(0.01, deadline - time.monotonic())
-                    pending = self._begin(name, again, RETRY, left)
-                    return self._collect(name, pending, m, RETRY, deadline, None)
-            failure = refused(reason)
-            if failure.kind == "input" and error.late:
-                return Failure("refused", f"after a long time: {reason}")  # that is no way to say no
-            patience = self._settings.limits.failures
-            return self.members[name].put_off_again(failure, patience) if failure.kind == "quota" else failure
+            if reason == wire.HELLO_FIRST and greet:
+                self.greet([name], max(0.01, min(_HELLO_PATIENCE, question.deadline - time.monotonic())))
+                if each.refused is None:
+                    data = encode(wire.question(question.x, encoding=self._encoding))
+                    left = max(0.01, question.deadline - time.monotonic())
+                    again = self._begin(name, question, data, RETRY, left)
+                    return self._collect(name, again, question, RETRY, greet=False)
+            return self._refusal(each, reason, error.late)
         except NoAnswerError as error:
             return Failure("silent", str(error).removeprefix(f"{name}: "))
         except LNTrustError as error:
             return Failure("malformed", str(error))
+        if not wire.are_probabilities(p):
+            return Failure("unsound", "its answers are no probabilities")
+        each.version, each.replied_at, each.put_off = version, time.monotonic(), 0
+        return Reply(p, version)
 
-    def _foreign(
-        self, name: str, pending: "Future[Any]", m: int, phase: str, deadline: float
+    def _refusal(self, each: Neighbour, reason: str, late: bool) -> Failure:
+        failure = wire.failure_of(reason)
+        if failure.kind == "input" and late:
+            return Failure("refused", f"after a long time: {reason}")  # that is no way to say no
+        each.put_off += failure.kind == "quota"
+        if failure.kind == "quota" and each.put_off > self._settings.limits.failures:
+            return Failure("put off", f"nothing but refusals, {each.put_off} in a row: {reason}")
+        return failure
+
+    def _server_reply(
+        self, name: str, pending: "Future[ServerReply]", question: _Question, phase: str
     ) -> Float[ndarray, "m C"]:
         try:
-            reply = pending.result(max(0.0, deadline - time.monotonic()))
+            reply = pending.result(max(0.0, question.deadline - time.monotonic()))
         except FutureTimeoutError:
             pending.cancel()
             raise NoAnswerError(f"{name}: no answer in time") from None
-        shape, C = self._settings.input, len(self._settings.input.classes)
-        inputs = m * int(np.prod(shape.shape)) * np.dtype(shape.dtype).itemsize
-        self._books.sent(name, phase, "query", Size(inputs, max(0, reply.sent - inputs)))
-        self._books.received(name, phase, "reply", Size(4 * m * C, max(0, reply.received - 4 * m * C)))
-        p: Float[ndarray, "m C"] = reply.probabilities
-        return p
-
-    def _checked(self, name: str, p: Float[ndarray, "m C"], version: int) -> Heard | Failure:
-        """A reply that is not made of probabilities is no reply."""
-        if not wire.are_probabilities(p):
-            return Failure("unsound", "its answers are no probabilities")
-        each = self.members[name]
-        each.version, each.heard_at, each.put_off = version, time.monotonic(), 0
-        return Heard(p, version)
+        self._traffic.sent(name, phase, "query", size_of([question.x], reply.sent))
+        self._traffic.received(name, phase, "reply", size_of([reply.probabilities], reply.received))
+        return reply.probabilities

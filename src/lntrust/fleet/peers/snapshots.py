@@ -1,16 +1,15 @@
 """The model as it stands, for all who ask; in lockstep also as it stood at every round."""
 
 import threading
-import time
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.training.learner import Snapshot
 
-_KEPT = 256  # rounds; a neighbour that is further behind has lost step
+_ROUNDS = 256  # that are kept; a neighbour that is further behind has lost step
 
 
 class SnapshotStore:
-    """Snapshots, put there by the thread that learns, taken by those that answer."""
+    """Snapshots: the training thread puts them, the threads that answer take them."""
 
     def __init__(self, lockstep: bool, patience: float) -> None:
         self._lockstep, self._patience = lockstep, patience
@@ -23,7 +22,7 @@ class SnapshotStore:
             self._latest = snapshot
             if self._lockstep and round_ is not None:
                 self._by_round[round_] = snapshot
-                self._by_round.pop(round_ - _KEPT, None)
+                self._by_round.pop(round_ - _ROUNDS, None)
             self._changed.notify_all()
 
     @property
@@ -38,19 +37,17 @@ class SnapshotStore:
         return self._latest is None
 
     def at(self, round_: int) -> Snapshot:
-        """The model that answers a question of this round. In lockstep the future is waited for.
+        """The model that answers a question of this round. In lockstep it waits for a round to come.
 
         A round below 0 stands for now: a client's question belongs to no round.
         """
         if not self._lockstep or round_ < 0:
             return self.latest
-        deadline = time.monotonic() + self._patience
         with self._changed:
-            while round_ not in self._by_round:
-                left = deadline - time.monotonic()
-                newest = max(self._by_round, default=-1)
-                if round_ <= newest:
-                    raise LNTrustError(f"round {round_} is over and forgotten; the last one is {newest}")
-                if left <= 0 or not self._changed.wait(left):
-                    raise LNTrustError(f"round {round_} has not come; the last one is {newest}")
-            return self._by_round[round_]
+            self._changed.wait_for(lambda: max(self._by_round, default=-1) >= round_, self._patience)
+            if round_ in self._by_round:
+                return self._by_round[round_]
+            newest = max(self._by_round, default=-1)
+        if round_ <= newest:
+            raise LNTrustError(f"round {round_} is over and forgotten; the last one is {newest}")
+        raise LNTrustError(f"round {round_} has not come; the last one is {newest}")

@@ -1,20 +1,20 @@
 """What a live node counts: every byte by neighbour, phase and kind, and everything that went wrong.
 
-Bytes stand in the same ledger as in a simulation. What the node asks is booked under the phases probe, distil
-and deploy, as the method has them; hello and what is asked again (retry) stand apart, and so does what others
-ask of it (served).
+Bytes stand in the same ledger as in a simulation: the node's questions under the phases probe, distil and
+deploy, as the method has them; hellos, retries and what others ask of it (served) under their own.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
-from lntrust.network.codec import Kind, Message, Size
+from lntrust.network.codec import Kind, Size
 from lntrust.network.ledger import Ledger
 
 Counted = Literal["queries in", "queries out", "retries", "refusals", "failures", "clients"]
@@ -22,9 +22,10 @@ COUNTED: tuple[Counted, ...] = ("queries in", "queries out", "retries", "refusal
 SERVED, HELLO, RETRY, DEPLOY = "served", "hello", "retry", "deploy"
 
 
-def size_of(message: Message, data: bytes) -> Size:
-    payload = sum(int(t.nbytes) for t in message.tensors.values())
-    return Size(payload, len(data) - payload)
+def size_of(tensors: Iterable[ndarray], total: int) -> Size:
+    """Of a message of so many bytes, with these tensors in it."""
+    payload = sum(int(tensor.nbytes) for tensor in tensors)
+    return Size(payload, max(0, total - payload))
 
 
 class TrafficCounters:
@@ -39,14 +40,12 @@ class TrafficCounters:
         self._lock = threading.Lock()
 
     def sent(self, name: str, phase: str, kind: Kind, size: Size) -> None:
-        self._book(self._edge[name], phase, kind, size)
+        with self._lock:
+            self.ledger.book_one(self._edge[name], phase, kind, size)
 
     def received(self, name: str, phase: str, kind: Kind, size: Size) -> None:
-        self._book(len(self._edge) + self._edge[name], phase, kind, size)
-
-    def _book(self, edge: int, phase: str, kind: Kind, size: Size) -> None:
         with self._lock:
-            self.ledger.book_one(edge, phase, kind, size)
+            self.ledger.book_one(len(self._edge) + self._edge[name], phase, kind, size)
 
     def count(self, what: Counted, key: str, times: int = 1) -> None:
         with self._lock:
@@ -56,7 +55,7 @@ class TrafficCounters:
         with self._lock:
             return dict(sorted(self._counts[what].items()))
 
-    def traffic(self) -> dict[str, dict[str, int]]:
+    def bytes_by_kind(self) -> dict[str, dict[str, int]]:
         """Payload bytes in and out, by kind, and framing."""
         d = len(self._edge)
         with self._lock:
@@ -64,23 +63,19 @@ class TrafficCounters:
         kinds = ("query", "reply", "framing")
         return {way: {kind: int(summary[kind]) for kind in kinds} for way, summary in both.items()}
 
-    # -- keeping ----------------------------------------------------------------------------------
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The ledger as tensors, the counters as JSON."""
         with self._lock:
             return self.ledger.state(), {what: dict(counts) for what, counts in self._counts.items()}
 
     def load(self, tensors: dict[str, Tensor], counters: dict[str, Any], names: Sequence[str]) -> None:
-        """What was kept for these neighbours; who is none any more is forgotten."""
-        places = [(i, self._edge[name]) for i, name in enumerate(names) if name in self._edge]
+        """A saved state of these neighbours; those that are none any more are forgotten."""
         old, new = len(names), len(self._edge)
         moved = {}
-        for name, book in tensors.items():
-            mine = torch.zeros(2 * new, 3, dtype=torch.int64)
-            for i, e in places:
-                mine[e], mine[new + e] = book[i], book[old + i]
-            moved[name] = mine
+        for key, saved in tensors.items():
+            mine = moved[key] = torch.zeros(2 * new, 3, dtype=torch.int64)
+            for i, e in ((i, self._edge[name]) for i, name in enumerate(names) if name in self._edge):
+                mine[e], mine[new + e] = saved[i], saved[old + i]
         with self._lock:
             self.ledger.load(moved)
             for what in COUNTED:

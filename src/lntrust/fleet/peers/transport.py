@@ -5,7 +5,7 @@ the last part to the name in the asker's certificate, and the first to the answe
 asks and who answers, and a stranger, or somebody who speaks in another's name, gets nothing. Liveliness
 tokens tell who is there. A question has a deadline; a neighbour that hangs costs nobody else anything.
 
-What passes is bytes, the codec's business. What is refused by us comes with a reason. Zenoh's own limits lie
+What passes is bytes, the codec's business. Our refusals come with a reason. Zenoh's own limits lie
 above ours, and what they stop is dropped in silence.
 
 Nothing beside those bytes tells one question from another: Zenoh sends a question's timeout along, so all
@@ -17,52 +17,35 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, event, failed, why
-from lntrust.fleet.operations.certificates import expiry
-from lntrust.fleet.operations.renewal import Renewal
-from lntrust.fleet.peers.access import access
-from lntrust.fleet.peers.doubles import Doubles
-from lntrust.fleet.peers.limits import Flood
+from lntrust.fleet.operations.certificates import Renewal, expiry
+from lntrust.fleet.peers.limits import DuplicateNames, Flood
+from lntrust.fleet.peers.zenoh_config import LIMIT, Place, configuration
 
-# Who asks, what, and perhaps what stands beside it; may raise LNTrustError to refuse, with a reason.
+# Gets the asker's name, its question, and an attachment if there is one; raises LNTrustError to refuse.
 Answer = Callable[..., bytes]
-LIMIT = 4 << 20  # bytes of a message that we take
 BUSY = "busy"
 LATE = 0.75  # of the time for a question: a refusal after it is no better than silence
 _LONGEST_REASON = 400  # bytes of a refusal that we read
-_HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say why
-_LOOK_AGAIN = 2.0  # seconds between two looks at who seems to be away
 _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is longer
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
-_DEAF = 10.0  # seconds for which a neighbour that floods is not heard
-_LISTENING = 8  # answered questions to one neighbour that stay open: does another answer in its name?
-
-# How long a message waits for room on its way, in µs, before it is dropped. Zenoh's own 1 and 50 ms are too
-# short for megabytes between busy machines; blocking would wait for a hung neighbour, past any deadline.
-_QUEUE = {
-    "size": {"data": 16},
-    "congestion_control": {
-        "drop": {"wait_before_drop": 20_000, "max_wait_before_drop_fragments": 250_000},
-    },
-}
+_OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
 
 
 class NoAnswerError(LNTrustError):
     """Nobody answered in time: not there, not allowed, too slow, or too large."""
 
 
-class EnoughError(LNTrustError):
-    """Raised by who answers, to refuse because there was too much."""
+class QuotaError(LNTrustError):
+    """Raised by an `Answer`, to refuse because the asker sends too much."""
 
 
 class RefusedError(LNTrustError):
@@ -73,130 +56,66 @@ class RefusedError(LNTrustError):
         self.late = late
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A neighbour: the name in its certificate, and where it listens; without an address it comes to us."""
-
-    name: str
-    address: str | None = None  # host:port
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a node stands: its name, where it listens, its certificates, its neighbours."""
-
-    name: str
-    listen: str  # host:port
-    certificates: Path  # node.pem, node.key, ca.pem
-    peers: tuple[Peer, ...]
-    lease_ms: int = 2000  # a frozen neighbour is given up after this
-    multicast: bool = False  # find neighbours without an address on the local network
-
-
-def configuration(place: Place) -> dict[str, Any]:
-    """Zenoh's settings: nothing but TLS, nobody but the neighbours, no discovery, no shared memory."""
-    files = {name: str(place.certificates / name) for name in ("node.pem", "node.key", "ca.pem")}
-    known = [peer for peer in place.peers if peer.address]
-    return {
-        "mode": "peer",
-        "listen": {"endpoints": [f"tls/{place.listen}"]},
-        "connect": {
-            "endpoints": [f"tls/{peer.address}" for peer in known],
-            "timeout_ms": -1, "exit_on_failure": False,
-        },
-        "scouting": {"multicast": {"enabled": place.multicast}, "gossip": {"enabled": False}},
-        "transport": {
-            "shared_memory": {"enabled": False},  # it would pass by TLS
-            "link": {
-                "protocols": ["tls"],
-                "tx": {"lease": place.lease_ms, "keep_alive": 4, "queue": _QUEUE},
-                "rx": {"max_message_size": _HARD_LIMIT + 4096},
-                "tls": {
-                    "root_ca_certificate": files["ca.pem"],
-                    "enable_mtls": True, "verify_name_on_connect": True,
-                    "close_link_on_expiration": True,  # else a certificate that runs out ends nothing
-                    "listen_private_key": files["node.key"], "listen_certificate": files["node.pem"],
-                    "connect_private_key": files["node.key"], "connect_certificate": files["node.pem"],
-                },
-            },
-        },
-        "low_pass_filter": [
-            {"flows": ["ingress"], "messages": ["put", "delete", "query", "reply"], "key_exprs": ["**"],
-             "size_limit": _HARD_LIMIT},
-        ],
-        "access_control": access(place.name, [peer.name for peer in place.peers]),
-    }  # fmt: skip
-
-
 class Pending:
     """A question under way."""
 
-    def __init__(self, name: str, timeout: float, token: Any) -> None:
-        self.name, self._timeout, self._token = name, timeout, token
+    def __init__(self, name: str, timeout: float, token: Any, close_answered: Callable[[], bool]) -> None:
+        self.name, self._timeout, self._token, self._close_answered = name, timeout, token, close_answered
         self._deadline = time.monotonic() + timeout
         self._replies: SimpleQueue[Any] = SimpleQueue()  # none: there will be no more
-        self._answered = False
-        self._took = 0.0  # seconds until the answer came
-        self.crowded: Callable[[], bool] = lambda: True
+        self._took: float | None = None  # seconds until the answer came
         self.over = False  # whether Zenoh has ended it
 
     def put(self, reply: Any) -> None:
         """Of many replies to one question the first counts; the others would only fill the memory."""
         left = self._deadline - time.monotonic()
-        if self._answered or left < 0:
-            return
-        if reply is not None and (reply.ok is not None or _reason(reply) != "Timeout"):
-            self._answered, self._took = True, self._timeout - left
-        self._replies.put(reply)
+        if self._took is None and left >= 0:
+            self._took = None if reply is None else self._timeout - left
+            self._replies.put(reply)
 
     def result(self) -> bytes:
         """The answer, once it is there. Raises `RefusedError` or `NoAnswerError`."""
         try:
-            while (
-                reply := self._replies.get(timeout=max(0.0, self._deadline - time.monotonic()))
-            ) is not None:
-                reason = None if reply.ok is not None else _reason(reply)
-                if reason == "Timeout":
-                    continue
-                if self.crowded():
-                    self._token.cancel()  # else a question is open until whoever answered it ends it
-                if reason is None:
-                    return bytes(reply.ok.payload.to_bytes())
-                raise RefusedError(f"{self.name}: {reason}", late=self._took > LATE * self._timeout)
+            reply = self._replies.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except Empty:
+            reply = None
             self._token.cancel()  # else Zenoh would go on waiting
-        raise NoAnswerError(f"{self.name}: no answer within {self._timeout:g} s")
+        if reply is None:
+            raise NoAnswerError(f"{self.name}: no answer within {self._timeout:g} s")
+        if self._close_answered():
+            self._token.cancel()  # else a question is open until whoever answered it ends it
+        if reply.ok is None:
+            late = (self._took or 0.0) > LATE * self._timeout
+            raise RefusedError(f"{self.name}: {_reason(reply)}", late=late)
+        return bytes(reply.ok.payload.to_bytes())
 
 
 class Door:
     """A node's door: it answers, asks, and knows who is there. Close it in the end."""
 
     def __init__(
-        self,
-        place: Place,
-        answer: Answer,
-        *,
-        workers: int = 2,
-        waiting: int = 8,
-        busy: Callable[[str], None] = lambda _: None,
-        doubles: Doubles | None = None,
-    ) -> None:
+        self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8,
+        busy: Callable[[str], None] = lambda _: None, duplicates: DuplicateNames | None = None,
+        look_every: float = 2.0, ignore_floods_for: float = 10.0,
+    ) -> None:  # fmt: skip
         try:
             import zenoh
         except ImportError:
             raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
         self._zenoh, self.place, self._answer, self._busy = zenoh, place, answer, busy
-        self.doubles = doubles or Doubles()
-        self._open: Counter[str] = Counter()  # questions of ours that Zenoh has not ended
+        self.duplicates = duplicates or DuplicateNames()
+        self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
+        self.open_questions: Counter[str] = Counter()  # questions of ours that Zenoh has not ended
         self._floods = {peer.name: Flood() for peer in place.peers}
-        self._deaf: dict[str, float] = {}  # whom we do not hear, until when
+        self._ignored: dict[str, float] = {}  # neighbours that flood, until when
         self._present: set[str] = set()
         self._appearances: Counter[str] = Counter()
         self._departures: Counter[str] = Counter()
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._somebody_came = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="answer")
-        self._room = workers + waiting  # questions inside; else a flood fills the memory
+        self._capacity = workers + waiting  # questions inside; else a flood fills the memory
         self._inside: Counter[str] = Counter()
         self._changing = threading.Lock()  # of the session
         self._renewal, self._seldom = Renewal(place.certificates, place.name), Seldom()
@@ -218,48 +137,53 @@ class Door:
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
         names = [peer.name for peer in place.peers]
-        ears = {name: self._listen(name) for name in names}
+        queryables = {name: self._listen_to(name) for name in names}
         with self._lock:
-            self._ears, self._deaf = ears, dict[str, float]()
+            self._queryables, self._ignored = queryables, dict[str, float]()
+        liveliness = self._session.liveliness()
         self._declared: Sequence[Any] = [
-            *(self._session.liveliness().declare_subscriber(f"lntrust/{n}/alive", self._seen, history=True)
+            *(liveliness.declare_subscriber(f"lntrust/{n}/alive", self._presence_changed, history=True)
               for n in names),
-            self._session.liveliness().declare_token(f"lntrust/{place.name}/alive"),
+            liveliness.declare_token(f"lntrust/{place.name}/alive"),
         ]  # fmt: skip
 
-    def _listen(self, name: str) -> Any:
-        return self._session.declare_queryable(f"lntrust/{self.place.name}/ask/{name}", self._asked)
+    def _listen_to(self, name: str) -> Any:
+        key = f"lntrust/{self.place.name}/ask/{name}"
+        return self._session.declare_queryable(key, self._question_arrived)
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._changing:
+            self._session.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def session(self) -> str:
-        """The number of this door's session; those who hear it can tell it from another's."""
+        """The number of this door's session, by which others tell it from another of the same name."""
         return str(self._session.info.zid())
+
+    # -- asking -----------------------------------------------------------------------------------
 
     def ask(self, name: str, question: bytes, timeout: float) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
         return self.begin(name, question, timeout).result()
 
-    def begin(self, name: str, question: bytes, timeout: float, beside: bytes | None = None) -> Pending:
-        """Ask, and go on: several neighbours can be asked before the first answer is waited for.
-
-        What stands beside a question is seen by who answers. Who asks in its own time has nothing there.
-        """
+    def begin(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> Pending:
+        """Ask, and go on: several neighbours can be asked before the first answer is waited for."""
         if len(question) > LIMIT:
-            raise LNTrustError(
-                f"question to {name}: {len(question)} bytes; at most {LIMIT} can be asked at once"
-            )
+            size = len(question)
+            raise LNTrustError(f"question to {name}: {size} bytes; at most {LIMIT} can be asked at once")
         zenoh, token = self._zenoh, self._zenoh.CancellationToken()
-        pending = Pending(name, timeout, token)
-        pending.crowded = lambda: self._open[name] > _LISTENING
+        pending = Pending(name, timeout, token, lambda: self.open_questions[name] > _OPEN_ANSWERED)
         with self._lock:
-            self._open[name] += 1
+            self.open_questions[name] += 1
         # Called in Zenoh's own thread: a thread for each question would take longer than its answer.
         handler = zenoh.handlers.Callback(
-            lambda reply: self._heard(pending, reply), lambda: self._ended(pending), indirect=False
+            lambda reply: self._reply_arrived(pending, reply), lambda: self._ended(pending), indirect=False
         )
         try:
             self._session.get(
-                f"lntrust/{name}/ask/{self.place.name}", handler, payload=question, attachment=beside,
+                f"lntrust/{name}/ask/{self.place.name}", handler, payload=question, attachment=attachment,
                 timeout=_TIMEOUT, cancellation_token=token,
                 consolidation=zenoh.ConsolidationMode.NONE,  # else an answer waits for a second one's
                 # Blocking, the default, would wait for a hung neighbour's queue, past any deadline.
@@ -268,6 +192,23 @@ class Door:
         except zenoh.ZError:  # the door was closed meanwhile, perhaps to be opened again
             self._ended(pending)
         return pending
+
+    def _reply_arrived(self, pending: Pending, reply: Any) -> None:
+        """Zenoh calls this, `_ended`, `_presence_changed` and `_question_arrived` in a thread of its own, one
+        after another: none of them may take long."""
+        if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
+            return
+        pending.put(reply)
+        if reply.replier_id is not None:
+            self.duplicates.add(pending.name, str(reply.replier_id.zid), time.monotonic())
+
+    def _ended(self, pending: Pending) -> None:
+        pending.put(None)
+        with self._lock:
+            self.open_questions[pending.name] -= not pending.over  # Zenoh may say so twice
+            pending.over = True
+
+    # -- who is there -----------------------------------------------------------------------------
 
     @property
     def present(self) -> set[str]:
@@ -279,43 +220,62 @@ class Door:
         with self._lock:
             return set(self._present)
 
+    def wait_for(self, names: Collection[str], seconds: float) -> bool:
+        """Whether all of these are there, at the latest after so many seconds."""
+        with self._somebody_came:
+            return self._somebody_came.wait_for(lambda: self._present.issuperset(names), seconds)
+
     def appearances(self, name: str) -> int:
         """How often a neighbour has come: one that was away may not be what it was."""
         with self._lock:
             return self._appearances[name]
 
-    def close(self) -> None:
-        self._closed.set()
-        with self._changing:
-            self._session.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _presence_changed(self, sample: Any) -> None:
+        name = str(sample.key_expr).split("/")[1]
+        with self._lock:
+            if sample.kind == self._zenoh.SampleKind.PUT:
+                self._appeared(name)
+            else:
+                self._present.discard(name)
+                self._departures[name] += 1
+
+    def _appeared(self, name: str) -> None:
+        self._present.add(name)
+        self._appearances[name] += 1
+        self._somebody_came.notify_all()
 
     def _look_around(self) -> None:
-        """Ask Zenoh again for those who seem to be away, until the door is closed.
-
-        If a neighbour thaws in the very moment in which its lease ends, Zenoh (1.10) at times tells its
-        subscribers only that it has gone: it would be away for good, though it is there and answers.
-        """
-        while not self._closed.wait(_LOOK_AGAIN):
+        """Until the door is closed, see to what nobody reports: new certificates, floods that are over, and
+        neighbours that came back unnoticed."""
+        while not self._closed.wait(self._look_every):
             try:
                 self._renew_if_due()
             except Exception as error:  # whatever is wrong with files: who comes back is still looked for
                 failed("certificates not looked at", error)
+            self._listen_again()
+            self._find_unnoticed()
+
+    def _find_unnoticed(self) -> None:
+        """Ask Zenoh again for those who seem to be away.
+
+        If a neighbour thaws in the very moment in which its lease ends, Zenoh (1.10) at times tells its
+        subscribers only that it has gone: it would be away for good, though it is there and answers.
+        """
+        for name in (peer.name for peer in self.place.peers):
             with self._lock:
-                due = [name for name, until in self._deaf.items() if time.monotonic() >= until]
-            for name in due:
-                with suppress(self._zenoh.ZError):  # the door was closed meanwhile
-                    self._ears[name] = self._listen(name)
-                    with self._lock:
-                        del self._deaf[name]
-            for peer in self.place.peers:
+                away, departures = name not in self._present, self._departures[name]
+            if away and self._is_alive(name):
                 with self._lock:
-                    away, departures = peer.name not in self._present, self._departures[peer.name]
-                if away and self._is_there(peer.name):
-                    with self._lock:
-                        gone = departures != self._departures[peer.name]  # meanwhile
-                        if not gone and peer.name not in self._present:
-                            self._came(peer.name)
+                    gone = departures != self._departures[name]  # meanwhile
+                    if not gone and name not in self._present:
+                        self._appeared(name)
+
+    def _is_alive(self, name: str) -> bool:
+        try:
+            tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=self._look_every)
+            return any(token.ok is not None for token in tokens)
+        except self._zenoh.ZError:  # the door was closed meanwhile
+            return False
 
     def _renew_if_due(self) -> None:
         """Open anew with certificates that are new: what listens goes on with those it began with.
@@ -339,88 +299,64 @@ class Door:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
 
-    def _is_there(self, name: str) -> bool:
-        try:
-            tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=_LOOK_AGAIN)
-            return any(token.ok is not None for token in tokens)
-        except self._zenoh.ZError:  # the door was closed meanwhile
-            return False
+    # -- answering --------------------------------------------------------------------------------
 
-    def _came(self, name: str) -> None:
-        self._present.add(name)
-        self._appearances[name] += 1
-
-    # -- called by Zenoh, in a thread of its own, one after another: so nothing here may take long --------
-
-    def _heard(self, pending: Pending, reply: Any) -> None:
-        pending.put(reply)
-        who = reply.replier_id
-        if who is not None and (reply.ok is not None or _reason(reply) != "Timeout"):
-            self.doubles.heard(pending.name, str(who.zid))
-
-    def _ended(self, pending: Pending) -> None:
-        pending.put(None)
-        with self._lock:
-            self._open[pending.name] -= not pending.over  # Zenoh may say so twice
-            pending.over = True
-
-    def _seen(self, sample: Any) -> None:
-        name = str(sample.key_expr).split("/")[1]
-        with self._lock:
-            if sample.kind == self._zenoh.SampleKind.PUT:
-                self._came(name)
-            else:
-                self._present.discard(name)
-                self._departures[name] += 1
-
-    def _asked(self, query: Any) -> None:
+    def _question_arrived(self, query: Any) -> None:
         asker = _asker(query)  # a query that is dropped tells nothing any more
         if self._enters(asker):
-            self._pool.submit(self._answered, query)
+            self._pool.submit(self._answer_question, query)
             return
         query.reply_err(BUSY.encode())
         query.drop()
         self._busy(asker)
-        self._turned_away(asker)
-
-    def _turned_away(self, asker: str) -> None:
-        """Who is refused thousands of times is not heard for a while: then Zenoh refuses it, at less cost."""
-        with self._lock:
-            if asker in self._deaf or not self._floods[asker].rises(time.monotonic()):
-                return
-            self._deaf[asker] = time.monotonic() + _DEAF
-        self._pool.submit(self._ears[asker].undeclare)  # not here: this may be the one that it waits for
-        event("neighbour floods", level=logging.WARNING, neighbour=asker, deaf_for=_DEAF)
+        self._count_refusal(asker)
 
     def _enters(self, asker: str) -> bool:
         """If there is room. The last quarter is for those who have no question inside: no flood takes it."""
         with self._lock:
-            kept = self._room // 4 if self._inside[asker] else 0
-            if self._inside.total() >= self._room - kept:
+            reserved = self._capacity // 4 if self._inside[asker] else 0
+            if self._inside.total() >= self._capacity - reserved:
                 return False
             self._inside[asker] += 1
             return True
 
-    def _answered(self, query: Any) -> None:
+    def _answer_question(self, query: Any) -> None:
         asker = _asker(query)
         try:
             question = b"" if query.payload is None else bytes(query.payload.to_bytes())
             if len(question) > LIMIT:
                 raise LNTrustError(f"{len(question)} bytes; at most {LIMIT} are taken")
-            beside = query.attachment
-            more = () if beside is None else (bytes(beside.to_bytes()),)
-            answer = self._answer(asker, question, *more)
-            query.reply(str(query.key_expr), answer)
+            attachment = () if query.attachment is None else (bytes(query.attachment.to_bytes()),)
+            query.reply(str(query.key_expr), self._answer(asker, question, *attachment))
         except LNTrustError as error:
             query.reply_err(str(error).encode())
-            if isinstance(error, EnoughError):
-                self._turned_away(asker)
+            if isinstance(error, QuotaError):
+                self._count_refusal(asker)
         except Exception as error:  # whatever goes wrong over one question ends nothing else
             query.reply_err(f"internal error: {type(error).__name__}".encode())
         finally:
             query.drop()
             with self._lock:
                 self._inside[asker] -= 1
+
+    def _count_refusal(self, asker: str) -> None:
+        """After thousands of refusals the asker is ignored for a while: Zenoh refuses it at less cost."""
+        with self._lock:
+            if asker in self._ignored or not self._floods[asker].rises(time.monotonic()):
+                return
+            self._ignored[asker] = time.monotonic() + self._ignore_floods_for
+        self._pool.submit(self._queryables[asker].undeclare)  # not here: it may wait for this very question
+        event("neighbour floods", level=logging.WARNING, neighbour=asker, deaf_for=self._ignore_floods_for)
+
+    def _listen_again(self) -> None:
+        """To neighbours whose flood is long enough ago."""
+        with self._lock:
+            due = [name for name, until in self._ignored.items() if time.monotonic() >= until]
+        for name in due:
+            with suppress(self._zenoh.ZError):  # the door was closed meanwhile
+                self._queryables[name] = self._listen_to(name)
+                with self._lock:
+                    del self._ignored[name]
 
 
 def _reason(reply: Any) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from toy import CLASSES, everything, labelled, learner, population, train
+from toy import BACKENDS, CLASSES, batch_of, everything, learner, mean_loss, population, train
 
 from lntrust.learners import Population
-from lntrust.learners.training import Stack
+from lntrust.learners.inference import Backend
 
-TORCH_KINDS = ["linear", "mlp", "cnn1d", "cnn2d", "own_models:residual"]
+TORCH_KINDS = ["linear", "mlp", "cnn1d", "cnn2d", "own_models:Residual"]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 SCHEDULES = pytest.mark.parametrize("schedule", ["every_node", "random_node"])
@@ -87,20 +87,16 @@ def test_backends_agree_on_other_steps_and_on_losses(kind: str) -> None:
     assert_equal(stacked, looped, 1e-8)
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_who_is_not_active_does_not_move(backend: Any) -> None:
+@BACKENDS
+def test_who_is_not_active_does_not_move(backend: Backend) -> None:
     nodes = train(population("mlp", backend=backend), rounds=1)  # momentum is under way
     before = {name: t.clone() for name, t in nodes.state().items()}
-    batch = next(labelled(nodes).round(1))
+    batch = batch_of(nodes)
     active = torch.tensor([True, False, True, False, False])
-    nodes.descend("supervised", batch.examples, hard_loss, (batch.labels,), l2=0.1, active=active)
+    nodes.descend("supervised", batch.examples, mean_loss, (batch.labels,), l2=0.1, active=active)
     for name, now in nodes.state().items():
         changed = (now != before[name]).flatten(1).any(1) if now.ndim > 1 else now != before[name]
         assert torch.equal(changed, active), name
-
-
-def hard_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    return -logits.log_softmax(-1).gather(-1, labels[..., None]).mean((1, 2))
 
 
 def test_a_node_learns_the_same_whoever_else_exists() -> None:
@@ -112,17 +108,14 @@ def test_a_node_learns_the_same_whoever_else_exists() -> None:
             torch.testing.assert_close(one.params[name], other.params[name][:2], rtol=0, atol=1e-10)
 
 
-def test_the_loop_goes_node_by_node() -> None:
+def test_the_loop_goes_node_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The readable backend must not call the stacked code."""
-    nodes = population("linear", "mlp", backend="loop")
+    nodes = population("mlp", "cnn2d", backend="loop")
 
     def forbidden(*_: Any) -> Tensor:
         raise AssertionError("the loop backend ran stacked code")
 
-    for stack in nodes.torch_stacks:
-        assert isinstance(stack, Stack)
-        stack._stacked = forbidden  # type: ignore[method-assign]
-        stack._predict_in_blocks = forbidden  # type: ignore[method-assign]
+    monkeypatch.setattr(torch, "vmap", forbidden)
     train(nodes, rounds=1)
     nodes.predict_all(everything())
     nodes.predict(torch.tensor([0, 1, 4]), torch.tensor([3, 5, 7]))

@@ -4,21 +4,30 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from toy import CLASSES, DATASET, LABELS, everything, labelled, learner, lists, population, train
+from toy import (
+    BACKENDS,
+    CLASSES,
+    CPU,
+    DATASET,
+    LABELS,
+    batch_of,
+    everything,
+    labelled,
+    learner,
+    lists,
+    mean_loss,
+    module_of,
+    only_stack,
+    population,
+    train,
+)
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Seeds
-from lntrust.learners import Population
-from lntrust.learners import linear as heads
+from lntrust.learners.inference import Backend
 from lntrust.learners.training import Stack
-
-
-def only_stack(nodes: Population) -> Stack:
-    (stack,) = nodes.torch_stacks
-    return stack
-
+from lntrust.learners.views import Views
 
 # -- initial weights ----------------------------------------------------------------------------------
 
@@ -37,21 +46,15 @@ def test_initial_weights_are_pytorchs_default() -> None:
 
 
 def test_initial_weights_depend_on_seed_and_node_alone() -> None:
-    few, many = population("mlp", n=2), population("mlp", n=6)
+    torch.manual_seed(1)
+    few = population("mlp", n=2)
+    torch.manual_seed(2)  # torch's own generator has no say
+    many, mixed = population("mlp", n=6), population("linear", "mlp", n=6)
     for name, p in only_stack(few).params.items():
         assert torch.equal(p, only_stack(many).params[name][:2])
-    mixed = population("linear", "mlp", n=6)  # node 1 is the first of its stack
-    for name, p in mixed.torch_stacks[1].params.items():
+    for name, p in mixed.torch_stacks[1].params.items():  # node 1 is the first of its stack
         assert torch.equal(p[0], only_stack(many).params[name][1])
         assert not torch.equal(p[0], only_stack(population("mlp", n=2, seed=1)).params[name][1])
-
-
-def test_initial_weights_ignore_torchs_own_generator() -> None:
-    torch.manual_seed(1)
-    first = only_stack(population("mlp"))
-    torch.manual_seed(2)
-    second = only_stack(population("mlp"))
-    assert all(torch.equal(p, second.params[name]) for name, p in first.params.items())
 
 
 # -- linear heads -------------------------------------------------------------------------------------
@@ -59,34 +62,29 @@ def test_initial_weights_ignore_torchs_own_generator() -> None:
 
 @pytest.mark.parametrize("view", ["flat", "image"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5, 0.2])
-def test_the_fast_path_for_heads_equals_the_generic_one(
-    view: str, dropout: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen = learner("linear", view=view, dropout=dropout)
-    fast = train(population(chosen))
-    monkeypatch.setattr(heads, "is_head", lambda _: False)
-    generic = train(population(chosen))
+def test_the_fast_path_for_heads_equals_the_generic_one(view: str, dropout: float) -> None:
+    fast, generic = (population(learner("linear", view=view, dropout=dropout)) for _ in range(2))
     assert only_stack(fast).is_head
-    assert not only_stack(generic).is_head
+    only_stack(generic).is_head = False
+    for nodes in (fast, generic):
+        train(nodes)
     for name, value in fast.state().items():
         torch.testing.assert_close(value, generic.state()[name], rtol=0, atol=1e-10, msg=name)
     ids = everything()
     torch.testing.assert_close(fast.predict_all(ids), generic.predict_all(ids), rtol=0, atol=1e-10)
-    nodes, some = torch.tensor([4, 0, 0, 2]), torch.tensor([9, 9, 1, 0])
-    torch.testing.assert_close(fast.predict(nodes, some), generic.predict(nodes, some), rtol=0, atol=1e-10)
+    pairs = torch.tensor([4, 0, 0, 2]), torch.tensor([9, 9, 1, 0])
+    torch.testing.assert_close(fast.predict(*pairs), generic.predict(*pairs), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
+@BACKENDS
 @pytest.mark.parametrize("kind", ["linear", "mlp", "cnn2d"])
-def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: Any) -> None:
+def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: Backend) -> None:
     """One node, torch.optim.SGD beside it, the same batches."""
     settings = {"lr": 0.03, "momentum": 0.8, "l2": 0.01}
     nodes = population(learner(kind, dropout=0.0), n=1, backend=backend, **settings)
-    stack = only_stack(nodes)
-    module = _module_of(kind).double()
-    module.load_state_dict({name: p[0] for name, p in stack.params.items()})
+    stack, batches = only_stack(nodes), labelled(nodes)
+    module = module_of(stack, 0).train()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.03, momentum=0.8, weight_decay=0.01)
-    batches = labelled(nodes)
     for t in range(4):
         for batch in batches.round(t):
             loss = cross_entropy(module(stack.view[batch.examples[0]]), batch.labels[0])
@@ -101,25 +99,7 @@ def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: 
     torch.testing.assert_close(nodes.predict_all(everything())[0], answers, rtol=0, atol=1e-12)
 
 
-def _module_of(kind: str) -> nn.Module:
-    layers: dict[str, list[nn.Module]] = {
-        "linear": [nn.Flatten(), nn.Identity(), nn.Linear(6, CLASSES)],
-        "mlp": [nn.Flatten(), nn.Identity(), nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, CLASSES)],
-        "cnn2d": [
-            nn.Conv2d(1, 2, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(2, 4, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(4),
-            nn.Flatten(),
-            nn.Identity(),
-            nn.Linear(64, CLASSES),
-        ],
-    }
-    return nn.Sequential(*layers[kind])
-
-
-@pytest.mark.parametrize("kind", ["own_models:scaled", "own_models:squashed"])
+@pytest.mark.parametrize("kind", ["own_models:Scaled", "own_models:squashed"])
 def test_what_only_looks_like_a_head_is_run_as_it_is(kind: str) -> None:
     stacked, looped = train(population(kind)), train(population(kind, backend="loop"))
     torch.testing.assert_close(
@@ -133,7 +113,7 @@ def test_what_only_looks_like_a_head_is_run_as_it_is(kind: str) -> None:
 def test_dropout_acts_in_steps_and_never_in_answers() -> None:
     nodes = population("linear", n=3, lr=1e-30)
     ids = torch.arange(8).expand(3, 8)
-    batch_losses = [nodes.descend("supervised", ids, _loss, (LABELS[ids],)) for _ in range(3)]
+    batch_losses = [nodes.descend("supervised", ids, mean_loss, (LABELS[ids],)) for _ in range(3)]
     assert len({float(losses[0]) for losses in batch_losses}) == 3  # a new mask at each step
     assert torch.equal(nodes.predict_all(everything()), nodes.predict_all(everything()))
     stack = only_stack(nodes)
@@ -141,20 +121,14 @@ def test_dropout_acts_in_steps_and_never_in_answers() -> None:
     torch.testing.assert_close(nodes.predict_all(everything())[1], plain.softmax(-1))
 
 
-def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    return cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
-
-
 def test_a_layer_in_two_places_drops_independently() -> None:
-    kind = "own_models:shared_dropout"
-    stacked, looped = population(kind), population(kind, backend="loop")
-    masks = only_stack(stacked)._masks(torch.arange(5), 64)
-    assert {name: tuple(m.shape) for name, m in masks.items()} == {"1.mask": (5, 64, 6), "4.mask": (5, 64, 8)}
-    assert not torch.equal(masks["1.mask"], masks["4.mask"][..., :6])
-    train(stacked)
-    train(looped)
+    nodes = population("own_models:shared_dropout")
+    first, second = (only_stack(nodes).skeleton.get_submodule(name) for name in ("1", "4"))
+    assert first is not second  # each place has its own layer, and so its own masks
+    assert (first.unit_shape, second.unit_shape) == ((6,), (8,))
+    looped = train(population("own_models:shared_dropout", backend="loop"))
     torch.testing.assert_close(
-        stacked.predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
+        train(nodes).predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
     )
 
 
@@ -179,23 +153,21 @@ def test_batch_normalisation_is_looped_and_trains_each_node_on_its_own() -> None
 
 def test_batch_statistics_of_resting_nodes_stand_still() -> None:
     nodes = population("own_models:normalised", n=3)
-    batch = next(labelled(nodes).round(0))
-    active = torch.tensor([False, True, False])
-    nodes.descend("supervised", batch.examples, _loss, (batch.labels,), active=active)
+    nodes.step(batch_of(nodes, torch.tensor([False, True, False])))
     assert only_stack(nodes).buffers["1.num_batches_tracked"].tolist() == [0, 1, 0]
 
 
 def test_what_vmap_cannot_run_is_looped_with_the_reason() -> None:
-    nodes = population("own_models:branching")
+    nodes = population("own_models:Branching")
     assert only_stack(nodes).looped
     assert "torch.vmap cannot run it" in str(only_stack(nodes).looped_because)
     before = nodes.predict_all(everything())
     assert not torch.allclose(train(nodes).predict_all(everything()), before)
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Any) -> None:
-    nodes = population("own_models:in_place", backend=backend)
+@BACKENDS
+def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Backend) -> None:
+    nodes = population("own_models:InPlace", backend=backend)
     stack = only_stack(nodes)
     train(nodes, rounds=1)
     answers = nodes.predict_all(everything())
@@ -209,8 +181,8 @@ def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Any) -> Non
     torch.testing.assert_close(pairs, torch.stack([answers[0, 0], answers[4, 1]]))
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_frozen_parameters_stay_as_they_are(backend: Any) -> None:
+@BACKENDS
+def test_frozen_parameters_stay_as_they_are(backend: Backend) -> None:
     nodes = population("own_models:frozen", backend=backend)
     before = {name: t.clone() for name, t in only_stack(nodes).state().items()}
     after = only_stack(train(nodes)).state()
@@ -218,8 +190,8 @@ def test_frozen_parameters_stay_as_they_are(backend: Any) -> None:
     assert moved == {"4.weight", "4.bias"}
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_a_module_without_anything_to_train_only_answers(backend: Any) -> None:
+@BACKENDS
+def test_a_module_without_anything_to_train_only_answers(backend: Backend) -> None:
     nodes = population("own_models:finished", "linear", backend=backend)
     before = nodes.predict_all(everything())
     after = train(nodes).predict_all(everything())
@@ -228,23 +200,23 @@ def test_a_module_without_anything_to_train_only_answers(backend: Any) -> None:
     assert not nodes.last_loss["supervised"].isnan().any()
 
 
-@pytest.mark.parametrize("backend", ["batched", "loop"])
-def test_an_unused_layer_does_no_harm(backend: Any) -> None:
-    nodes = population("own_models:idle", backend=backend)
+@BACKENDS
+def test_an_unused_layer_does_no_harm(backend: Backend) -> None:
+    nodes = population("own_models:Idle", backend=backend)
     stack = only_stack(nodes)
-    before = stack.params["idle.weight"].clone(), stack.params["used.weight"].clone()
+    before = stack.params["idle.weight"].clone(), stack.params["linear.weight"].clone()
     train(nodes)
     assert torch.equal(stack.params["idle.weight"], before[0])  # as torch.optim.SGD leaves it
-    assert not torch.equal(stack.params["used.weight"], before[1])
+    assert not torch.equal(stack.params["linear.weight"], before[1])
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("own_models:gambler", {}, "draws random numbers of its own.*only nn.Dropout"),
-        ("own_models:twice_dropped", {}, "one dropout layer is used twice in a pass"),
+        ("own_models:Gambler", {}, "draws random numbers of its own.*only nn.Dropout"),
+        ("own_models:TwiceDropped", {}, "one dropout layer is used twice in a pass"),
         ("own_models:too_narrow", {}, r"returns \[2, 3\]: must be logits of shape \[B, 4\]"),
-        ("own_models:pair", {}, r"returns tuple: must be logits"),
+        ("own_models:Pair", {}, r"returns tuple: must be logits"),
         ("own_models:wrong_input", {}, r"fails on inputs of shape \[2, 6\]"),
         ("own_models:nonsense", {}, "made a dict: must be a torch nn.Module or an estimator"),
         ("own_models:undecided", {}, "made a SVC: must be"),
@@ -271,17 +243,9 @@ def test_an_unknown_view_is_refused_with_those_there_are() -> None:
 
 
 def test_a_refused_module_leaves_torchs_generator_alone() -> None:
-    nodes = population("linear", n=1)
-    before = torch.random.get_rng_state()
+    view, before = Views(DATASET, CPU, torch.float64)["flat"], torch.random.get_rng_state()
     with pytest.raises(LNTrustError):
-        Stack(
-            learner("own_models:gambler"),
-            torch.tensor([0]),
-            nodes._views["flat"],
-            CLASSES,
-            Seeds((0,), 1),
-            "batched",
-        )
+        Stack(learner("own_models:Gambler"), torch.tensor([0]), view, CLASSES, Seeds((0,), 1), "batched")
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -291,10 +255,8 @@ def test_a_refused_module_leaves_torchs_generator_alone() -> None:
 @pytest.mark.parametrize("kind", ["mlp", "own_models:normalised", "own_models:frozen"])
 def test_a_loaded_stack_goes_on_as_if_nothing_had_happened(kind: str) -> None:
     through = train(population(kind), rounds=2)
-    saved = {name: t.clone() for name, t in through.state().items()}
-    resumed = population(kind, seed=9)
-    resumed.load(saved)
-    resumed._dropout_keys = through._dropout_keys  # the same run: the seed is in its identity
+    resumed = population(kind)
+    resumed.load({name: t.clone() for name, t in through.state().items()})
     for nodes in (through, resumed):
         for batch in labelled(nodes, stage=2).round(0):
             nodes.step(batch)

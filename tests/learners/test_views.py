@@ -8,24 +8,19 @@ import torch
 from toy import CPU, DATASET
 
 from lntrust.core.errors import LNTrustError
-from lntrust.learners import views as views_module
 from lntrust.learners.views import Views, pick_device
 from lntrust.world.data.datasets import Coded
 
 RNG = np.random.default_rng(0)
 CODED = Coded(
-    RNG.integers(0, 256, (37, 5), dtype=np.uint8),
+    RNG.integers(0, 256, (10_000, 5), dtype=np.uint8),  # more than are decoded at once
     RNG.uniform(0.01, 0.1, 5).astype(np.float32),
     RNG.normal(size=5).astype(np.float32),
 )
 
 
-@pytest.mark.parametrize("at_once", [4096, 10, 37])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_coded_features_are_decoded(
-    dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(views_module, "_DECODED_AT_ONCE", at_once)
+def test_coded_features_are_decoded(dtype: torch.dtype) -> None:
     view = Views(replace(DATASET, views={"coded": lambda: CODED}), CPU, dtype)["coded"]
     expected = CODED.codes.astype(np.float64) * CODED.step + CODED.offset
     assert view.dtype == dtype

@@ -4,16 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from lntrust.learners import Labelled, Population
+from lntrust.learners import Batch, Labelled, Population
 from lntrust.learners.inference import Backend
+from lntrust.learners.modules import Build, build
+from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
 from lntrust.study.settings import LearnerSettings, TrainingSettings
 from lntrust.world import Dataset, Ragged
 
 EXAMPLES, CLASSES = 120, 4
 CPU = torch.device("cpu")
+BACKENDS = pytest.mark.parametrize("backend", ["batched", "loop"])
+KINDS = ["linear", "mlp", "cnn1d", "cnn2d"]
+MIXED = ["mlp", "forest", "linear", "own_models:normalised", "cnn2d"]
 
 # A view that suits each kind.
 VIEW = {"cnn1d": "series", "cnn2d": "image"}
@@ -59,13 +67,16 @@ def population(
     backend: Backend = "batched",
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    common_start: bool = False,
+    build: Build = build,
     **changes: Any,
 ) -> Population:
     """n nodes with these learners in turn, or as `kinds` says."""
     chosen = [learner(one) if isinstance(one, str) else one for one in learners]
     of_node = np.arange(n) % len(chosen) if kinds is None else np.array(kinds)
     views = Views(DATASET, CPU, dtype)
-    return Population(chosen, of_node, views, LABELS, CLASSES, training(**changes), seed, backend)
+    made_of = (chosen, of_node, views, LABELS, CLASSES, training(**changes))
+    return Population(*made_of, seed, backend, common_start, build)
 
 
 def lists(n: int, seed: int = 0) -> Ragged:
@@ -90,5 +101,56 @@ def train(nodes: Population, rounds: int = 5) -> Population:
     return nodes
 
 
-def everything() -> torch.Tensor:
+def everything() -> Tensor:
     return torch.arange(EXAMPLES)
+
+
+# -- what tests of several files do with them -----------------------------------------------------
+
+
+class Watched:
+    """Cross entropy on the batch, keeping what it was given: the logits node by node, the rest by call."""
+
+    def __init__(self) -> None:
+        self.logits: list[Tensor] = []
+        self.extras: list[tuple[Tensor | None, ...]] = []
+
+    def __call__(self, logits: Tensor, labels: Tensor, *more: Tensor | None) -> Tensor:
+        self.logits += list(logits.detach().clone())
+        self.extras.append(tuple(t if t is None else t.detach().clone() for t in more))
+        return mean_loss(logits[:, : labels.shape[1]], labels)
+
+
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+
+
+def module_of(stack: Stack, i: int) -> nn.Module:
+    """The i-th node of a stack as an ordinary module that answers."""
+    module: nn.Module = build(stack.learner, tuple(stack.view.shape[1:]), CLASSES).double()
+    module.load_state_dict({name: t[i] for name, t in {**stack.params, **stack.buffers}.items()})
+    return module.eval()
+
+
+def only_stack(nodes: Population) -> Stack:
+    (stack,) = nodes.torch_stacks
+    return stack
+
+
+def ids_for(nodes: Population, count: int = 8) -> Tensor:
+    """Other examples for every node."""
+    return (torch.arange(count) + 7 * torch.arange(nodes.n)[:, None]) % EXAMPLES
+
+
+def batch_of(nodes: Population, active: Tensor | None = None) -> Batch:
+    ids = ids_for(nodes)
+    return Batch(ids, LABELS[ids], active)
+
+
+def snapshot(nodes: Population) -> dict[str, Tensor]:
+    """Parameters, buffers and momentum, but not how often which step was taken."""
+    return {name: t.clone() for name, t in nodes.state().items() if not name.startswith("steps/")}
+
+
+def changed(nodes: Population, before: dict[str, Tensor]) -> set[str]:
+    return {name for name, t in snapshot(nodes).items() if not torch.equal(t, before[name])}

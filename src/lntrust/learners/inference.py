@@ -24,10 +24,6 @@ from lntrust.study.settings import LearnerSettings
 
 Backend = Literal["batched", "loop"]
 
-# Answers are computed in pieces of about this many input numbers, so that memory stays bounded.
-_ANSWERED_AT_ONCE = 16_000_000
-# Questions to one model are dealt into blocks of this many examples; the last one is padded.
-_BLOCK = 128
 # Heads learn in pieces of about so many input numbers: on a CPU those of a node or two, which stay in its
 # cache; on a GPU as many as keep it busy. Fewer are not worth a piece.
 _WORTH_A_PIECE = 400_000
@@ -46,6 +42,9 @@ class Layout:
 
 class Models:
     """k nodes with the same torch architecture and the same view, of one world or of several."""
+
+    at_once = 16_000_000  # input numbers in a piece of answers, so that memory stays bounded
+    block = 128  # examples in a block of questions to one model; the last one is padded
 
     def __init__(
         self,
@@ -251,7 +250,7 @@ class Models:
         if self.is_head:
             return heads.shared_logits(state, x)
         call = torch.vmap(lambda s, shared: self._one(s, shared, train=False), (0, None), 1)
-        size = max(1, _ANSWERED_AT_ONCE // ((who.stop - who.start) * max(1, self.view[0].numel())))
+        size = max(1, self.at_once // ((who.stop - who.start) * max(1, self.view[0].numel())))
         # Copies: a module may work in place, and these inputs are asked about again.
         return torch.cat([call(state, piece.clone()) for piece in torch.split(x, size)])
 
@@ -275,13 +274,13 @@ class Models:
         counts = torch.bincount(member, minlength=len(self.nodes))
         if self.looped:
             return Layout(examples, counts.tolist())
-        blocks = (counts + _BLOCK - 1) // _BLOCK
+        blocks = (counts + self.block - 1) // self.block
         of_block = torch.repeat_interleave(torch.arange(len(counts), device=member.device), blocks)
         rank = torch.arange(len(member), device=member.device) - (counts.cumsum(0) - counts)[member]
-        slot = (blocks.cumsum(0) - blocks)[member] * _BLOCK + rank
-        padded = torch.zeros(len(of_block) * _BLOCK, dtype=torch.int64, device=member.device)
+        slot = (blocks.cumsum(0) - blocks)[member] * self.block + rank
+        padded = torch.zeros(len(of_block) * self.block, dtype=torch.int64, device=member.device)
         padded[slot] = examples
-        return Layout(padded.view(-1, _BLOCK), [], of_block, slot)
+        return Layout(padded.view(-1, self.block), [], of_block, slot)
 
     @torch.no_grad()
     def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
@@ -314,7 +313,7 @@ class Models:
                 if len(speakers):
                     out[speakers] = heads.shared_logits(self._slice(member[speakers]), x[r]).transpose(0, 1)
             return out
-        per_piece = max(1, _ANSWERED_AT_ONCE // max(1, x[:1].numel()))
+        per_piece = max(1, self.at_once // max(1, x[:1].numel()))
         pieces = zip(torch.split(member, per_piece), torch.split(row, per_piece), strict=True)
         return torch.cat([self._stacked(self._slice(m), {}, x[r], train=False) for m, r in pieces])
 
@@ -330,8 +329,8 @@ class Models:
 
     def _predict_in_blocks(self, layout: Layout) -> Float[Tensor, "P C"]:
         assert layout.of_block is not None
-        numbers = _BLOCK * max(1, self.view[0].numel())
-        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else _ANSWERED_AT_ONCE
+        numbers = self.block * max(1, self.view[0].numel())
+        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else self.at_once
         per_piece = max(1, at_once // numbers)
         blocks = torch.split(layout.of_block, per_piece), torch.split(layout.examples, per_piece)
         pieces = zip(*blocks, strict=True)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lntrust.core.cuda_graphs import CudaGraph
-from lntrust.core.losses import Loss, cross_entropy, softmax, tempered
+from lntrust.core.losses import Loss, cross_entropy, softmax
 from lntrust.core.randomness import Seeds, fold
 from lntrust.core.threads import together
 from lntrust.learners.batch import Batch
@@ -39,7 +39,6 @@ class Plan:
 
     parts: list[tuple[Layout, Int[Tensor, "p"]]]  # of each stack: its questions, and the rows they fill
     rows: int
-    node: Int[Tensor, "rows"]  # who answers each of them
     inverse: Int[Tensor, "P"]  # the row that answers each question
 
 
@@ -89,7 +88,6 @@ class Population:
         self.calls: dict[str, int] = {}  # steps of each purpose, whoever took part
         self.last_loss: dict[str, Float[Tensor, "n"]] = {}
         self.stacks: list[Stack | Estimators] = []
-        self.temperature: Float[Tensor, "n"] | None = None  # of everybody's answers; none: 1
         for index, learner in enumerate(learners):
             nodes = torch.from_numpy(np.flatnonzero(kinds == index)).to(self.device)
             if not len(nodes):
@@ -267,21 +265,11 @@ class Population:
         """Every node's class probabilities on the same examples, or on those of its world."""
         each = examples.expand(len(self.seeds), -1) if examples.ndim == 1 else examples
         if len(self.stacks) == 1:
-            return self._tempered(self.stacks[0].predict_all(each), self._everybody[:, None])
+            return self.stacks[0].predict_all(each)
         out = torch.empty(self.n, each.shape[1], self.classes, device=self.device, dtype=self.dtype)
         for stack in self.stacks:
             out[stack.nodes] = stack.predict_all(each)
-        return self._tempered(out, self._everybody[:, None])
-
-    @property
-    def _everybody(self) -> Int[Tensor, "n"]:
-        return torch.arange(self.n, device=self.device)
-
-    def _tempered(self, p: Float[Tensor, "*s C"], node: Int[Tensor, "*#s"]) -> Float[Tensor, "*s C"]:
-        """These nodes' answers, as sure as they may be."""
-        if self.temperature is None:
-            return p
-        return tempered(p, self.temperature[node].expand(p.shape[:-1]))
+        return out
 
     def bring(self, examples: Int[Tensor, "worlds U"]) -> Public:
         """Bring examples that all nodes of a world are asked about again and again to where they are used."""
@@ -320,14 +308,14 @@ class Population:
             return logits[node, place]  # of predict_all: estimators have no logits
         row = public.first[node] + place * self.seeds.n
         asked = logits.view(-1, self.classes).index_select(0, row.flatten())
-        return self._tempered(softmax(asked).view(*row.shape, self.classes), node)
+        return softmax(asked).view(*row.shape, self.classes)
 
     def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """Every node's class probabilities on examples of its own."""
         out = torch.empty(*examples.shape, self.classes, device=self.device, dtype=self.dtype)
         for stack in self.stacks:
             out[stack.nodes] = stack.predict_own(examples[stack.nodes])
-        return self._tempered(out, self._everybody[:, None])
+        return out
 
     def predict(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
         """Class probabilities for (node, example) pairs, each different pair computed once."""
@@ -346,14 +334,14 @@ class Population:
             member = place[node]
             mine = torch.nonzero(member >= 0).flatten()
             parts.append((stack.layout(member[mine], example[mine]), mine))
-        return Plan(parts, len(pairs), node, inverse)
+        return Plan(parts, len(pairs), inverse)
 
     def answer(self, plan: Plan) -> Float[Tensor, "P C"]:
         """Class probabilities for the pairs of a plan."""
         out = torch.empty(plan.rows, self.classes, device=self.device, dtype=self.dtype)
         for stack, (layout, row) in zip(self.stacks, plan.parts, strict=True):
             out[row] = stack.predict(layout)
-        return self._tempered(out, plan.node)[plan.inverse]
+        return out[plan.inverse]
 
     # -- sharing ----------------------------------------------------------------------------------
 
@@ -386,15 +374,11 @@ class Population:
     def state(self) -> dict[str, Tensor]:
         """All that changes in training, for a checkpoint."""
         out = {f"steps/{purpose}": taken for purpose, taken in self._steps.items()}
-        if self.temperature is not None:
-            out["temperature"] = self.temperature
         for stack in self.stacks:
             out |= {f"{stack.learner.name}/{name}": t for name, t in stack.state().items()}
         return out
 
     def load(self, state: dict[str, Tensor]) -> None:
-        if "temperature" in state:
-            self.temperature = state["temperature"].to(self.device)
         for name, tensor in state.items():
             if name.startswith("steps/"):
                 self._steps[name.removeprefix("steps/")] = tensor.to(self.device)

@@ -1,77 +1,100 @@
 """What a live node does by itself, in one thread: learn, ask, trust, and learn from whom it trusts.
 
 The rounds are the simulation's, and so is the method; but the clock is the node's own. Stage 1 is local
-training. Then the neighbours are probed, and Stage 2 goes on as the paper has it, with whoever answers. When
-training is over the neighbours are probed now and then, since they change, go, and come back.
+training. Then the node probes its neighbours, and Stage 2 goes on as the paper has it, with whoever answers.
+When training is over it probes now and then, since neighbours change, go, and come back.
 """
 
 import math
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lntrust.fleet.logs import event, failed
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.training import trust_state as trusted
 from lntrust.fleet.training.data import NodeData
 from lntrust.fleet.training.learner import LiveLearner
-from lntrust.fleet.training.network import LiveNetwork
-from lntrust.fleet.training.occasions import OUT_OF_TURN, Occasions
-from lntrust.fleet.training.state import MISFITS, Kept, Taken, fitting, write_state
-from lntrust.fleet.training.trouble import Before, Trouble
-from lntrust.fleet.training.trust_state import Trust
+from lntrust.fleet.training.network import OUT_OF_TURN, LiveNetwork, NeighbourWatch
+from lntrust.fleet.training.state import MISFITS, NodeState, Saved, blaming, write_state
+from lntrust.fleet.training.trust_state import Trust, still_valid
 from lntrust.fleet.training.world import node_world
 from lntrust.learners import Labelled
-from lntrust.methods import Site, State
-from lntrust.methods.base import below
+from lntrust.methods import Site
+from lntrust.methods.base import Schedule, Tensors, below, under
 from lntrust.methods.lntrust.method import LNTrust
+from lntrust.methods.lntrust.state import TrustState
+from lntrust.trust.weights import Memory
 
-_LOG_KEPT = 100  # refreshes whose trust is remembered
+_LOG_LENGTH = 100  # refreshes whose trust is remembered
 _LOOK = 0.5  # seconds between two looks around, once training is over
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds before training is tried again
+
+
+class TrainingErrors:
+    """What went wrong in training. The thread that learns writes it, others read it."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None  # none: all is well
+        self.count = 0  # since the node started
+        self._pause = 0.0
+
+    def note(self, error: BaseException) -> float:
+        """Training has failed. Returns after how many seconds to try again: ever more, up to a minute."""
+        self.last = f"{type(error).__name__}: {error}"
+        self.count += 1
+        self._pause = min(2 * self._pause or _FIRST_PAUSE, _LONGEST_PAUSE)
+        return self._pause
+
+    def clear(self) -> None:
+        """What was tried has gone well."""
+        self.last, self._pause = None, 0.0
 
 
 class TrainingLoop:
     """Rounds, one after another, from the last saved state on."""
 
     def __init__(
-        self, settings: NodeSettings, data: NodeData, learner: LiveLearner, circle: Neighbours,
-        books: TrafficCounters, shelf: SnapshotStore, taken: Taken,
+        self, settings: NodeSettings, data: NodeData, learner: LiveLearner, neighbours: Neighbours,
+        traffic: TrafficCounters, snapshots: SnapshotStore, saved: Saved | None, torn: str | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.data, self.learner = settings, data, learner
-        self.circle, self.books, self.shelf = circle, books, shelf
-        self.trust = Trust()
+        self.trust, self.errors = Trust(), TrainingErrors()
         self.done, self.version = 0, 0
-        self.trouble = Trouble()
-        self._before: Before | None = None  # the round that is under way
-        self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0, "torn": None}
+        self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0, "torn": torn}
+        self._neighbours, self._traffic, self._snapshots = neighbours, traffic, snapshots
         self._fingerprint, self._seen = data.fingerprint, asdict(data.seen)
-        self._state: State = {}
-        self._settled: State = {}  # the trust model at the end of training
         self._names = [each.name for each in settings.neighbours]
         self._members = [settings.name, *self._names]
         self._world = node_world(settings, data)
         self._network = LiveNetwork(
-            settings, self._world, lambda: self.learner.population, data, circle, self._publish
+            settings, self._world, lambda: self.learner.population, data, neighbours, self._publish
         )
-        self._method = self._made_method()
+        trusts = bool(self._names) and len(data.validation) > 0
+        self._method = LNTrust(settings.trust) if trusts else None
+        self._state: TrustState | None = None
+        self._memory: Memory | None = None  # a trust model of other neighbours, or of other data
+        self._settled: Memory = {}  # the trust model at the end of training
+        self._before: tuple[Tensors, TrustState | None] | None = None  # before the round that is under way
         self._wake, self._stopping = threading.Event(), threading.Event()
-        self._one_by_one = threading.Lock()  # who replaces the model
+        self._one_by_one = threading.Lock()  # for those who replace the model
         self._replaced = False
         self._replacement: tuple[Any, threading.Event, list[BaseException]] | None = None
-        self._occasions = Occasions(circle, settings.life.refresh_every)
+        self._watch = NeighbourWatch(neighbours, settings.life.refresh_every)
+        self._lockstep = settings.network.clock == "lockstep"
         self._refreshed_at = self._saved_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="life", daemon=True)
-        self._restore(taken)
-        self._begun = "open" in self._state  # whether Stage 2 has begun
-        self._enter()
+        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
+        if saved is not None:
+            with blaming(settings.life.state):
+                self._restore(saved)
+        self._begun = self._state is not None  # whether Stage 2 has begun
+        self._enter_stage()
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -107,27 +130,19 @@ class TrainingLoop:
         if errors:
             raise errors[0]
 
-    # -- the course of a life ---------------------------------------------------------------------
+    # -- rounds -----------------------------------------------------------------------------------
 
-    def _made_method(self) -> LNTrust | None:
-        """For the model as it is: one that is fitted again forgets by itself, and needs no twin."""
-        if not self._names or not len(self.data.validation):
-            return None
-        less = {} if self.learner.takes_steps else {"look_back": None}
-        return LNTrust(self.settings.trust.model_copy(update=less))
-
-    def _enter(self) -> None:
+    def _enter_stage(self) -> None:
         """The stage that the rounds done belong to; the model can be asked from now on."""
-        training, stage = self.settings.training, 1 if self.done < self.settings.training.stage1_rounds else 2
+        training, stage = self.settings.training, 1 if self.phase == "stage 1" else 2
         population = self.learner.population
         lists = self._world.labelled(stage, uses_validation=self._method is not None)
         labelled = Labelled(lists, population.labels, training, population.seeds, stage, population.device)
-        self._site = Site(self._world, population, self._network, labelled)
-        if self.learner.refits and (stage == 1 or "pseudo/ids" not in self._state):
+        schedule = Schedule(training.stage2_rounds)
+        self._site = Site(self._world, population, self._network, labelled, schedule)
+        if self.learner.refits and (stage == 1 or self._state is None or self._state.pseudo is None):
             population.refit(lists)
-        if self._method is not None and stage == 2:
-            self._state = trusted.with_twin(self._state, population, self._method.settings)
-        if self.shelf.empty:
+        if self._snapshots.empty:
             self._publish(None)
 
     def _run(self) -> None:
@@ -137,9 +152,9 @@ class TrainingLoop:
                 self._step()
                 self._before = None
                 self._save_if_due()
-                self.trouble.over()  # also if nothing was due: what has failed is due until it goes well
+                self.errors.clear()  # also if nothing was due: what has failed is due until it goes well
             except (Exception, SystemExit) as error:  # it goes on answering, and tries again
-                self._failed(error)
+                self._recover(error)
             if self.settings.life.rest and self.phase != "deployed":
                 self._stopping.wait(self.settings.life.rest)
         self.save()
@@ -147,25 +162,29 @@ class TrainingLoop:
     def _step(self) -> None:
         """What is next."""
         if self.phase == "deployed" and self._begun:
-            self._stand()
+            self._watch_neighbours()
             return
-        self._before = Before(self.learner.population, self._state)
+        # A round that fails half-way is tried again. Without a way back every try would move the model on.
+        model = {name: tensor.clone() for name, tensor in self.learner.population.state().items()}
+        self._before = (model, self._state)
         if self.phase == "stage 1":
             self._local_round()
         elif not self._begun:
-            self._begin_collaboration()
+            self._begin_stage2()
         else:
             self._round()
 
-    def _failed(self, error: BaseException) -> None:
+    def _recover(self, error: BaseException) -> None:
         """Go back to before the round, and wait a while: longer each time, until something goes well."""
-        pause = self.trouble.note(error)
-        failed("training fails", error, round=self.done, failures=self.trouble.failures, again_in=pause)
+        pause = self.errors.note(error)
+        failed("training fails", error, round=self.done, failures=self.errors.count, again_in=pause)
         self._refreshed_at = -math.inf  # if a deployed node's refresh failed, it is still due
         before, self._before = self._before, None
         if before is not None:
             try:
-                self._state, self._method = before.put_back(self.learner.population), self._made_method()
+                with torch.no_grad():
+                    self.learner.population.load(before[0])
+                self._state = before[1]
             except Exception as another:
                 failed("model not put back", another, round=self.done)
         until = time.monotonic() + pause
@@ -175,25 +194,21 @@ class TrainingLoop:
             self._save_if_due()
 
     def _local_round(self) -> None:
-        for batch in self._site.labelled.round(self.done):
-            self._site.population.step(batch)
+        self._site.learn(self.done + 1)
         self.done += 1
         if self.phase == "stage 1":
             self._publish(None)
 
-    def _begin_collaboration(self) -> None:
-        self._enter()
-        self._network.announce(0)
+    def _begin_stage2(self) -> None:
+        self._enter_stage()
+        self._network.publish(0)
         # Rounds with nobody to ask teach nothing; but a node whose neighbours are gone goes on.
-        if self._method is not None and self.settings.network.clock != "lockstep":
-            self._occasions.wait_for_somebody(self.settings.life.wait, self._stopping)
-        event("stage 2 begins", round=self.done, present=sorted(self.circle.present))
+        if self._method is not None and not self._lockstep:
+            self._watch.wait_for_first(self.settings.life.wait, self._stopping)
+        event("stage 2 begins", round=self.done, present=sorted(self._neighbours.present))
         if self._method is not None:
-            # A trust model that was kept goes on, with a circle that has changed.
-            refresh, start = self._method.refresh, self._method.start
-            self._state = refresh(self._site, self._state, 0) if self._state else start(self._site)
+            self._state = self._method.refresh(self._site, None, 0, self._memory)
             self._refreshed()
-        self._network.tell()
         if self.settings.training.stage2_rounds == 0:
             self._settle()
             event("training is over", round=self.done)
@@ -203,94 +218,88 @@ class TrainingLoop:
         t = self.done - self.settings.training.stage1_rounds + 1
         self._network.round = t
         if self._method is None:
-            for batch in self._site.labelled.round(t - 1):
-                self._site.population.step(batch)
+            self._site.learn(t)
             self._publish(t)
         else:
-            due = self._method.due(self._site, t)
-            if due and "probe/mask" in self._state and self._somebody_came(soonest=0.0):
-                self._state = trusted.without(self._state, "probe/")  # everybody is probed, in turn or not
+            assert self._state is not None
             self._state = self._method.round(self._site, self._state, t)
-            self._state = trusted.asked_again(self._state)
-            if due:
+            replies = self._state.replies
+            if replies is not None and not bool(replies.column.any()):
+                # Nobody answered: that is not remembered for K rounds, since they may be there in the next.
+                self._state = replace(self._state, replies=None)
+            if self._method.due(self._site, t):
                 self._refreshed()
-            elif self._somebody_came():
+            elif self._neighbours_changed():
                 self._refresh()
         if t % self.settings.training.refresh == 0 and self.learner.refits:
-            pseudo = self._method.pseudo_labels(self._site, self._state) if self._method else None
+            pseudo = (
+                self._method.pseudo_labels(self._site, self._state) if self._method and self._state else None
+            )
             self._site.population.refit(self._site.labelled.lists, pseudo)
-        if self.done + 1 == self.rounds:  # it is deployed when the neighbours have been looked at once more
+        if self.done + 1 == self.rounds:  # it is deployed when it has looked at its neighbours once more
             self._finish()
         self.done += 1
 
     def _finish(self) -> None:
-        self._network.announce(self.settings.training.stage2_rounds + 1)
-        if self._method is not None:
+        self._network.publish(self.settings.training.stage2_rounds + 1)
+        if self._method is not None and self._state is not None:
             self._state = self._method.finish(self._site, self._state)
             self._refreshed()
             self._settle()
-        self._network.tell()
-        event("training is over", round=self.rounds, **self._told())
+        event("training is over", round=self.rounds, **self._findings())
 
-    def _stand(self) -> None:
+    def _watch_neighbours(self) -> None:
         """Wait a little, and probe again if there is cause: time, a newcomer, one with an older model."""
-        lockstep = self.settings.network.clock == "lockstep"  # the comparison ends here
-        looks = self._method is not None and not lockstep
+        probes = self._method is not None and not self._lockstep  # in lockstep the comparison ends here
         due = self._refreshed_at + self.settings.life.refresh_every
-        left = min(due - time.monotonic(), _LOOK) if looks else _LOOK
+        left = min(due - time.monotonic(), _LOOK) if probes else _LOOK
         if left > 0:
             self._wake.wait(left)
             self._wake.clear()
-        if self._stopping.is_set() or not looks:
-            return
-        if time.monotonic() >= due or self._somebody_came():
+        if probes and not self._stopping.is_set() and (time.monotonic() >= due or self._neighbours_changed()):
             self._refresh()
 
     # -- trust ------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
+        state, t = self._state, self.done - self.settings.training.stage1_rounds
         assert self._method is not None
-        t = self.done - self.settings.training.stage1_rounds
-        state = trusted.without(self._state, "probe/")  # out of turn everybody is asked
-        if self.phase == "deployed":
+        assert state is not None
+        if self.phase == "deployed" and self._settled:
             # Each refresh fits a little further. Over months that would end in blind faith, so a node whose
             # training is over starts each time from the trust model with which it ended.
-            state |= {f"memory/{name}": tensor for name, tensor in self._settled.items()}
-        if self.settings.trust.calibrate:
-            self._network.announce(self._network.round)
+            state = replace(state, memory=self._settled)
         self._state = self._method.refresh(self._site, state, t)
-        self._network.tell()
         self._refreshed()
 
     def _settle(self) -> None:
         """Training is over: this is the trust model from which all later refreshes start."""
-        self._settled = below("memory/", self._state)
+        self._settled = {} if self._state is None else self._state.memory
 
     def _refreshed(self) -> None:
         """Make what the method has found known to those who answer clients."""
+        assert self._state is not None
         self._refreshed_at = time.monotonic()
-        state = self._state
-        for name in [name for name in state if name.startswith("log/")]:
-            state[name] = state[name][-_LOG_KEPT:]
-        self.trust = Trust.of(state, self._members, dict(self._network.probed))
-        self._occasions.probed(self.trust.probed)
-        event("trust refreshed", round=self.done, **self._told())
+        self._state = replace(self._state, log=self._state.log.last(_LOG_LENGTH))
+        self.trust = Trust.of(self._state, self._members, dict(self._network.probed))
+        self._watch.note_probed(self.trust.probed)
+        event("trust refreshed", round=self.done, **self._findings())
 
-    def _told(self) -> dict[str, Any]:
+    def _findings(self) -> dict[str, Any]:
         weights = {name: round(weight, 4) for name, weight in self.trust.weights.items()}
         return {"trust": weights, "together": self.trust.together, "validation": self.trust.validation}
 
-    def _somebody_came(self, soonest: float = OUT_OF_TURN) -> bool:
+    def _neighbours_changed(self) -> bool:
         """Whether there is cause to probe out of turn; in lockstep nobody comes or goes."""
-        if self.settings.network.clock == "lockstep" or time.monotonic() - self._refreshed_at < soonest:
+        if self._lockstep or time.monotonic() - self._refreshed_at < OUT_OF_TURN:
             return False
-        return self._occasions.somebody_came(self.trust.probed)
+        return self._watch.sees_change(self.trust.probed)
 
     # -- the model --------------------------------------------------------------------------------
 
     def _publish(self, round_: int | None) -> None:
         self.version += 1
-        self.shelf.put(self.learner.snapshot(self.version), round_)
+        self._snapshots.put(self.learner.snapshot(self.version), round_)
 
     def _replace_if_asked(self) -> None:
         if self._replacement is None:
@@ -303,19 +312,19 @@ class TrainingLoop:
             errors.append(error)
         finally:
             done.set()
-        if not errors and self._method is not None and "open" in self._state:
+        if not errors and self._state is not None:
             self._refresh()
 
     def _replace(self, model: Any) -> None:
-        before = (self._site, self._state, self._method)
+        before = (self._site, self._state)
         try:
             with self.learner.replacing(model):
-                self._state = trusted.without(self._state, *trusted.OF_ANOTHER_MODEL)
-                self._method = self._made_method()
-                self._enter()
+                if self._state is not None:
+                    self._state = replace(self._state, pseudo=None)
+                self._enter_stage()
                 self.learner.snapshot(0).predict(self.data.inputs[:1])
         except Exception:
-            self._site, self._state, self._method = before
+            self._site, self._state = before
             raise
         self._replaced = True
         self._publish(None)
@@ -323,7 +332,7 @@ class TrainingLoop:
         if self._thread.is_alive():
             self.save()  # else the old one would come back, under the new one's version
 
-    # -- keeping ----------------------------------------------------------------------------------
+    # -- saving -----------------------------------------------------------------------------------
 
     def _save_if_due(self) -> None:
         if time.monotonic() - self._saved_at >= self.settings.life.save_every:
@@ -332,58 +341,55 @@ class TrainingLoop:
     def save(self) -> None:
         """Write down all that a restart needs. A disk that is full is no reason to stop."""
         self._saved_at = time.monotonic()
-        ledger, counters = self.books.state()
-        tensors = {f"ledger/{name}": t for name, t in ledger.items()}
-        tensors |= {f"population/{name}": t for name, t in self.learner.population.state().items()}
-        tensors |= {f"method/{name}": t for name, t in self._state.items()}
-        tensors |= {f"settled/{name}": t for name, t in self._settled.items()}
-        tensors |= {f"seen/{name}": torch.from_numpy(ids) for name, ids in self._seen.items()}
+        ledger, counters = self._traffic.state()
+        # With other neighbours than before, the trust model waits for Stage 2 to go on with them.
+        method = under("memory/", self._memory or {}) if self._state is None else self._state.to_tensors()
+        seen = {name: torch.from_numpy(ids) for name, ids in self._seen.items()}
+        parts = {
+            "ledger/": ledger, "population/": self.learner.population.state(), "method/": method,
+            "settled/": self._settled, "seen/": seen,
+        }  # fmt: skip
+        tensors = {name: t for prefix, part in parts.items() for name, t in under(prefix, part).items()}
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        kept = Kept(
+        node = NodeState(
             self.settings.name, self.done, self.version, self._names, self.trust.probed, self._fingerprint,
             counters, now, self._replaced, self.settings.trust.weighting,
         )  # fmt: skip
         try:
-            write_state(self.settings.life.state, kept, tensors)
+            write_state(self.settings.life.state, Saved(node, tensors))
             self.saved = {**self.saved, "round": self.done, "at": now}
-        except Exception as error:  # whatever the disk, or what is to be kept, has against it
+        except Exception as error:  # whatever the disk, or what is to be saved, has against it
             self.saved = {**self.saved, "failures": self.saved["failures"] + 1}
             failed("state not saved", error, round=self.done)
 
-    def _restore(self, taken: Taken) -> None:
-        found, self.saved["torn"] = taken
-        if found is not None:
-            with fitting(self.settings.life.state):
-                self._go_on(*found)
-
-    def _go_on(self, kept: Kept, tensors: dict[str, Tensor]) -> None:
-        self.books.load(below("ledger/", tensors), kept.counters, kept.neighbours)
-        self.done, self.version = min(kept.done, self.rounds), kept.version
-        same_data, same_circle = kept.data == self._fingerprint, kept.neighbours == self._names
-        same_weighting = kept.weighting == self.settings.trust.weighting
-        goes_on = self._load_model(below("population/", tensors), same_data, kept.replaced)
-        if not goes_on:  # version 0: neighbours who have probed a better model notice
+    def _restore(self, saved: Saved) -> None:
+        node, tensors = saved
+        self._traffic.load(below("ledger/", tensors), node.counters, node.neighbours)
+        self.done, self.version = min(node.done, self.rounds), node.version
+        same_data, same_neighbours = node.data == self._fingerprint, node.neighbours == self._names
+        same_weighting = node.weighting == self.settings.trust.weighting
+        same_model = self._load_model(below("population/", tensors), same_data, node.replaced)
+        if not same_model:  # version 0: neighbours who have probed a better model notice
             self.done, self.version = 0, 0
         elif not same_data:  # it has its last stage once more, to learn from it
             training = self.settings.training
             self.done = min(self.done, training.stage1_rounds if training.stage2_rounds else 0)
             event("data has changed", note="the model goes on, and learns from it", round=self.done)
-        if not self.settings.trust.calibrate:
-            self.learner.population.temperature = None
         if self._method is not None:
-            before = below("method/", tensors)
-            self._state = trusted.still_true(
-                before, same_model=goes_on, same_circle=same_circle, same_data=same_data,
+            method = below("method/", tensors)
+            self._state, self._memory = still_valid(
+                method, same_model=same_model, same_neighbours=same_neighbours, same_data=same_data,
                 same_weighting=same_weighting,
             )  # fmt: skip
-            self._settled = below("settled/", tensors) if below("memory/", self._state) else {}
-            if goes_on and same_circle and same_weighting and "closed votes" in before:
-                self.trust = Trust.of(before, self._members, kept.probed)  # until it is learned anew
-                self._network.probed = dict(kept.probed)
-        self.saved = {**self.saved, "round": kept.done, "at": kept.saved_at}
-        event("state restored", round=self.done, version=self.version, saved_at=kept.saved_at)
+            self._settled = below("settled/", tensors) if self._memory else {}
+            if same_model and same_neighbours and same_weighting and "open" in method:
+                # Until trust is learned anew.
+                self.trust = Trust.of(TrustState.from_tensors(method), self._members, node.probed)
+                self._network.probed = dict(node.probed)
+        self.saved = {**self.saved, "round": node.done, "at": node.saved_at}
+        event("state restored", round=self.done, version=self.version, saved_at=node.saved_at)
 
-    def _load_model(self, tensors: dict[str, Tensor], same_data: bool, replaced: bool) -> bool:
+    def _load_model(self, tensors: Tensors, same_data: bool, replaced: bool) -> bool:
         """Whether the model goes on as it was; one that the owner had put in may not be NODE.toml's."""
         try:
             self.learner.load(tensors, same_data)

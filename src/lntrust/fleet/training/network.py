@@ -1,8 +1,10 @@
 """The method's network on a live node: it asks real neighbours, and leaves out those that do not answer."""
 
+import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,6 +13,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from lntrust.fleet.logs import event
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.data import NodeData
@@ -19,12 +22,13 @@ from lntrust.learners import Population
 from lntrust.network import Questions, Replies
 from lntrust.network.questions import Route
 
+OUT_OF_TURN = 2.0  # seconds at least between two refreshes because a neighbour came
 _HELLO_AGAIN = 1.0  # seconds at least until everybody is greeted again
 _FAULTY = ("unsound", "malformed")  # failures that are a reply, and none that can be used
 
 
 class LiveNetwork:
-    """Node 0 asks neighbours 1…d, in the order of NODE.toml. An `AnswerNetwork` (methods.protocols)."""
+    """Node 0 asks neighbours 1…d, in the order of NODE.toml. An `AnswerNetwork` of methods.protocols."""
 
     def __init__(
         self,
@@ -41,14 +45,10 @@ class LiveNetwork:
         self.faulty: Int[ndarray, "E"] = np.zeros(len(world.edges), dtype=np.int64)  # since the node started
         self.round = 0
         self.probed: dict[str, int] = {}  # the model's version that each was last probed at
-        trust = settings.trust
-        self._changes = trust.calibrate or trust.look_back is not None
-        self._due = False
         self._greeted_at = -math.inf
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Ask the neighbours of these edges about the node's own examples; 0 where no answer came."""
-        self.tell()
         route, limits = Route(questions, self.edges, edges), self._settings.limits
         names = [self._settings.neighbours[e].name for e in route.edge.tolist()]
         x, probes = self._data.inputs[questions.ids.numpy()], questions.source == "validation"
@@ -70,9 +70,7 @@ class LiveNetwork:
                 probabilities[row] = torch.from_numpy(heard[name].probabilities)
         if probes:
             self._greet()
-            # Those that were not asked this time are known by what they said last.
-            rest = {name: version for name, version in self.probed.items() if name not in names}
-            self.probed = rest | {name: reply.version for name, reply in heard.items()}
+            self.probed = {name: reply.version for name, reply in heard.items()}
         sound = torch.tensor([name in heard for name in names], dtype=torch.bool)
         return Replies(route, probabilities.flatten(0, 1), sound)
 
@@ -90,19 +88,52 @@ class LiveNetwork:
     @contextmanager
     def frozen_models(self) -> Iterator[None]:
         """The supervised steps of a round are done: this is the model that neighbours hear."""
-        self.announce(self.round)
+        self.publish(self.round)
         yield
-        self.tell()
 
-    def announce(self, round_: int) -> None:
-        """The model of this round is made. If a refresh may still change what it answers (a temperature, a
-        look back), it is published when somebody is asked: then those who ask it hear the same."""
-        self.round, self._due = round_, True
-        if not self._changes:
-            self.tell()
+    def publish(self, round_: int) -> None:
+        """From now on neighbours hear the model as it is, as that of this round."""
+        self.round = round_
+        self._publish(round_)
 
-    def tell(self) -> None:
-        """Publish what was announced, if that is not done."""
-        if self._due:
-            self._due = False
-            self._publish(self.round)
+
+class NeighbourWatch:
+    """Tells when to probe out of turn: a neighbour has come, has come back, or has an older model.
+
+    One that gives cause again and again is believed less and less often.
+    """
+
+    def __init__(self, neighbours: Neighbours, longest: float) -> None:
+        self._neighbours, self._longest = neighbours, longest
+        self._believed: dict[str, tuple[float, float]] = {}  # from when a neighbour may cause a refresh again
+        self._probed_at: dict[str, int] = {}  # at which of its appearances each was probed
+
+    def wait_for_first(self, seconds: float, stopping: threading.Event) -> None:
+        """Until a first neighbour is there, or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not (met := self._neighbours.somebody()) and time.monotonic() < deadline:
+            if stopping.wait(0.1):
+                break
+        if not met:
+            event("nobody is there", level=logging.WARNING, note="stage 2 begins alone")
+
+    def note_probed(self, names: Iterable[str]) -> None:
+        """These have just been probed."""
+        self._probed_at = {name: self._neighbours.appearances(name) for name in names}
+
+    def sees_change(self, probed: Mapping[str, int]) -> bool:
+        """Whether a neighbour is new, was away, or has an older model than the version that was probed."""
+        now, change = time.monotonic(), False
+        for name in set(self._neighbours.chosen()) & self._neighbours.present:
+            until, pause = self._believed.get(name, (0.0, OUT_OF_TURN))
+            if now >= until and self._has_changed(name, probed.get(name)):
+                change = True
+                self._believed[name] = (now + pause, min(2 * pause, self._longest))
+        return change
+
+    def _has_changed(self, name: str, probed: int | None) -> bool:
+        version = self._neighbours.members[name].version
+        if probed is None or (version is not None and version < probed):
+            return True
+        appearance = self._neighbours.appearances(name)
+        return appearance != self._probed_at.get(name, appearance)

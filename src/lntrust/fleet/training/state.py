@@ -6,16 +6,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import count
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.fleet.logs import failed
 from lntrust.fleet.training.data import Seen
-from lntrust.methods.base import below
+from lntrust.methods.base import Tensors, below
 
 SCHEMA = 1
 FILE = "node.safetensors"
@@ -29,7 +28,7 @@ class TornStateError(LNTrustError):
 
 
 @dataclass(frozen=True)
-class Kept:
+class NodeState:
     """What is not a tensor."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -46,29 +45,34 @@ class Kept:
     weighting: str = "trust"  # what made the weights
 
 
-def write_state(folder: Path, kept: Kept, tensors: dict[str, Tensor]) -> None:
+class Saved(NamedTuple):
+    """A state as it was saved. Tensors by name: population/…, method/…, settled/…, ledger/…, seen/…"""
+
+    node: NodeState
+    tensors: Tensors
+
+    @property
+    def seen(self) -> Seen:
+        """What the node used which inputs for; nothing, where an earlier version's state does not say."""
+        parts = below("seen/", self.tensors)
+        return Seen(**{each.name: parts[each.name].numpy() for each in fields(Seen) if each.name in parts})
+
+
+def write_state(folder: Path, saved: Saved) -> None:
     """Replaces the last state by one rename; if it fails, that one is still there."""
-    text = json.dumps({"schema": SCHEMA, **asdict(kept)})
-    write_tensors(folder / FILE, tensors, {"node": text}, mode=0o600)
+    text = json.dumps({"schema": SCHEMA, **asdict(saved.node)})
+    write_tensors(folder / FILE, saved.tensors, {"node": text}, mode=0o600)
 
 
-def _clear_leftovers(folder: Path) -> None:
-    """Take away what a node that was killed while it wrote has left: at every kill a file, else, for ever."""
-    for file in folder.glob(f".{FILE}.*"):
-        with suppress(OSError):
-            file.unlink()
-
-
-Taken = tuple[tuple[Kept, dict[str, Tensor]] | None, str | None]
-
-
-def take_state(folder: Path, name: str) -> Taken:
+def load_state(folder: Path, name: str) -> tuple[Saved | None, str | None]:
     """The last state, for a node that starts; none, if there is none that can be read.
 
-    One that is torn is put aside, so that the node comes up without it and nothing is lost; the second is
-    where it is now.
+    A torn one is put aside, so that the node starts without it and nothing is lost; the second is where it is
+    now.
     """
-    _clear_leftovers(folder)
+    for unfinished in folder.glob(f".{FILE}.*"):  # a node that was killed while it wrote has left them
+        with suppress(OSError):
+            unfinished.unlink()
     try:
         return read_state(folder, name), None
     except TornStateError as error:
@@ -82,7 +86,7 @@ def take_state(folder: Path, name: str) -> Taken:
         return None, str(aside)
 
 
-def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None:
+def read_state(folder: Path, name: str) -> Saved | None:
     """The last state, if there is one."""
     path = folder / FILE
     if not path.is_file():
@@ -96,33 +100,32 @@ def read_state(folder: Path, name: str) -> tuple[Kept, dict[str, Tensor]] | None
         table = json.loads(metadata["node"])
         schema = table.pop("schema")
         if schema == SCHEMA:
-            kept = TypeAdapter(Kept).validate_json(json.dumps(table))
+            node = TypeAdapter(NodeState).validate_json(json.dumps(table))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if unknown := _unknown(error):
+        wrong = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+        places = [".".join(map(str, each["loc"])) for each in wrong]
+        unknown = [
+            p for p, e in zip(places, wrong, strict=True) if e["type"] == "unexpected_keyword_argument"
+        ]
+        if unknown:
             raise LNTrustError(
                 f"{path}: has {', '.join(unknown)}, which this lntrust does not know: another version's "
                 "state; go on with that version, or set life.state to a new folder"
             ) from None
-        raise TornStateError(f"{path}: is no node's state: {_why(error)}{_REMOVE}") from None
+        why = f"{places[0]} = {wrong[0]['input']!r}: {wrong[0]['msg']}" if wrong else str(error)
+        raise TornStateError(f"{path}: is no node's state: {why}{_REMOVE}") from None
     except LNTrustError as error:
         raise TornStateError(str(error)) from None
     if schema != SCHEMA:
         raise LNTrustError(f"{path}: has schema {schema}; this lntrust reads {SCHEMA}")
-    if kept.name != name:
-        raise LNTrustError(f"{path}: is the state of {kept.name}, not of {name}; life.state names the folder")
-    return kept, tensors
-
-
-def seen_in(taken: Taken) -> Seen:
-    """What earlier lives used which inputs for; nothing, where the state does not say."""
-    found, _ = taken
-    parts = {} if found is None else below("seen/", found[1])
-    return Seen(**{each.name: parts[each.name].numpy() for each in fields(Seen) if each.name in parts})
+    if node.name != name:
+        raise LNTrustError(f"{path}: is the state of {node.name}, not of {name}; life.state names the folder")
+    return Saved(node, tensors)
 
 
 @contextmanager
-def fitting(folder: Path) -> Iterator[None]:
-    """For what takes up a state: whole as the file is, it may be of another model."""
+def blaming(folder: Path) -> Iterator[None]:
+    """For what goes on from a state: whole as the file is, it may be of another model."""
     try:
         yield
     except MISFITS as error:
@@ -130,19 +133,3 @@ def fitting(folder: Path) -> Iterator[None]:
             f"{folder}: holds another model's state ({type(error).__name__}: {error}); move it away, or set "
             "life.state to a new folder"
         ) from None
-
-
-def _unknown(error: Exception) -> list[str]:
-    """The fields that there are too many, if that is what is wrong."""
-    if not isinstance(error, ValidationError):
-        return []
-    found = error.errors(include_url=False)
-    return [".".join(map(str, e["loc"])) for e in found if e["type"] == "unexpected_keyword_argument"]
-
-
-def _why(error: Exception) -> str:
-    """Which field is wrong, if it is one."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}"

@@ -17,8 +17,7 @@ def keep_memory() -> None:
     For a process of our own; a library would be impolite to do so. No effect elsewhere than on Linux.
     """
     _forever.append(True)
-    _call("mallopt", _MMAP_THRESHOLD, _LARGEST)
-    _call("mallopt", _TRIM_THRESHOLD, 1 << 30)
+    _keep()
 
 
 @contextmanager
@@ -27,13 +26,17 @@ def kept_memory() -> Iterator[None]:
     if _forever:
         yield
         return
-    _call("mallopt", _MMAP_THRESHOLD, _LARGEST)
-    _call("mallopt", _TRIM_THRESHOLD, 1 << 30)
+    _keep()
     try:
         yield
     finally:
         _call("mallopt", _TRIM_THRESHOLD, 2 * _LARGEST)  # as glibc has it once such a block was freed
         _call("malloc_trim", 0)
+
+
+def _keep() -> None:
+    _call("mallopt", _MMAP_THRESHOLD, _LARGEST)
+    _call("mallopt", _TRIM_THRESHOLD, 1 << 30)
 
 
 def _call(name: str, *arguments: int) -> None:

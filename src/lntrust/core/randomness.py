@@ -16,20 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Stream = Literal[
-    "partition",
-    "graph",
-    "initial weights",
-    "batches",
-    "dropout",
-    "queries",
-    "schedule",
-    "estimators",
-    "importance",
-    "gossip",
-    "anchors",
-    "selection",
-    "tuning",
-]
+    "partition", "graph", "initial weights", "batches", "dropout", "queries", "schedule", "estimators",
+    "importance", "gossip", "anchors", "selection", "tuning",
+]  # fmt: skip
 
 # The constants of SplitMix64 (Steele, Lea & Flood 2014), as signed 64-bit integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
@@ -58,8 +47,7 @@ def fold(key: Int[Tensor, "*s"], counter: Tensor | int) -> Int[Tensor, "*s"]:
 
 def stream_key(seed: int, stream: Stream, device: torch.device | str = "cpu") -> Int[Tensor, ""]:
     """The root key of a named stream."""
-    root = fold(torch.tensor(zlib.crc32(stream.encode()), dtype=torch.int64), seed)
-    return root.to(device)
+    return fold(torch.tensor(zlib.crc32(stream.encode()), dtype=torch.int64), seed).to(device)
 
 
 def small_seed(seed: int, stream: Stream, *counters: int) -> int:
@@ -124,11 +112,7 @@ def _byte_table(device: torch.device, dtype: torch.dtype, scale: float) -> Float
 
 
 def dropout_mask(
-    key: Int[Tensor, "k"],
-    shape: tuple[int, ...],
-    p: float,
-    dtype: torch.dtype,
-    out: Float[Tensor, "k *shape"] | None = None,
+    key: Int[Tensor, "k"], shape: tuple[int, ...], p: float, dtype: torch.dtype, out: Tensor | None = None
 ) -> Float[Tensor, "k *shape"]:
     """Inverted-dropout masks, one per key: 0 with probability p, else 1/(1−p). `shape` is [B, …].
 

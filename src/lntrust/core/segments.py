@@ -39,9 +39,7 @@ def sum_by(owner: Int[Tensor, "q"], values: Float[Tensor, "q *s"], n: int) -> Fl
 
 
 def _sum(values: Tensor, offsets: Tensor) -> Tensor:
-    if (
-        not values.is_cuda
-    ):  # one row after another, twice as fast; on a GPU their order would be left to chance
+    if not values.is_cuda:  # one row after another, twice as fast; a GPU would leave their order to chance
         node = torch.arange(len(offsets) - 1)
         owner = torch.repeat_interleave(node, offsets.diff(), output_size=len(values))
         return values.new_zeros(len(node), *values.shape[1:]).index_add_(0, owner, values)

@@ -120,9 +120,7 @@ class PartitionSettings(Settings):
         "(earlier work's reading, for comparison)",
     )
     labelled: int = Field(
-        50_000,
-        ge=1,
-        description="labelled examples of all nodes together, test sets included (label_skew)",
+        50_000, ge=1, description="labelled examples of all nodes together, test sets included (label_skew)"
     )
     sizes: Literal["dirichlet", "equal"] = Field(
         "dirichlet", description="how `labelled` is shared out: unequally, hubs more; or equally"
@@ -132,25 +130,16 @@ class PartitionSettings(Settings):
     )
     minimum: int = Field(100, ge=3, description="labelled examples every node gets at least (label_skew)")
     skew: float = Field(
-        10.0,
-        ge=1,
-        description="s: the favoured class i mod C weighs s/(s+C−1), the others share the rest",
+        10.0, ge=1, description="s: the favoured class i mod C weighs s/(s+C−1), the others share the rest"
     )
     classes_per_node: int | None = Field(
-        None,
-        ge=1,
-        description="a node holds only this many classes, from its favoured one on; none: all",
+        None, ge=1, description="a node holds only this many classes, from its favoured one on; none: all"
     )
     pool: int = Field(
-        10_000,
-        ge=0,
-        description="class-balanced unlabelled examples set aside before anything else",
+        10_000, ge=0, description="class-balanced unlabelled examples set aside before anything else"
     )
     pool_fraction: float = Field(
-        0.1,
-        ge=0,
-        lt=1,
-        description="by = subject: share of each person's segments that goes to the pool",
+        0.1, ge=0, lt=1, description="by = subject: share of each person's segments that goes to the pool"
     )
     shard: int = Field(2_000, ge=0, description="unlabelled examples per node, drawn from the pool")
     per_region: int = Field(1_000, ge=3, description="by = region: labelled examples per node at most")
@@ -180,12 +169,10 @@ class PartitionSettings(Settings):
                 f"test_fraction {self.test_fraction} and val_fraction {self.val_fraction} leave nothing "
                 "to train on: their sum must be below 1"
             )
-        if self.split == "blocks" and self.by != "region":
-            raise ValueError(f"split = blocks needs by = region, not by = {self.by}")
-        if self.draws == "overlapping" and self.by != "label_skew":
-            raise ValueError(f"draws = overlapping needs by = label_skew, not by = {self.by}")
-        if self.validation == "fresh" and self.by != "label_skew":
-            raise ValueError(f"validation = fresh needs by = label_skew, not by = {self.by}")
+        needs = [("split", "blocks", "region"), ("draws", "overlapping", "label_skew")]
+        for field, value, by in [*needs, ("validation", "fresh", "label_skew")]:
+            if getattr(self, field) == value and self.by != by:
+                raise ValueError(f"{field} = {value} needs by = {by}, not by = {self.by}")
         return self
 
 
@@ -245,9 +232,7 @@ class TrainingSettings(Settings):
     momentum: float = Field(0.9, ge=0, lt=1, description="carried through both stages and all kinds of steps")
     l2: float = Field(1e-4, ge=0, description="L2 penalty on supervised steps, biases included")
     refresh: int = Field(
-        10,
-        ge=1,
-        description="F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2",
+        10, ge=1, description="F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2"
     )
     precision: Literal["float32", "float64"] = Field("float32", description="of parameters and inputs")
 

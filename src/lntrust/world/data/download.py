@@ -35,16 +35,13 @@ class Source:
 
 SOURCES: dict[str, Source] = {
     "cifar10": Source(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        "c32a1d4ab5d03f1284b67883e8d87530",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
     ),
     "cifar100": Source(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-        "03b5dce01913d631647c71ecec9e9cb8",
+        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
     ),
     "eurosat": Source(
-        "https://zenodo.org/records/7711810/files/EuroSAT_RGB.zip",
-        "f46e308c4d50d4bf32fedad2d3d62f3b",
+        "https://zenodo.org/records/7711810/files/EuroSAT_RGB.zip", "f46e308c4d50d4bf32fedad2d3d62f3b"
     ),
     # Its publisher gives no checksum.
     "uci_har": Source(

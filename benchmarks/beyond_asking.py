@@ -55,9 +55,9 @@ def mixing(runs: Runs, share: float) -> Tensor:
     state, around = runs.state, runs.site.around
     n = runs.population.n
     alone, mix = torch.eye(n, device=runs.device), torch.zeros(n, n, device=runs.device)
-    mix.scatter_add_(1, around.member, state["closed"] * around.mask)
+    mix.scatter_add_(1, around.member, state.closed * around.mask)
     mix = (1 - share) * mix + share * alone
-    return torch.where(state["answers together"][:, None], mix, alone)[None]
+    return torch.where(state.together[:, None], mix, alone)[None]
 
 
 def weights_of(world: World, labels: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def lines(name: str, seed: int, views: Any) -> list[Row]:
     labels = torch.from_numpy(build_world(runs.study, views.dataset, seed).labels[ids]).to(runs.device)
     counts = weights_of(runs.world.worlds[0], labels)
     own = runs.population.predict_all(torch.from_numpy(ids).to(runs.device))
-    heard, lead = runs.network.heard(own), runs.state["typical margin"]
+    heard, lead = runs.network.heard(own), runs.state.typical_margin
     out = []
     for share, usual, kappa in itertools.product(SHARES, (False, True), KAPPAS):
         certainty = kappa * lead if usual else kappa

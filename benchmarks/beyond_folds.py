@@ -31,12 +31,12 @@ from lntrust.core.errors import CannotStackError
 from lntrust.experiment.driver import Runs
 from lntrust.experiment.tune import tuning_world
 from lntrust.learners.views import load_views
-from lntrust.methods import Site, State
-from lntrust.methods.lntrust.inquiry import collect_evidence
+from lntrust.methods import Site
+from lntrust.methods.lntrust.exchange import collect_evidence
 from lntrust.methods.lntrust.method import LNTrust
 from lntrust.methods.lntrust.presets import PRESETS
+from lntrust.methods.lntrust.state import TrustState, learn_trust
 from lntrust.study.settings import Study
-from lntrust.trust.asking import typical_margin
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import probe_response
 from lntrust.trust.rivals import make_weighting
@@ -92,15 +92,13 @@ class Folded(LNTrust):
 
     shown: Evidence
 
-    def finish(self, site: Site, state: State) -> State:
-        s = self.settings
+    def finish(self, site: Site, state: TrustState) -> TrustState:
+        s, nodes = self.settings, range(site.population.n)
         weighting = make_weighting(s.weighting, site.world.seeds, s.prior, s.prior_examples)
-        memory, out = self._learn(site, weighting, {}, self.shown, True)
+        learned = learn_trust(weighting, None, self.shown, s, site.schedule.rounds + 1, nodes)
         for _ in range(REFITS):
-            memory, out = self._learn(site, weighting, memory, self.shown, False)
-        if s.typical_margin:
-            out["typical margin"] = typical_margin(self.shown, out["closed"])
-        return state | out
+            learned = learn_trust(weighting, learned.memory, self.shown, s, site.schedule.rounds + 1, nodes)
+        return replace(learned, log=state.log + learned.log)
 
 
 def with_settings(base: str, sets: list[str], preset: str, rounds: int = 0, **changed: Any) -> Study:
@@ -118,9 +116,7 @@ def evidence_of(runs: Runs) -> Evidence:
     assert isinstance(method, LNTrust)
     pool = bool(runs.world.partition.shard.lengths.min() > 0)
     with runs.network.uncharged():
-        return collect_evidence(
-            runs.site, runs.state, method.settings, runs.rounds + 1, pool, thin=False
-        ).evidence
+        return collect_evidence(runs.site, method.settings.sample if pool else 0, runs.rounds + 1)
 
 
 def folded(

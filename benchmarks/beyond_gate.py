@@ -80,7 +80,7 @@ def nodes_of(runs: Runs, reply: str) -> Iterator[Row]:
         w = world.partition.drawn_from
         w = torch.from_numpy(world.class_distribution if w is None else w).to(p)
         for i in range(world.n):
-            alpha = state["closed"][nodes.start + i]
+            alpha = state.closed[nodes.start + i]
             member = around.member[nodes.start + i] - nodes.start
             together = alpha[0] * p[i] + torch.einsum("d,duc->uc", alpha[1:], heard[member[1:]])
             mine, right = whose == i, [(p[i].argmax(-1) == labels)]
@@ -90,7 +90,7 @@ def nodes_of(runs: Runs, reply: str) -> Iterator[Row]:
                 "won": [int((each & ~right[0])[mine].sum()) for each in right[1:]],
                 "lost": [int((right[0] & ~each)[mine].sum()) for each in right[1:]],
                 "voices": float(effective(alpha[None, 1:])[0]),
-                "published": bool(state["answers together"][nodes.start + i]),
+                "published": bool(state.together[nodes.start + i]),
             }
 
 

@@ -5,6 +5,7 @@
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,6 +82,24 @@ class Outcome:
     out: str
     err: str
 
+    @property
+    def words(self) -> str:
+        """What was printed, without the lines of tables and without line breaks."""
+        return " ".join(re.sub(r"[─-╿]", " ", self.out).split())
+
+    @property
+    def cells(self) -> dict[str, list[str]]:
+        """Of a table: first cell → the others, without white space; a cell may go on in the rows below."""
+        rows: dict[str, list[str]] = {}
+        name = ""
+        for line in self.out.splitlines():
+            if line.startswith("│"):
+                first, *others = [re.sub(r"\s", "", cell) for cell in line.strip("│").split("│")]
+                name = first or name
+                so_far = rows.get(name, [""] * len(others))
+                rows[name] = [a + b for a, b in zip(so_far, others, strict=True)]
+        return rows
+
 
 Command = Callable[..., Outcome]
 MakeStudy = Callable[..., Study]
@@ -115,8 +134,14 @@ def quick(quick_file: Path) -> MakeStudy:
 
 
 @pytest.fixture(scope="session")
+def small_sets() -> tuple[str, ...]:
+    """`digits` in small, one round and two: for --set."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
 def small() -> MakeStudy:
-    """`digits` in small, one round and two, with overrides."""
+    """The same as a study, with overrides."""
     return lambda *overrides: load_study("digits", [*SMALL, *overrides])
 
 

@@ -18,7 +18,9 @@ def measure(
     timed_kinds(study, method, seeds[0], views)
     memory = PeakMemory(views.device)
     stacked = views.device.type == "cuda" and len(seeds) > 1
-    build, train = _stacked(study, method, seeds, views) if stacked else _in_turn(study, method, seeds, views)
+    build, train = (
+        all_at_once(study, method, seeds, views) if stacked else in_turn(study, method, seeds, views)
+    )
     count = len(seeds)
     training = study.training
     steps = training.steps * (training.stage1_rounds + training.stage2_rounds) * study.graph.nodes
@@ -38,7 +40,7 @@ def measure(
     return out
 
 
-def _in_turn(study: Study, method: str, seeds: list[int], views: Views) -> tuple[float, float]:
+def in_turn(study: Study, method: str, seeds: list[int], views: Views) -> tuple[float, float]:
     """Seconds to build, and to carry out, one run after another."""
     build = train = 0.0
     for seed in seeds:
@@ -50,7 +52,7 @@ def _in_turn(study: Study, method: str, seeds: list[int], views: Views) -> tuple
     return build, train
 
 
-def _stacked(study: Study, method: str, seeds: list[int], views: Views) -> tuple[float, float]:
+def all_at_once(study: Study, method: str, seeds: list[int], views: Views) -> tuple[float, float]:
     """The same for all seeds at once."""
     start = now(views.device)
     runs = Runs(study, method, seeds, views)

@@ -1,11 +1,13 @@
-"""A study of linear heads in small, and random codes for it."""
+"""A study of linear heads in small, random codes for it, and the command line of the benchmarks."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.speed import data
 from benchmarks.speed.data import random_views
 from lntrust import Study, load_study
 from lntrust.learners.views import Views
@@ -29,13 +31,28 @@ def codes(heads: Study) -> Views:
 
 
 @pytest.fixture
-def bench(lntrust: Any) -> Any:
-    """`lntrust bench …`, without the hint that it is `python -m benchmarks.speed …`."""
+def bench(lntrust: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`lntrust bench …`, without the hint that it is `python -m benchmarks.speed …`; random codes are few."""
+    monkeypatch.setattr(data, "ROWS", 600)
+    monkeypatch.setattr(data, "FEATURES", 16)
 
     def call(*arguments: str | Path) -> Any:
         got = lntrust("bench", *arguments)
         hint, _, rest = got.err.partition("\n")
         assert hint.startswith("hint: in ")
         return replace(got, err=rest)
+
+    return call
+
+
+@pytest.fixture
+def measured(bench: Any, tmp_path: Path) -> Any:
+    """A theme on the small study, which must do: what it printed, and its result file."""
+
+    def call(theme: str, *arguments: str | Path, sets: tuple[str, ...] = SMALL) -> tuple[Any, dict[str, Any]]:
+        got = bench(theme, *arguments, *(f"--set={each}" for each in sets), "--out", tmp_path / "out")
+        assert (got.code, got.err) == (0, "")
+        (path,) = (tmp_path / "out").glob("*.json")
+        return got, json.loads(path.read_text())
 
     return call

@@ -64,10 +64,6 @@ class TestOtherInterpreters:
         with pytest.raises(LNTrustError, match=r"(?s)cannot run gossipy: .*No module named .*pip install"):
             peer.theirs(Path(sys.executable), study, views, 1, [1])
 
-    def test_one_that_is_not_there(self, study: Study, views: Views) -> None:
-        with pytest.raises(LNTrustError, match="--python /no/python: cannot be run"):
-            peer.theirs(Path("/no/python"), study, views, 1, [1])
-
     def test_its_answer_is_the_last_line(self, study: Study, views: Views, tmp_path: Path) -> None:
         """A stand-in that prints a progress bar first, as gossipy does."""
         script = tmp_path / "stand_in.py"

@@ -2,15 +2,12 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.speed import results
-from lntrust import LNTrustError
 
 CPU = torch.device("cpu")
 
@@ -32,33 +29,3 @@ def test_a_gpu_gives_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
     assert results.file_name("scale", gpu, "2026-01-02") == "scale_nvidia-h200-80-gb_2026-01-02.json"
     assert results.hardware(gpu)["gpu"] == "NVIDIA H200 (80 GB)"
-
-
-class TestRevision:
-    def test_of_a_repository(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(results, "__file__", str(tmp_path / "results.py"))
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        for command in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "one"]):
-            subprocess.run(["git", *command], cwd=tmp_path, check=True)
-        revision = results.revision()
-        assert revision is not None
-        assert re.fullmatch("[0-9a-f]{40}", revision)
-
-    def test_none_outside_of_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(results, "__file__", str(tmp_path / "results.py"))
-        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-        assert results.revision() is None
-
-    def test_none_without_git(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def absent(*_: Any, **__: Any) -> None:
-            raise FileNotFoundError("git")
-
-        monkeypatch.setattr(subprocess, "run", absent)
-        assert results.revision() is None
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(LNTrustError, match="is a file; must be a folder"):
-        results.write_result("speed", CPU, None, {}, file)

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.speed import scale
 from benchmarks.speed.data import random_views
-from lntrust import LNTrustError
 from lntrust.world import build_world
 
 SETS = [
@@ -60,8 +59,3 @@ def test_the_plot_lies_there(rows: list[dict[str, Any]], tmp_path: Path) -> None
     path = tmp_path / "scale.png"
     scale.plot(rows, path, "a title")
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_too_few_nodes() -> None:
-    with pytest.raises(LNTrustError, match="--nodes 5: must be at least 6"):
-        scale.scale_study(5, [])

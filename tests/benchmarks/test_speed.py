@@ -21,7 +21,7 @@ def test_a_row(heads: Study, codes: Views, method: str) -> None:
 
 def test_stacked_seeds(heads: Study, codes: Views) -> None:
     """As a GPU has them: all seeds in one go."""
-    build, train = speed._stacked(heads, "independent", [0, 1], codes)
+    build, train = speed.all_at_once(heads, "independent", [0, 1], codes)
     assert min(build, train) > 0
 
 

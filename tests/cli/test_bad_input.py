@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,126 +16,95 @@ from hypothesis import strategies as st
 from lntrust import LNTrustError
 from lntrust.world import load_dataset
 
-Refuse = Callable[..., str]
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("graph.nodez=5", "study tiny.toml: unknown field graph.nodez; did you mean nodes?"),
+        ("training.batch=large", "training.batch = 'large': input should be a valid integer"),
+        ("partition.classes_per_node=12", "partition.classes_per_node = 12: digits has 10 classes"),
+        (
+            "training.stage2_rounds=-3",
+            "training.stage2_rounds = -3: input should be greater than or equal to 0",
+        ),
+        ("graph.density=1.5", "graph.density = 1.5: input should be less than or equal to 1"),
+        (
+            "partition.labelled=5000",
+            "partition.labelled = 5000 and partition.pool = 600 need 5600 examples; digits has 1797",
+        ),
+        ("population.learners.1.view=sound", "view = 'sound': digits has no such view; it has pixels, image"),
+        (
+            "population.learners.0.kind=transformer",
+            "learner linear: kind = 'transformer': must be one of linear, mlp",
+        ),
+        (
+            "population.learners.0.options.depth=3",
+            "learner linear: kind = 'linear' with options {'depth': 3}",
+        ),
+        ("graph.nodes", "--set graph.nodes: must look like path.to.field=value"),
+        ("methods.independent.x=1", "methods.independent.x = 1: "),
+        ("methods.independent.lr=-1", "methods.independent.lr = -1: input should be greater than 0"),
+        (
+            "methods.centralised.epochs=3",
+            "methods.centralised: settings of an unknown method; did you mean centralized?",
+        ),
+    ],
+)
+def test_fields(refused: Any, tiny_file: Path, change: str, message: str) -> None:
+    assert message in refused("run", "tiny.toml", "--set", change)
 
 
-@pytest.fixture
-def refused(lntrust: Any, tiny_file: Path, tmp_path: Path) -> Refuse:
-    """Runs a study that must be refused; its message. `study` is the tiny one unless given."""
-
-    def call(*arguments: str | Path, study: str | Path = tiny_file, untouched: bool = True) -> str:
-        out = tmp_path / "out"
-        got = lntrust("run", study, "--out", out, "--json", *arguments)
-        assert got.code == 2, got
-        assert got.out == ""
-        assert got.err.startswith("error: ")
-        assert got.err.count("error: ") == 1
-        assert "Traceback" not in got.err
-        if untouched:
-            assert not out.exists()
-        return str(got.err.removeprefix("error: ").rstrip("\n"))
-
-    return call
-
-
-class TestFields:
-    def test_unknown_field(self, refused: Refuse, tiny_file: Path) -> None:
-        message = refused("--set", "graph.nodez=5")
-        assert message == f"study {tiny_file}: unknown field graph.nodez; did you mean nodes?"
-
-    def test_unknown_field_in_the_file(self, refused: Refuse, tmp_path: Path) -> None:
-        path = tmp_path / "typo.toml"
-        path.write_text('inherits = "digits"\n[training]\nbatch_size = 3\n')
-        assert refused(study=path) == f"study {path}: unknown field training.batch_size; did you mean batch?"
-
-    def test_wrong_type(self, refused: Refuse) -> None:
-        assert "training.batch = 'large': input should be a valid integer" in refused(
-            "--set", "training.batch=large"
-        )
-
-    def test_more_classes_per_node_than_exist(self, refused: Refuse) -> None:
-        message = refused("--set", "partition.classes_per_node=12")
-        assert message == "partition.classes_per_node = 12: digits has 10 classes"
-
-    def test_negative_rounds(self, refused: Refuse) -> None:
-        assert "training.stage2_rounds = -3: input should be greater than or equal to 0" in refused(
-            "--set", "training.stage2_rounds=-3"
-        )
-
-    def test_probability_above_one(self, refused: Refuse) -> None:
-        assert "graph.density = 1.5: input should be less than or equal to 1" in refused(
-            "--set", "graph.density=1.5"
-        )
-
-    def test_more_data_than_there_is(self, refused: Refuse) -> None:
-        message = refused("--set", "partition.labelled=5000")
-        assert "partition.labelled = 5000 and partition.pool = 600 need 5600 examples" in message
-        assert "digits has 1797" in message
-
-    def test_a_view_that_the_dataset_has_not(self, refused: Refuse) -> None:
-        message = refused("--set", "population.learners.1.view=sound")
-        assert message == "view = 'sound': digits has no such view; it has pixels, image"
-
-    def test_a_kind_of_learner_that_is_not(self, refused: Refuse) -> None:
-        message = refused("--set", "population.learners.0.kind=transformer")
-        assert message.startswith("learner linear: kind = 'transformer': must be one of linear, mlp")
-
-    def test_an_option_that_the_kind_has_not(self, refused: Refuse) -> None:
-        message = refused("--set", "population.learners.0.options.depth=3")
-        assert message.startswith("learner linear: kind = 'linear' with options {'depth': 3}")
-
-    def test_syntax_of_set(self, refused: Refuse) -> None:
-        assert refused("--set", "graph.nodes") == "--set graph.nodes: must look like path.to.field=value"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "unifrom"], "--method unifrom: did you mean uniform? Must be one of centralized, "),
+        (["--method", "unifrom"], "or your own as package.module:Name"),
+        (["--method", "independent,nothing"], "--method nothing: "),
+        (["--method", "lntrust+leen"], "did you mean lntrust+lean?"),
+        (["--method", "math:tau"], "--method math:tau: must be a subclass of lntrust.methods.Method"),
+        (["--method", "nowhere:fire:"], "--method = 'nowhere:fire:'"),  # and no emoji
+        (["--set", "graph.kind=file", "--set", "graph.file=path.edges"],
+         "graph.file = 'path.edges': node 5 is outside 0…4; graph.nodes = 5"),
+        (["--set", "graph.kind=file", "--set", "graph.file=nowhere.edges"],
+         "graph.file = 'nowhere.edges': there is no such file"),
+        (["--out", "path.edges"], "--out path.edges: is a file; must be a folder, or a name for a new one"),
+        (["--out", "path.edges/runs"], "cannot write path.edges/runs"),
+        pytest.param(
+            ["--device", "cuda"], "--device cuda: torch sees no GPU here; use --device cpu, or auto",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU"),
+        ),
+    ],
+)  # fmt: skip
+def test_names_and_places(refused: Any, tiny_file: Path, arguments: list[str], message: str) -> None:
+    tiny_file.with_name("path.edges").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n")
+    assert message in refused("run", "tiny.toml", *arguments)
 
 
-class TestNames:
-    def test_unknown_method(self, refused: Refuse) -> None:
-        message = refused("--method", "unifrom")
-        assert message.startswith("--method unifrom: did you mean uniform? Must be one of centralized, ")
-        assert message.endswith("or your own as package.module:Name")
-
-    def test_an_unknown_method_stops_the_known_ones_too(self, refused: Refuse) -> None:
-        refused("--method", "independent", "--method", "nothing")
-
-    def test_own_method_that_is_none(self, refused: Refuse) -> None:
-        assert (
-            refused("--method", "math:tau")
-            == "--method math:tau: must be a subclass of lntrust.methods.Method"
-        )
-
-    def test_unknown_study(self, refused: Refuse) -> None:
-        assert refused(study="wearable").startswith("study wearable: did you mean wearables? ")
-
-    def test_unknown_setting_of_a_method(self, refused: Refuse, tmp_path: Path) -> None:
-        path = tmp_path / "own.toml"
-        path.write_text('inherits = "tiny.toml"\n[methods.independent]\nx = 1\n')
-        message = refused("--method", "independent", study=path)
-        assert message.startswith("methods.independent.x = 1: ")
-        assert message.endswith("settings of independent: lr")
-
-    def test_impossible_setting_of_a_method(self, refused: Refuse) -> None:
-        message = refused("--method", "centralized", "--set", "methods.centralized.epochs=0")
-        assert message.startswith(
-            "methods.centralized.epochs = 0: input should be greater than or equal to 1"
-        )
-
-    def test_settings_of_an_unknown_method(self, refused: Refuse) -> None:
-        message = refused("--set", "methods.centralised.epochs=3")
-        assert message.startswith(
-            "methods.centralised: settings of an unknown method; did you mean centralized?"
-        )
+def test_a_study_and_its_file(refused: Any, here: Path) -> None:
+    assert refused("run", "wearable").startswith("study wearable: did you mean wearables? ")
+    Path("typo.toml").write_text('inherits = "digits"\n[training]\nbatch_size = 3\n')
+    expected = "study typo.toml: unknown field training.batch_size; did you mean batch?"
+    assert refused("run", "typo.toml") == expected
 
 
-class TestGraphFile:
-    def test_a_node_too_many(self, refused: Refuse, tmp_path: Path) -> None:
-        path = tmp_path / "path.edges"
-        path.write_text("0 1\n1 2\n2 3\n3 4\n4 5\n")
-        message = refused("--set", "graph.kind=file", "--set", f"graph.file={path}")
-        assert message.startswith(f"graph.file = '{path}': node 5 is outside 0…4; graph.nodes = 5")
+@pytest.mark.parametrize(
+    "wrong", [["--device", "tpu"], ["--backend", "fast"], ["--preset", "fast"], ["--zzz"]]
+)
+def test_a_value_of_an_option(lntrust: Any, here: Path, wrong: list[str]) -> None:
+    got = lntrust("run", *wrong)
+    assert (got.code, got.out) == (2, "")
+    assert wrong[0] in got.err
+    assert list(here.iterdir()) == []
 
-    def test_no_such_file(self, refused: Refuse) -> None:
-        message = refused("--set", "graph.kind=file", "--set", "graph.file=nowhere.edges")
-        assert message.startswith("graph.file = 'nowhere.edges': there is no such file")
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="a file that cannot be read by anybody")
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_graph_file_that_cannot_be_read(lntrust: Any, tiny_file: Path, here: Path, command: str) -> None:
+    drawn = ["--set", "graph.kind=file", "--set", "graph.file=/proc/self/mem"]
+    got = lntrust(command, tiny_file, *drawn, "--device", "cpu")
+    assert got.code == 2
+    assert "graph.file = '/proc/self/mem': not readable" in got.err
+    assert "internal" not in got.err
 
 
 def windows(folder: Path, **changes: np.ndarray) -> Path:
@@ -155,19 +123,6 @@ def windows(folder: Path, **changes: np.ndarray) -> Path:
     return path
 
 
-def features(folder: Path, step: np.ndarray | None = None) -> Path:
-    """A small cifar10 folder: 40 images, 8 features. The path of the MobileNetV2 file."""
-    folder = folder / "cifar10"
-    folder.mkdir(parents=True)
-    np.savez(folder / "labels.npz", y=(np.arange(40) % 10).astype(np.uint8))
-    codes = np.random.default_rng(0).integers(0, 256, (40, 8)).astype(np.uint8)
-    one, zero = np.ones(8, np.float32), np.zeros(8, np.float32)
-    np.savez(folder / "efficientnet_b0.npz", codes=codes, step=one, offset=zero)
-    path = folder / "mobilenet_v2.npz"
-    np.savez(path, codes=codes, step=one if step is None else step, offset=zero)
-    return path
-
-
 def _refusal(folder: Path) -> str | None:
     try:
         load_dataset("uci_har", folder)
@@ -178,10 +133,10 @@ def _refusal(folder: Path) -> str | None:
 
 class TestData:
     def test_missing_says_how_to_get_it(
-        self, refused: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("LNTRUST_DATA", str(tmp_path / "empty"))
-        message = refused(study="sparse-cifar10")
+        message = refused("run", "sparse-cifar10")
         first = tmp_path / "empty" / "cifar10" / "labels.npz"
         assert message.startswith(f"dataset cifar10: {first} is not there.")
         assert "\n  lntrust data download cifar10 --to cifar10-raw\n" in message
@@ -189,41 +144,35 @@ class TestData:
             assert f"lntrust data extract cifar10 --images cifar10-raw --backbone {backbone}" in message
         assert "--data or LNTRUST_DATA" in message
 
-    def test_missing_in_the_folder_that_was_named(self, refused: Refuse, tmp_path: Path) -> None:
-        message = refused("--data", tmp_path / "here", study="wearables")
+    def test_missing_in_the_folder_that_was_named(self, refused: Any, tmp_path: Path) -> None:
+        message = refused("run", "wearables", "--data", tmp_path / "here")
         assert str(tmp_path / "here" / "uci_har" / "windows.npz") in message
         assert "lntrust data extract uci_har --images uci_har-raw --data" in message
 
-    def test_a_corrupt_archive(self, refused: Refuse, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("how", ["cut", "no archive"])
+    def test_not_an_archive(self, refused: Any, tmp_path: Path, how: str) -> None:
         path = windows(tmp_path)
-        path.write_bytes(path.read_bytes()[:-200])
-        message = refused("--data", tmp_path, study="wearables")
+        if how == "cut":
+            path.write_bytes(path.read_bytes()[:-200])
+        else:
+            with path.open("wb") as file:
+                np.save(file, np.zeros(3))
+        message = refused("run", "wearables", "--data", tmp_path)
         assert message.startswith(f"{path}: not a readable npz archive: ")
 
-    def test_not_an_archive_at_all(self, refused: Refuse, tmp_path: Path) -> None:
-        path = windows(tmp_path)
-        np.save(path.with_suffix(".npy"), np.zeros(3))
-        path.with_suffix(".npy").replace(path)
-        assert refused("--data", tmp_path, study="wearables").startswith(
-            f"{path}: not a readable npz archive"
-        )
-
-    def test_nan_in_windows(self, refused: Refuse, tmp_path: Path) -> None:
-        x = np.zeros((60, 9, 16), np.float16)
-        x[3, 4, 5] = np.nan
-        path = windows(tmp_path, x=x)
-        message = refused("--data", tmp_path, study="wearables")
-        place = "dataset uci_har, view windows: row 3, column 4, 5"
-        assert message == f"{path}: {place} is nan; all must be finite"
-
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_nan_in_features(self, refused: Refuse, tmp_path: Path, bad: float) -> None:
-        step = np.ones(8, np.float32)
-        step[[2, 5]] = bad
-        path = features(tmp_path, step)
-        message = refused("--data", tmp_path, study="dense-cifar10")
+    def test_nan_in_features(self, refused: Any, tmp_path: Path, bad: float) -> None:
+        """40 images of 8 features."""
+        folder = tmp_path / "cifar10"
+        folder.mkdir()
+        np.savez(folder / "labels.npz", y=(np.arange(40) % 10).astype(np.uint8))
+        codes, one = np.zeros((40, 8), np.uint8), np.ones(8, np.float32)
+        step = np.where(np.isin(np.arange(8), [2, 5]), bad, one).astype(np.float32)
+        for name, scale in (("efficientnet_b0", one), ("mobilenet_v2", step)):
+            np.savez(folder / f"{name}.npz", codes=codes, step=scale, offset=0 * one)
         place = "dataset cifar10, view mobilenet_v2, step: column 2"
-        assert message == f"{path}: {place} is {bad}; all must be finite"
+        expected = f"{folder / 'mobilenet_v2.npz'}: {place} is {bad}; all must be finite"
+        assert refused("run", "dense-cifar10", "--data", tmp_path) == expected
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -232,13 +181,21 @@ class TestData:
             ({"y": np.zeros(59, np.uint8)}, "y has shape (59,); must be one label for each of 60 rows"),
             ({"x": np.zeros((60, 3, 16), np.float16)}, "x has shape (60, 3, 16); must be [N, 9, samples]"),
             ({"subject": np.zeros(7, np.uint8)}, "subject has shape (7,); x has 60 rows"),
+            (
+                {
+                    "x": np.where(np.arange(60 * 9 * 16) == 501, np.nan, 0)
+                    .reshape(60, 9, 16)
+                    .astype(np.float16)
+                },
+                "dataset uci_har, view windows: row 3, column 4, 5 is nan; all must be finite",
+            ),
         ],
     )
     def test_arrays_that_do_not_fit(
-        self, refused: Refuse, tmp_path: Path, changes: dict[str, np.ndarray], message: str
+        self, refused: Any, tmp_path: Path, changes: dict[str, np.ndarray], message: str
     ) -> None:
         path = windows(tmp_path, **changes)
-        assert refused("--data", tmp_path, study="wearables") == f"{path}: {message}"
+        assert refused("run", "wearables", "--data", tmp_path) == f"{path}: {message}"
 
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), length=st.integers(1, 40))
@@ -266,95 +223,33 @@ class TestData:
             load_dataset("uci_har", tmp_path)
 
 
-class TestMachine:
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-    def test_a_gpu_that_is_not_there(self, refused: Refuse) -> None:
-        message = refused("--device", "cuda")
-        assert message.startswith("--device cuda: torch sees no GPU here; use --device cpu, or auto")
-
-    def test_output_path_that_is_a_file(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> None:
-        path = tmp_path / "taken"
-        path.write_text("mine")
-        got = lntrust("run", tiny_file, "--out", path)
-        assert (got.code, got.out) == (2, "")
-        assert got.err == f"error: --out {path}: is a file; must be a folder, or a name for a new one\n"
-        assert path.read_text() == "mine"
-
-    def test_output_path_below_a_file(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> None:
-        (tmp_path / "taken").write_text("mine")
-        got = lntrust("run", tiny_file, "--out", tmp_path / "taken" / "runs")
-        assert got.code == 2
-        assert got.err.startswith(f"error: cannot write {tmp_path / 'taken' / 'runs'}")
-        assert len(got.err.splitlines()) == 1
-
-    @pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="a file that cannot be read by anybody")
-    @pytest.mark.parametrize("command", ["run", "sweep"])
-    def test_graph_file_that_cannot_be_read(
-        self, lntrust: Any, tiny_file: Path, tmp_path: Path, command: str
-    ) -> None:
-        drawn = ["--set", "graph.kind=file", "--set", "graph.file=/proc/self/mem"]
-        got = lntrust(command, tiny_file, *drawn, "--device", "cpu", "--out", tmp_path / "out")
-        assert got.code == 2
-        assert "graph.file = '/proc/self/mem': not readable" in got.err
-        assert "internal" not in got.err
-
-    def test_graph_file_of_another_kind(self, lntrust: Any, tmp_path: Path) -> None:
-        got = lntrust("graph", "-o", tmp_path / "graph.gif")
-        assert got.code == 2
-        assert got.err == f"error: --out {tmp_path / 'graph.gif'}: must end in .png, .pdf or .svg\n"
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_value_of_an_option(self, lntrust: Any, tmp_path: Path) -> None:
-        for wrong in (
-            ["--device", "tpu"],
-            ["--seed", "-1"],
-            ["--seed", "x"],
-            ["--backend", "fast"],
-            ["--zzz"],
-        ):
-            got = lntrust("run", "--out", tmp_path / "out", *wrong)
-            assert (got.code, got.out) == (2, "")
-            assert wrong[0] in got.err
-        assert not (tmp_path / "out").exists()
-
-
 class TestResume:
-    def run_once(self, lntrust: Any, tiny_file: Path, tmp_path: Path) -> Path:
-        assert lntrust("run", tiny_file, "--method", "independent", "--out", tmp_path / "out").code == 0
-        (folder,) = (tmp_path / "out" / "tiny" / "independent").iterdir()
+    @pytest.fixture
+    def begun(self, lntrust: Any, tiny_file: Path, here: Path) -> Path:
+        """The folder of a run that was stopped."""
+        assert lntrust("run", tiny_file, "--method", "independent").code == 0
+        (folder,) = (here / "runs" / "tiny" / "independent").iterdir()
         (folder / "summary.json").unlink()
-        return Path(folder)
+        return folder
 
     @pytest.mark.parametrize("how", ["cut", "noise", "empty"])
-    def test_a_corrupt_checkpoint(
-        self,
-        how: str,
-        lntrust: Any,
-        refused: Refuse,
-        tiny_file: Path,
-        tmp_path: Path,
-    ) -> None:
-        checkpoint = self.run_once(lntrust, tiny_file, tmp_path) / "checkpoint.safetensors"
+    def test_a_corrupt_checkpoint(self, how: str, refused: Any, begun: Path) -> None:
+        checkpoint = begun / "checkpoint.safetensors"
         whole = checkpoint.read_bytes()
         damaged = {"cut": whole[: len(whole) // 2], "noise": b"\xff" * 300, "empty": b""}[how]
         checkpoint.write_bytes(damaged)
-        message = refused("--method", "independent", untouched=False)
-        assert message.startswith(f"{checkpoint}: not a readable safetensors file: ")
+        message = refused("run", "tiny.toml", "--method", "independent")
+        assert f"{checkpoint.relative_to(Path.cwd())}: not a readable safetensors file: " in message
         assert message.endswith("remove it to start over")
         assert checkpoint.read_bytes() == damaged
 
-    def test_a_corrupt_evaluation(
-        self,
-        lntrust: Any,
-        refused: Refuse,
-        tiny_file: Path,
-        tmp_path: Path,
-    ) -> None:
-        file = self.run_once(lntrust, tiny_file, tmp_path) / "evaluations" / "round-00004.safetensors"
+    def test_a_corrupt_evaluation(self, refused: Any, begun: Path) -> None:
+        file = begun / "evaluations" / "round-00004.safetensors"
         file.write_bytes(file.read_bytes()[:-1])
-        assert refused("--method", "independent", untouched=False).startswith(f"{file}: ")
-        file.unlink()
-        assert refused("--method", "independent", untouched=False).startswith(f"{file}: ")
+        for _ in range(2):
+            message = refused("run", "tiny.toml", "--method", "independent")
+            assert message.startswith(f"{file.relative_to(Path.cwd())}: ")
+            file.unlink(missing_ok=True)
 
 
 def _private_mount(tmp_path: Path) -> list[str] | None:
@@ -377,24 +272,11 @@ def _small_files_only() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk(tmp_path: Path, tiny_file: Path) -> None:
     """A real one of 64 kB: run.json fits, the first checkpoint does not."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    run = [
-        sys.executable,
-        "-m",
-        "lntrust.cli",
-        "run",
-        "digits",
-        "--seed",
-        "0",
-        "--method",
-        "independent",
-        "--json",
-    ]
-    for field in ("graph.nodes=5", "partition.labelled=250", "evaluation.checkpoint_every=1"):
-        run += ["--set", field]
+    run = [sys.executable, "-m", "lntrust.cli", "run", str(tiny_file), "--method", "independent", "--json"]
     run += ["--out", str(disk)]
     listing = f"code=$?; find {disk} -type f; exit $code"  # before the disk goes with the child
     unshare = _private_mount(tmp_path)
@@ -408,18 +290,10 @@ def test_full_disk(tmp_path: Path) -> None:
     )
     left = [Path(line) for line in got.stdout.splitlines()]
     assert got.returncode == 2, got.stderr
-    assert got.stderr.startswith(f"error: cannot write {disk}/digits/independent/seed-0-")
+    assert got.stderr.startswith(f"error: cannot write {disk}/tiny/independent/seed-0-")
     assert "checkpoint.safetensors: " in got.stderr
     assert "No space left" in got.stderr or "File too large" in got.stderr
     assert len(got.stderr.splitlines()) == 1
     assert [path.name for path in left if path.parent.name != "worlds"] == ["run.json"], (
         "nothing half-written"
     )
-
-
-def test_debug_shows_the_traceback() -> None:
-    command = [sys.executable, "-m", "lntrust.cli", "studies", "nothing", "--debug"]
-    got = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert got.returncode != 0
-    assert "Traceback" in got.stderr
-    assert "study nothing: Neither" in got.stderr

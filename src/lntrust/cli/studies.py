@@ -60,7 +60,7 @@ def methods(
     plain, chosen = method_of(name)
     if plain not in known:
         every = [*known, *names()]
-        raise LNTrustError(f"method {name}: {did_you_mean(name, every)}must be one of {', '.join(every)}")
+        raise LNTrustError(f"method {name}: {did_you_mean(name, every)}Must be one of {', '.join(every)}")
     cls = known[plain]
     say((sys.modules[cls.__module__].__doc__ or "").strip())
     quoted = f'"{name}"' if chosen else name

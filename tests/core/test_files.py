@@ -1,14 +1,14 @@
 """Files appear whole or not at all."""
 
-import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from lntrust import LNTrustError
-from lntrust.core.files import read_json, read_tensors, write_json, write_tensors, write_whole
+from lntrust.core.files import clear, read_json, read_tensors, write_json, write_tensors, write_whole
 
 
 class BrokenError(Exception):
@@ -26,44 +26,34 @@ def full(path: Path) -> None:
 
 
 class TestWriteWhole:
-    def test_a_new_file_in_a_new_folder(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("there", [True, False])
+    def test_nobody_sees_a_part(self, tmp_path: Path, there: bool) -> None:
         path = tmp_path / "a" / "b" / "file.txt"
-        write_whole(path, lambda temporary: temporary.write_text("all"))
-        assert path.read_text() == "all"
-        assert list(path.parent.iterdir()) == [path]
-        assert stat.S_IMODE(path.stat().st_mode) == 0o644
-
-    def test_an_existing_file_is_replaced(self, tmp_path: Path) -> None:
-        path = tmp_path / "file.txt"
-        path.write_text("old")
-        write_whole(path, lambda temporary: temporary.write_text("new"))
-        assert path.read_text() == "new"
-
-    def test_nobody_sees_a_part(self, tmp_path: Path) -> None:
-        path = tmp_path / "file.txt"
+        if there:
+            path.parent.mkdir(parents=True)
+            path.write_text("old")
 
         def write(temporary: Path) -> None:
             temporary.write_text("half of ")
-            assert not path.exists()
+            assert (path.read_text() if path.exists() else None) == ("old" if there else None)
             temporary.write_text("all")
 
         write_whole(path, write)
         assert path.read_text() == "all"
+        assert list(path.parent.iterdir()) == [path]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
     @pytest.mark.parametrize("write", [half, full])
-    def test_a_writer_that_fails_leaves_nothing(self, tmp_path: Path, write: object) -> None:
-        with pytest.raises((BrokenError, LNTrustError)):
-            write_whole(tmp_path / "file.txt", write)  # type: ignore[arg-type]
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize("write", [half, full])
-    def test_and_what_was_there_stays(self, tmp_path: Path, write: object) -> None:
+    def test_a_writer_that_fails_leaves_what_was_there(
+        self, tmp_path: Path, write: Callable[[Path], None]
+    ) -> None:
         path = tmp_path / "file.txt"
-        path.write_text("old")
-        with pytest.raises((BrokenError, LNTrustError)):
-            write_whole(path, write)  # type: ignore[arg-type]
+        for there in ([], [path]):
+            with pytest.raises((BrokenError, LNTrustError)):
+                write_whole(path, write)
+            assert list(tmp_path.iterdir()) == there
+            path.write_text("old")
         assert path.read_text() == "old"
-        assert list(tmp_path.iterdir()) == [path]
 
     def test_a_disk_error_names_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(LNTrustError, match=rf"cannot write {tmp_path}/file\.txt: .*No space left"):
@@ -106,7 +96,6 @@ class TestTensors:
 class TestJson:
     def test_a_round_trip(self, tmp_path: Path) -> None:
         write_json(tmp_path / "a.json", {"x": [1, None, 0.1]})
-        assert read_json(tmp_path / "a.json") == json.loads((tmp_path / "a.json").read_text())
         assert read_json(tmp_path / "a.json") == {"x": [1, None, 0.1]}
 
     def test_no_nan_gets_out(self, tmp_path: Path) -> None:
@@ -118,3 +107,13 @@ class TestJson:
         (tmp_path / "a.json").write_text("{")
         with pytest.raises(LNTrustError, match=r"a\.json: not a readable JSON file"):
             read_json(tmp_path / "a.json")
+
+
+def test_clear(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json", "c.txt"):
+        (tmp_path / name).touch()
+    clear(tmp_path, "*.json", "nothing")
+    assert [file.name for file in tmp_path.iterdir()] == ["c.txt"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LNTrustError, match=r"cannot clear .* for a fresh run"):
+        clear(tmp_path, "folder")

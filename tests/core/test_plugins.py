@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,191 +12,157 @@ import pytest
 from lntrust import LNTrustError, load_study
 from lntrust.core.plugins import file_digest, load_object, sources_of, users_fault
 
-
-def test_an_installed_object() -> None:
-    assert load_object("collections.abc:Iterator", "--method").__name__ == "Iterator"
-
-
-def test_a_module_beside_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plugin_beside_me.py").write_text("ANSWER = 42\n")
-    monkeypatch.syspath_prepend(tmp_path)  # undone afterwards, with what load_object adds
-    monkeypatch.chdir(tmp_path)
-    assert load_object("plugin_beside_me:ANSWER", "kind") == 42
+Write = Callable[..., Path]
+SMALL, LARGE = "class X:\n    size = 1\n", "class X:\n    size = 22\n"
 
 
-def test_what_is_installed_is_not_taken_from_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not the object itself, and nothing that is imported after it."""
-    (tmp_path / "plugin_of_mine.py").write_text("ANSWER = 42\n")
-    for name in ("wave", "poplib"):  # of the standard library, and imported by nobody here
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        (tmp_path / f"{name}.py").write_text("PLANTED = True\n")
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Files of a user's, in the working folder; what is imported from there is undone afterwards."""
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.chdir(tmp_path)
-    before = list(sys.path)
-    assert load_object("wave:open", "kind").__module__ == "wave"
-    assert sys.path == before, "the folder is not looked at before it has to be"
-    assert load_object("plugin_of_mine:ANSWER", "kind") == 42
-    assert sys.path[: len(before)] == before, "and then it comes last"
-    assert sys.path[-1] == str(tmp_path)
-    assert not hasattr(importlib.import_module("poplib"), "PLANTED")
+
+    def write(files: dict[str, str]) -> Path:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        importlib.invalidate_caches()
+        return tmp_path / next(iter(files))
+
+    return write
 
 
-@pytest.mark.parametrize("name", [":Name", "module:", "a/b:Name", ".module:Name", "a..b:Name", "a b:c"])
-def test_a_name_of_another_shape(name: str) -> None:
+def refused(name: str, field: str = "--method") -> str:
     with pytest.raises(LNTrustError) as refusal:
-        load_object(name, "--method")
-    assert str(refusal.value) == f"--method = {name!r}: must look like package.module:Name"
+        load_object(name, field)
+    return str(refusal.value)
 
 
-def test_a_module_that_is_not_there() -> None:
-    with pytest.raises(LNTrustError, match="--method = 'nowhere_at_all:X': cannot import nowhere_at_all"):
-        load_object("nowhere_at_all:X", "--method")
+def sources(name: str) -> dict[str, str]:
+    return sources_of(name, "kind")
 
 
-def test_a_name_that_is_not_in_it() -> None:
-    with pytest.raises(LNTrustError, match=r"kind = 'math:Tau': math has nothing named Tau"):
-        load_object("math:Tau", "kind")
+class TestLoading:
+    def test_what_is_installed_is_not_taken_from_the_working_folder(
+        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not the object itself, and nothing that is imported after it."""
+        write({"plugin_of_mine.py": "ANSWER = 42\n"})
+        for name in ("wave", "poplib"):  # of the standard library, and imported by nobody here
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            write({f"{name}.py": "PLANTED = True\n"})
+        before = list(sys.path)
+        assert load_object("wave:open", "kind").__module__ == "wave"
+        assert sys.path == before, "the folder is not looked at before it has to be"
+        assert load_object("plugin_of_mine:ANSWER", "kind") == 42
+        assert sys.path == [*before, str(tmp_path)], "and then it comes last"
+        assert not hasattr(importlib.import_module("poplib"), "PLANTED")
 
+    @pytest.mark.parametrize("name", [":Name", "module:", "a/b:Name", ".module:Name", "a..b:Name", "a b:c"])
+    def test_a_name_of_another_shape(self, name: str) -> None:
+        assert refused(name) == f"--method = {name!r}: must look like package.module:Name"
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("statistics:Eager", "statistics.py"),  # of the standard library
-        ("numpy:Eager", "numpy/__init__.py"),  # installed
-        ("numpy.eager:Eager", "numpy/eager.py"),
-        ("math:Eager", "math.py"),  # in no file
-    ],
-)
-def test_a_file_that_a_library_hides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
-) -> None:
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("class Eager:\n    pass\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LNTrustError) as refusal:
-        load_object(name, "--method")
-    own = file.partition("/")[0]
-    assert str(refusal.value).endswith(f"; it hides your {own} in {tmp_path}: rename that")
+    def test_what_is_not_there(self, write: Write) -> None:
+        assert "--method = 'nowhere_at_all:X': cannot import nowhere_at_all" in refused("nowhere_at_all:X")
+        assert "kind = 'math:Tau': math has nothing named Tau" in refused("math:Tau", "kind")
+        file = write({"plugin_in_sight.py": ""})
+        assert refused("plugin_in_sight:Eager").endswith(f"nothing named Eager ({file})")  # nothing hides it
 
+    @pytest.mark.parametrize(
+        ("name", "file"),
+        [
+            ("statistics:Eager", "statistics.py"),  # of the standard library
+            ("numpy:Eager", "numpy/__init__.py"),  # installed
+            ("numpy.eager:Eager", "numpy/eager.py"),
+            ("math:Eager", "math.py"),  # in no file
+        ],
+    )
+    def test_a_file_that_a_library_hides(self, write: Write, tmp_path: Path, name: str, file: str) -> None:
+        write({file: "class Eager:\n    pass\n"})
+        own = file.partition("/")[0]
+        assert refused(name).endswith(f"; it hides your {own} in {tmp_path}: rename that")
 
-def test_a_file_that_nothing_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plugin_in_sight.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LNTrustError, match=r"nothing named Eager \(.*plugin_in_sight.py\)$"):
-        load_object("plugin_in_sight:Eager", "--method")
+    @pytest.mark.parametrize(
+        ("text", "why"), [("def broken(:\n", "SyntaxError"), ("1 / 0\n", "ZeroDivisionError")]
+    )
+    def test_a_module_that_fails(self, write: Write, text: str, why: str) -> None:
+        name = f"plugin_with_{why}"
+        write({f"{name}.py": text})
+        assert f"cannot import {name}: {why}" in refused(f"{name}:X")
 
 
 class TestSources:
     """What an object was made from: its module, and what that takes from the same folder."""
 
-    @pytest.fixture
-    def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.syspath_prepend(tmp_path)
+    def test_of_a_module_in_a_package(self, write: Write, tmp_path: Path) -> None:
+        imports = "import json\nimport numpy as np\nfrom . import near\nfrom ..util import f\nimport plug_b\n"
+        near = "def late():\n    from plug_a import seldom\n"
         files = {
-            "plug_a/__init__.py": "", "plug_a/methods/__init__.py": "", "plug_a/unused.py": "",
-            "plug_a/methods/mine.py": (
-                "import json\nimport numpy as np\nfrom . import near\nfrom ..util import f\nimport plug_b\n"
-                "X = 1\n"
-            ),
-            "plug_a/methods/near.py": "def late():\n    from plug_a import seldom\n",
-            "plug_a/util.py": "f = 1\n", "plug_a/seldom.py": "", "plug_b.py": "", "numpy_not.py": "",
+            "plug_a/__init__.py": "", "plug_a/methods/__init__.py": "", "plug_a/methods/near.py": near,
+            "plug_a/methods/mine.py": f"{imports}X = 1\n", "plug_a/util.py": "f = 1\n",
+            "plug_a/seldom.py": "", "plug_b.py": "",
         }  # fmt: skip
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        return tmp_path
-
-    def test_of_a_module_in_a_package(self, package: Path) -> None:
-        assert set(sources_of("plug_a.methods.mine:X", "kind")) == {
-            "plug_a/__init__.py", "plug_a/methods/__init__.py", "plug_a/methods/mine.py",
-            "plug_a/methods/near.py", "plug_a/seldom.py", "plug_a/util.py", "plug_b.py",
-        }  # fmt: skip
+        write({**files, "plug_a/unused.py": "", "numpy_not.py": ""})
+        assert set(sources("plug_a.methods.mine:X")) == set(files)
+        (tmp_path / "plug_link").symlink_to(tmp_path / "plug_a")
+        assert "plug_link/methods/near.py" in sources("plug_link.methods.mine:X")
 
     def test_of_what_is_installed_the_folder_of_the_module(self) -> None:
-        assert list(sources_of("collections.abc:Iterator", "kind")) == ["collections/abc.py"]
-        files = sources_of("sklearn.ensemble:ExtraTreesClassifier", "kind")
+        assert list(sources("collections.abc:Iterator")) == ["collections/abc.py"]
+        files = sources("sklearn.ensemble:ExtraTreesClassifier")
         assert {"sklearn/ensemble/__init__.py", "sklearn/ensemble/_forest.py"} <= set(files)
         assert {Path(file).parent for file in files} == {Path("sklearn/ensemble")}
 
-    def test_follow_a_module_that_is_loaded_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        file = tmp_path / "plug_again.py"
-        file.write_text("class X:\n    size = 1\n")
-        before = sources_of("plug_again:X", "kind")
-        file.write_text("class X:\n    size = 22\n")
-        assert sources_of("plug_again:X", "kind") == before, "that is what was loaded"
+    def test_follow_a_module_that_is_loaded_again(self, write: Write) -> None:
+        write({"plug_again.py": SMALL})
+        before = sources("plug_again:X")
+        write({"plug_again.py": LARGE})
+        assert sources("plug_again:X") == before, "that is what was loaded"
         importlib.reload(sys.modules["plug_again"])
-        assert sources_of("plug_again:X", "kind") != before
+        assert sources("plug_again:X") != before
 
-    def test_follow_what_it_imports_too_and_only_what_is_loaded_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        own, helper = tmp_path / "plug_user.py", tmp_path / "plug_helper.py"
-        own.write_text("import plug_helper\n\nclass X:\n    pass\n")
-        helper.write_text("SIZE = 1\n")
-        before = sources_of("plug_user:X", "kind")
-        for file in (own, helper):
-            file.write_text(file.read_text() + "# changed\n")
-        assert sources_of("plug_user:X", "kind") == before
+    def test_follow_what_it_imports_too_and_only_what_is_loaded_again(self, write: Write) -> None:
+        files = {"plug_user.py": f"import plug_helper\n\n{SMALL}", "plug_helper.py": "SIZE = 1\n"}
+        write(files)
+        before = sources("plug_user:X")
+        write({name: f"{text}# changed\n" for name, text in files.items()})
+        assert sources("plug_user:X") == before
         importlib.reload(sys.modules["plug_helper"])
-        after = sources_of("plug_user:X", "kind")
+        after = sources("plug_user:X")
         assert after["plug_helper.py"] != before["plug_helper.py"]
         assert after["plug_user.py"] == before["plug_user.py"], "that is still what runs"
 
     def test_of_code_without_a_file_nothing_is_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As in a notebook: whatever it is, it is taken for no other."""
         found = []
-        for size in (1, 1, 2):
+        for text in (SMALL, SMALL, LARGE):
             module = ModuleType("plug_cell")
-            exec(f"class X:\n    size = {size}\n", module.__dict__)
+            exec(text, module.__dict__)
             monkeypatch.setitem(sys.modules, "plug_cell", module)
-            found.append(sources_of("plug_cell:X", "kind")["plug_cell:X"])
-            assert sources_of("plug_cell:X", "kind")["plug_cell:X"] == found[-1], "it is still the same"
+            found.append(sources("plug_cell:X")["plug_cell:X"])
+            assert sources("plug_cell:X")["plug_cell:X"] == found[-1], "it is still the same"
         assert len(set(found)) == 3
 
     def test_of_a_module_that_was_edited_after_its_import_nothing_is_known(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, write: Write, tmp_path: Path
     ) -> None:
         """Else the old code's result would be kept under the new file's name."""
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        for name in ("plug_early", "plug_on_time"):
-            (tmp_path / f"{name}.py").write_text("class X:\n    size = 1\n")
-        importlib.import_module("plug_early")
-        for name in ("plug_early", "plug_on_time"):
-            (tmp_path / f"{name}.py").write_text("class X:\n    size = 22\n")
-        truth = file_digest(tmp_path / "plug_early.py")
-        assert sources_of("plug_early:X", "kind")["plug_early.py"] != truth
-        assert sources_of("plug_on_time:X", "kind") == {"plug_on_time.py": truth}
-
-    def test_of_a_module_that_was_imported_long_after_it_was_written(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.syspath_prepend(tmp_path)
-        file = tmp_path / "plug_old.py"
-        file.write_text("class X:\n    size = 1\n")
-        os.utime(file, (0, 0))
-        importlib.import_module("plug_old")
-        assert sources_of("plug_old:X", "kind") == {"plug_old.py": file_digest(file)}
-
-    def test_of_a_package_behind_a_link(self, package: Path) -> None:
-        (package / "plug_link").symlink_to(package / "plug_a")
-        assert "plug_link/methods/near.py" in sources_of("plug_link.methods.mine:X", "kind")
+        names = ("plug_early", "plug_on_time", "plug_old")
+        write({f"{name}.py": SMALL for name in names})
+        os.utime(tmp_path / "plug_old.py", (0, 0))  # long before its import
+        sys.path.append(str(tmp_path))
+        for name in ("plug_early", "plug_old"):
+            importlib.import_module(name)
+        write({f"{name}.py": LARGE for name in names[:2]})
+        truth = {name: file_digest(tmp_path / f"{name}.py") for name in names}
+        assert sources("plug_early:X")["plug_early.py"] != truth["plug_early"]
+        for name in names[1:]:
+            assert sources(f"{name}:X") == {f"{name}.py": truth[name]}
 
 
-def test_whose_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plugin_at_fault.py").write_text(
-        "def f(x):\n    return g(x)\n\n\ndef g(x):\n    return int(x)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+def test_whose_fault(write: Write) -> None:
+    write({"plugin_at_fault.py": "def f(x):\n    return g(x)\n\n\ndef g(x):\n    return int(x)\n"})
     f = load_object("plugin_at_fault:f", "kind")
     with pytest.raises(ValueError, match="invalid") as users:
         f("one")
@@ -203,15 +170,6 @@ def test_whose_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="invalid") as ours:
         int("one")
     assert users_fault(ours.value) is None
-
-
-@pytest.mark.parametrize("text", ["def broken(:\n", "1 / 0\n"])
-def test_a_module_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    name = f"plugin_that_fails_{len(text)}"
-    (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(LNTrustError, match=rf"cannot import {name}: (SyntaxError|ZeroDivisionError)"):
-        load_object(f"{name}:X", "--method")
 
 
 def test_what_a_name_of_ours_leads_to_is_nobody_elses() -> None:

@@ -5,7 +5,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lntrust.core.randomness import (
@@ -30,9 +30,6 @@ def node_keys(n: int, seed: int = 0, stream: Stream = "batches") -> torch.Tensor
     return fold(stream_key(seed, stream), torch.arange(n))
 
 
-# -- words --------------------------------------------------------------------------------------------
-
-
 def test_words_are_those_of_splitmix64() -> None:
     """The published outputs for seed 1234567."""
     known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
@@ -50,20 +47,13 @@ def test_mix_has_no_collisions_and_moves_half_of_the_bits() -> None:
     assert 0.49 < share < 0.51
 
 
-@settings(deadline=None)
 @given(WORDS, st.integers(-(2**70), 2**70))
 def test_fold_takes_python_integers_of_any_size(key: int, counter: int) -> None:
     word = fold(torch.tensor(key), counter)
+    assert not torch.equal(word, fold(torch.tensor(key), counter + 1))
     wrapped = (counter + 2**63) % 2**64 - 2**63
     assert torch.equal(word, fold(torch.tensor(key), torch.tensor(wrapped)))
     assert torch.equal(word, fold(torch.tensor(key), counter + 2**64))
-
-
-@settings(deadline=None)
-@given(WORDS, st.integers(0, 1000), st.integers(0, 1000))
-def test_fold_gives_different_words_to_different_counters(key: int, a: int, b: int) -> None:
-    same = torch.equal(fold(torch.tensor(key), a), fold(torch.tensor(key), b))
-    assert same == (a == b)
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**63, 10**30])
@@ -88,9 +78,6 @@ def test_generators_are_named_too() -> None:
         assert not np.array_equal(first, other.random(8))
 
 
-# -- numbers and masks --------------------------------------------------------------------------------
-
-
 def test_uniform_is_uniform_on_the_half_open_interval() -> None:
     numbers = uniform(node_keys(50), 4000)
     assert numbers.shape == (50, 4000)
@@ -102,7 +89,6 @@ def test_uniform_is_uniform_on_the_half_open_interval() -> None:
     assert (numbers.mean(1) - 0.5).abs().max() < 5 / np.sqrt(12 * 4000)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 50))
 def test_a_node_draws_the_same_alone_as_among_others(seed: int, n: int, count: int) -> None:
     keys = node_keys(n, seed)
@@ -144,13 +130,7 @@ def test_dropout_masks_of_nodes_rows_and_units_are_unrelated(p: float) -> None:
     units = torch.corrcoef(flat.T)
     units.fill_diagonal_(0)
     assert units.abs().max() < 7 / np.sqrt(900)
-
-
-def test_dropout_of_everything_leaves_zeros_not_nan() -> None:
-    assert torch.equal(dropout_mask(node_keys(2), (3, 4), 1.0, torch.float32), torch.zeros(2, 3, 4))
-
-
-# -- choosing -----------------------------------------------------------------------------------------
+    assert not dropout_mask(node_keys(2), (3, 4), 1.0, torch.float32).any()  # of everything: no NaN
 
 
 def test_choose_draws_without_replacement_and_uniformly() -> None:
@@ -165,12 +145,9 @@ def test_choose_draws_without_replacement_and_uniformly() -> None:
     assert torch.equal(choose(keys[:5], 7, 7).sort(1).values, torch.arange(7).expand(5, 7))
 
 
-# -- batches ------------------------------------------------------------------------------------------
-
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), SIZES, st.integers(1, 4))
 def test_each_epoch_is_a_permutation(seed: int, sizes: list[int], epochs: int) -> None:
     keys, size = node_keys(len(sizes), seed), torch.tensor(sizes)
@@ -180,7 +157,6 @@ def test_each_epoch_is_a_permutation(seed: int, sizes: list[int], epochs: int) -
         assert torch.equal(whole.sort(1).values, torch.arange(m).expand_as(whole))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), SIZES, st.data())
 def test_a_batch_is_a_piece_of_the_endless_sequence(seed: int, sizes: list[int], data: st.DataObject) -> None:
     """Whatever `first`, across epoch borders, and ragged nodes at once or one at a time."""
@@ -204,18 +180,10 @@ def test_shuffles_differ_between_epochs_and_nodes_and_are_fair() -> None:
     counts = torch.stack([torch.bincount(drawn[..., j].flatten(), minlength=m) for j in range(m)])
     expected = n * 20 / m
     assert (counts - expected).abs().max() < 5 * np.sqrt(expected)
+    far = batches(keys[:1], size[:1], torch.tensor([m * 10**14]), m)  # costs no more than a near one
+    assert torch.equal(far.sort().values, torch.arange(m)[None])
 
 
-def test_a_far_epoch_costs_no_more_than_a_near_one() -> None:
-    size = torch.tensor([10])
-    far = batches(node_keys(1), size, torch.tensor([10**15]), 10)
-    assert torch.equal(far.sort().values, torch.arange(10)[None])
-
-
-# -- the random-node schedule -------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(WORDS, st.integers(1, 30), st.integers(0, 200))
 def test_active_steps_deal_out_every_draw(key: int, nodes: int, draws: int) -> None:
     active = active_steps(torch.tensor(key), nodes, draws)
@@ -232,9 +200,6 @@ def test_active_steps_favour_nobody_and_stay_small() -> None:
     times = active.sum(0).double()
     assert abs(float(times.mean()) - steps) < 1e-9
     assert abs(float(times.var()) / steps - 1) < 0.1  # Poisson
-
-
-# -- GPU ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

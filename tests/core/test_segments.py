@@ -11,7 +11,7 @@ def offsets_of(counts: list[int]) -> torch.Tensor:
     return torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.lists(st.integers(1, 3), max_size=2))
 def test_equal_a_loop(counts: list[int], shape: list[int]) -> None:
     offsets = offsets_of(counts)
@@ -28,7 +28,7 @@ def test_equal_a_loop(counts: list[int], shape: list[int]) -> None:
         torch.testing.assert_close(mean[i], expected / count if count else torch.zeros_like(expected))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(1, 3))
 def test_gradients(counts: list[int], width: int) -> None:
     offsets = offsets_of(counts)
@@ -40,12 +40,6 @@ def test_gradients(counts: list[int], width: int) -> None:
     assert torch.autograd.gradcheck(lambda r: spread(r, offsets).square(), (rows,))
 
 
-def test_the_same_bits_whatever_else_is_there() -> None:
-    values = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    both = segment_sum(values, torch.tensor([0, 30, 50]))
-    assert torch.equal(both[1:], segment_sum(values[30:], torch.tensor([0, 20])))
-
-
 OWNERS = st.integers(1, 6).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1), max_size=12))
 )
@@ -54,7 +48,7 @@ OWNERS = st.integers(1, 6).flatmap(
 class TestSumBy:
     """Rows may come in any order here; what `index_add_` does, but always with the same bits."""
 
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(OWNERS, st.lists(st.integers(1, 3), max_size=2))
     def test_equals_index_add(self, owned: tuple[int, list[int]], shape: list[int]) -> None:
         n, owner = owned[0], torch.tensor(owned[1], dtype=torch.int64)
@@ -64,10 +58,6 @@ class TestSumBy:
         got = sum_by(owner, values, n)
         assert got.shape == (n, *shape)
         torch.testing.assert_close(got, expected)
-
-    def test_nobody_owns_anything(self) -> None:
-        nothing = torch.zeros(0, dtype=torch.int64)
-        assert torch.equal(sum_by(nothing, torch.zeros(0, 2, 3), 4), torch.zeros(4, 2, 3))
 
     def test_a_row_between_others_changes_no_bit(self) -> None:
         """A node's sum depends on its own rows in their order, not on whose rows lie between them."""
@@ -86,7 +76,7 @@ class TestSumBy:
         values = torch.tensor([1e8, 1e8, 1.0, -1e8, -1e8, 1.0])
         assert sum_by(owner, values, 2).tolist() == [1.0, 0.0]
 
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     @given(OWNERS, st.integers(1, 3))
     def test_gradient(self, owned: tuple[int, list[int]], width: int) -> None:
         n, owner = owned[0], torch.tensor(owned[1], dtype=torch.int64)

@@ -1,11 +1,20 @@
 """Threads: as many as pay, the same numbers with any."""
 
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
 
-from lntrust.core.threads import FEW, fit_threads, scratch, side_by_side, threads_for, together
+from lntrust.core.threads import (
+    FEW,
+    fit_threads,
+    scratch,
+    side_by_side,
+    sleeping_threads,
+    threads_for,
+    together,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +31,23 @@ def test_little_work_gets_one_thread_for_a_while() -> None:
     assert torch.get_num_threads() == 2
     with threads_for(FEW):
         assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), threads_for(1):
+        _ = 1 / 0
+    assert torch.get_num_threads() == 2
     fit_threads(FEW - 1)
     assert torch.get_num_threads() == 1
 
 
-def test_they_come_back_after_an_error() -> None:
-    torch.set_num_threads(2)
-    with pytest.raises(ZeroDivisionError), threads_for(1):
-        _ = 1 / 0
-    assert torch.get_num_threads() == 2
+def test_waiting_threads_are_held_asleep_for_a_while() -> None:
+    def sleepers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "lntrust sleepers"]
+
+    for threads, held in ((1, 0), (2, 1)):
+        torch.set_num_threads(threads)
+        with sleeping_threads():
+            assert len(sleepers()) == held
+            assert torch.get_num_threads() == threads
+        assert sleepers() == []
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -65,56 +82,40 @@ def test_what_is_gathered_is_done_in_the_end(threads: int) -> None:
     done: list[int] = []
     with together():
         side_by_side(done.append, range(3))
-        side_by_side(done.append, range(3, 7))
+        with together():  # one inside another waits for it
+            side_by_side(done.append, [3])
+        side_by_side(done.append, range(4, 7))
         assert done == []
     assert sorted(done) == list(range(7))
     side_by_side(done.append, [7])  # and afterwards as before
     assert done[-1] == 7
 
 
-def test_one_inside_another_waits_for_it() -> None:
-    done: list[int] = []
-    with together():
-        side_by_side(done.append, [1])
-        with together():
-            side_by_side(done.append, [2])
-        side_by_side(done.append, [3])
-        assert done == []
-    assert sorted(done) == [1, 2, 3]
-
-
 def test_nothing_gathered_is_done_after_an_error() -> None:
     done: list[int] = []
-
-    def broken() -> None:
-        with together():
-            side_by_side(done.append, range(3))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        broken()
+    with suppress(ZeroDivisionError), together():
+        side_by_side(done.append, range(3))
+        _ = 1 / 0
     assert done == []
     side_by_side(done.append, [1])
     assert done == [1]
 
 
 def test_scratch_is_used_again_by_its_own_thread_only() -> None:
-    like = torch.zeros(1)
-    a, b = scratch("x", like, 3, 4), scratch("x", like, 2, 2)
-    assert a is not None
-    assert b is not None
-    assert a.data_ptr() == b.data_ptr(), "the same memory"
-    assert a.shape == (3, 4)
-    other, double = scratch("y", like, 3, 4), scratch("x", like.double(), 3, 4)
-    assert len({t.data_ptr() for t in (a, other, double) if t is not None}) == 3
-    elsewhere: list[int] = []
+    like, held = torch.zeros(1), list[int]()
 
-    def ask() -> None:
-        got = scratch("x", like, 3, 4)
+    def ask(name: str, like: torch.Tensor, *shape: int) -> None:
+        got = scratch(name, like, *shape)
         assert got is not None
-        elsewhere.append(got.data_ptr())
+        assert got.shape == shape
+        held.append(got.data_ptr())
 
-    thread = threading.Thread(target=ask)
+    ask("x", like, 3, 4)
+    ask("x", like, 2, 2)
+    assert held[0] == held[1], "the same memory"
+    ask("y", like, 3, 4)
+    ask("x", like.double(), 3, 4)
+    thread = threading.Thread(target=ask, args=("x", like, 3, 4))
     thread.start()
     thread.join()
-    assert elsewhere != [a.data_ptr()]
+    assert len(set(held)) == 4

@@ -168,9 +168,9 @@ def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Gr
     from sklearn.neighbors import NearestNeighbors
 
     n = settings.nodes
+    graph: nx.Graph[int] = nx.empty_graph(n) if n > settings.attach + 1 else nx.complete_graph(n)
     if n <= settings.attach + 1:
-        return nx.complete_graph(n)
-    graph: nx.Graph[int] = nx.empty_graph(n)
+        return graph
     index = NearestNeighbors(n_neighbors=settings.attach).fit(features)
     near = index.kneighbors(return_distance=False)  # of the fitted points: without themselves
     graph.add_edges_from((i, int(j)) for i in range(n) for j in near[i])

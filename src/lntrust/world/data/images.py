@@ -213,8 +213,8 @@ def _positions(table: Path, paths: Sequence[Path]) -> Float32[ndarray, "N 2"]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LNTrustError(f"{table}: not a readable CSV file: {error}") from None
     found = [known.get(f"{p.parent.name}/{p.stem}", known.get(p.stem)) for p in paths]
-    for path, position in zip(paths, found, strict=True):
-        if position is None:
+    for path, there in zip(paths, found, strict=True):
+        if there is None:
             raise LNTrustError(f"{table}: no row for {path.parent.name}/{path.name}")
     return np.array(found, dtype=np.float32)
 

@@ -462,7 +462,8 @@ class Runs:
         self.population.load(below("population/", tensors))
         self.network.load(below("network/", tensors))
         if self.done >= self.study.training.stage1_rounds:
-            kept = {name: t.to(self.device) for name, t in below("method/", tensors).items()}
+            # Copies: a file's tensors lie at any address, and products round otherwise where none is aligned.
+            kept = {name: t.to(self.device, copy=True) for name, t in below("method/", tensors).items()}
             observed = below("certificate/", tensors) or below(
                 "certificate/", kept
             )  # the first version's place

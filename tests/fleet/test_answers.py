@@ -1,7 +1,7 @@
 """A deployed node's answer: who is asked about what, and what becomes of it when some are silent."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy import ndarray
 
-from lntrust.fleet.answers import all_at_once, one_by_one
-from lntrust.fleet.status import Prediction
+from lntrust.fleet.answers import answer_together
 from lntrust.fleet.peers.messages import Failure, Reply
+from lntrust.fleet.status import Prediction
 from lntrust.fleet.training.trust_state import Trust
-from lntrust.trust.asking import Turn, in_turn
+from lntrust.trust.blend import AskInTurn
 
 ME = "me"
 
@@ -53,10 +53,19 @@ class Street:
         others = [n for n in self.trust.votes if n != ME]
         return sorted(others, key=lambda n: -float(self.trust.votes[n]))
 
-    def turns(self) -> Iterator[Turn]:
-        for name in (ME, *self.in_order()):
-            weight = torch.full((len(self.x),), float(self.trust.votes[name]), dtype=torch.float64)
-            yield weight / sum(map(float, self.trust.votes.values())), torch.from_numpy(self.said[name])
+    def in_turn(self, certainty: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """As a simulation asks: the answer, and how many neighbours each input needed."""
+        alpha = {
+            n: float(v) / sum(map(float, self.trust.votes.values())) for n, v in self.trust.votes.items()
+        }
+        said = {n: torch.from_numpy(p).double() for n, p in self.said.items()}
+        count = torch.zeros(len(self.x), dtype=torch.int64)
+        answer = AskInTurn(alpha[ME] * said[ME], alpha[ME], certainty)
+        for name in self.in_order():
+            asked = answer.asking
+            count += asked
+            answer.hear(asked[:, None] * alpha[name] * said[name], alpha[name])
+        return answer.blend, count
 
 
 @given(
@@ -64,8 +73,8 @@ class Street:
 )
 def test_as_the_simulation_asks_in_turn(seed: int, names: str, certainty: float) -> None:
     street = Street(seed, names)
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
-    blend, asked = in_turn(street.turns(), certainty)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
+    blend, asked = street.in_turn(certainty)
     expected = (blend / blend.sum(-1, keepdim=True)).numpy()
     np.testing.assert_allclose(got.probabilities, expected, atol=1e-6)
     counts = np.zeros(len(street.x), dtype=int)
@@ -80,8 +89,8 @@ def test_as_the_simulation_asks_in_turn(seed: int, names: str, certainty: float)
 @given(st.integers(0, 1000))
 def test_if_it_must_be_certain_the_class_is_that_of_all_together(seed: int) -> None:
     street = Street(seed, "bcd")
-    sure = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, 1.0)
-    whole = all_at_once(street.trust, street.alone, street.x, street.ask, 5.0)
+    sure = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, 1.0)
+    whole = answer_together(street.trust, street.alone, street.x, street.ask, 5.0)
     np.testing.assert_array_equal(sure.probabilities.argmax(1), whole.probabilities.argmax(1))
 
 
@@ -99,7 +108,7 @@ def undecided() -> Street:
 def test_weights_are_means_over_the_inputs() -> None:
     street = undecided()
     street.said[ME][:4] = [1.0, 0.0, 0.0]  # of these it is sure enough
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, 0.6)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, 0.6)
     assert street.asked == [((n,), [4, 5]) for n in "bcd"]
     assert got.weights[ME] == pytest.approx((4 + 2 * 0.4) / 6)
     assert got.weights["b"] == pytest.approx(2 * 0.3 / 6)
@@ -110,7 +119,7 @@ def test_one_that_keeps_silent_costs_half_and_then_all_are_asked_at_once() -> No
     street = undecided()
     street.failing["b"] = Failure("silent", "no answer in time")
     since = time.monotonic()
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 1.0, 1.0)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 1.0, 1.0)
     assert time.monotonic() - since < 5
     assert [who for who, _ in street.asked] == [("b",), ("c", "d")]
     assert street.granted[0] <= 0.5
@@ -123,7 +132,7 @@ def test_one_that_refuses_costs_nothing() -> None:
     street = undecided()
     street.failing["b"] = Failure("breaker", "left alone after failures")
     street.versions["c"] = 4
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, 1.0)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, 1.0)
     assert [who for who, _ in street.asked] == [("b",), ("c",), ("d",)]
     assert got.weights == pytest.approx({ME: 0.8, "d": 0.2})
     assert got.silent["c"] == "its model is older (4) than the one probed (5)"
@@ -132,7 +141,7 @@ def test_one_that_refuses_costs_nothing() -> None:
 
 def test_when_the_time_is_over_nobody_is_asked() -> None:
     street = undecided()
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 0.0, 1.0)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 0.0, 1.0)
     assert street.asked == []
     assert got.weights == {ME: 1.0}
     assert set(got.silent) == set("bcd")
@@ -142,10 +151,28 @@ def test_when_the_time_is_over_nobody_is_asked() -> None:
 def test_a_model_that_has_come_to_grief_says_nothing(certainty: float) -> None:
     street = Street(1, "bc")
     street.said[ME][:] = np.nan
-    got = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
     assert np.isfinite(got.probabilities).all()
     assert ME not in got.weights
     assert sum(got.weights.values()) == pytest.approx(1)
     street.failing = dict.fromkeys("bc", Failure("absent", "not there"))
-    nobody = one_by_one(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
+    nobody = answer_together(street.trust, street.alone, street.x, street.ask, 5.0, certainty)
     assert nobody.weights == {ME: 1.0}
+
+
+def test_weights_by_class_make_up_for_who_keeps_silent() -> None:
+    street = Street(2, "bc", C=2)
+    votes = {ME: [0.5, 0.2], "b": [0.3, 0.2], "c": [0.2, 0.6]}
+    street.trust.votes.update({n: np.array(v, dtype=np.float32) for n, v in votes.items()})
+    street.failing["c"] = Failure("absent", "not there")
+    got = answer_together(street.trust, street.alone, street.x, street.ask, 5.0)
+    p = (street.said[ME] * [0.5, 0.2] + street.said["b"] * [0.3, 0.2]) / [0.8, 0.4]
+    np.testing.assert_allclose(got.probabilities, p / p.sum(1, keepdims=True), atol=1e-6)
+    assert set(got.weights) == {ME, "b"}
+    assert sum(got.weights.values()) == pytest.approx(1)
+
+
+def test_no_inputs_no_questions() -> None:
+    street = Street(1, "bc", m=0)
+    assert answer_together(street.trust, street.alone, street.x, street.ask, 5.0) is street.alone
+    assert street.asked == []

@@ -1,8 +1,10 @@
-"""Small LNTrust runs on digits, shared by the tests of the method."""
+"""Small runs on digits, shared by the tests of the methods."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch import Tensor
 from lntrust import Study, load_study
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods import Method
+from lntrust.methods import Method, list_methods
 
 SMALL = [
     "graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", "training.stage2_rounds=4",
@@ -22,7 +24,15 @@ MLP = '{name="mlp",kind="mlp",view="pixels",options={hidden=8,dropout=0.2}}'
 FOREST = '{name="forest",kind="forest",view="pixels",options={trees=3}}'
 MIXED = f"population.learners=[{LINEAR},{MLP},{FOREST}]"
 TORCH = f"population.learners=[{LINEAR},{MLP}]"
+ONLY_LINEAR = f"population.learners=[{LINEAR}]"
+FORESTS = f"population.learners=[{LINEAR},{FOREST}]"
 FLOAT64 = "training.precision=float64"
+ALONE = ("graph.nodes=1", "partition.labelled=60")
+UNEQUAL = ("partition.sizes=dirichlet", "partition.minimum=20")
+QUICK = ("methods.desa.condense_steps=5", "methods.centralized.epochs=3", "methods.fedmd.budget=40")
+ROUNDS, STEPS = 4, 5  # of Stage 2
+BASELINES = [name for name in list_methods() if name != "lntrust"]
+SHARING = ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt"]
 
 
 def levers(**settings: object) -> list[str]:
@@ -32,10 +42,9 @@ def levers(**settings: object) -> list[str]:
 
 # Everything that is off by default.
 ALL_LEVERS = levers(
-    query="handle", reply="uint8", recall=2, top_k=2, probe_others=2, refresh=1, answer_k=2,
-    certainty=0.7, typical_margin="true", self_share=0.2, prior_wins=0.5,
-    importance_power=0.5, training_gate="evidence", deployment_gate="evidence", evidence=0.3, look_back=0.6,
-    final_rounds=1, prior="accuracy", prior_examples=5, calibrate="true",
+    query="handle", reply="uint8", recall=2, top_k=2, refresh=1, certainty=0.7, typical_margin="true",
+    self_share=0.2, prior_wins=0.5, deployment_gate="evidence", evidence=0.3, final_rounds=1,
+    prior="accuracy", prior_examples=5,
 )  # fmt: skip
 
 
@@ -54,14 +63,19 @@ def ended(views: Views, *overrides: str, method: str, **options: Any) -> tuple[R
     return one, one()
 
 
-_SHARED: dict[tuple[str, ...], Run] = {}
+_SHARED: dict[tuple[str, ...], tuple[Run, dict[str, Any]]] = {}
 
 
 def shared(views: Views, *overrides: str, method: str = "lntrust") -> Run:
     """The same, made once for all tests that only look at it."""
+    return shared_end(views, *overrides, method=method)[0]
+
+
+def shared_end(views: Views, *overrides: str, method: str) -> tuple[Run, dict[str, Any]]:
+    """The same, with its summary."""
     key = (*overrides, method, str(views.dtype))
     if key not in _SHARED:
-        _SHARED[key] = made(views, *overrides, method=method)
+        _SHARED[key] = ended(views, *overrides, method=method)
     return _SHARED[key]
 
 
@@ -74,30 +88,72 @@ def parameters(run: Run) -> dict[str, Tensor]:
     return {name: t for name, t in state.items() if not name.startswith("steps/")}
 
 
+def tensors_of(run: Run) -> dict[str, Tensor]:
+    """All that the population and the method carry on."""
+    return run.population.state() | run.method.pack(run.state)
+
+
+def assert_same(one: Run, other: Run, atol: float = 0.0) -> None:
+    """Both have learned the same."""
+    assert parameters(one).keys() == parameters(other).keys()
+    for name, tensor in parameters(one).items():
+        torch.testing.assert_close(tensor, parameters(other)[name], rtol=0, atol=atol, msg=name)
+
+
+def assert_differ(one: Run, other: Run) -> None:
+    """No learner has learned the same in both."""
+    assert all(not torch.allclose(t, parameters(other)[name]) for name, t in parameters(one).items())
+
+
+def all_tested(run: Run) -> Tensor:
+    """What every node's answers are evaluated on: all test examples."""
+    return torch.from_numpy(np.unique(run.world.partition.test.values))
+
+
+def record(thing: object, verb: str, look: Callable[..., Any] | None = None) -> list[Any]:
+    """What each call of this verb from now on is given, or what `look` makes of that."""
+    seen: list[Any] = []
+    real = getattr(thing, verb)
+
+    def recorded(*given: Any, **named: Any) -> Any:
+        seen.append(look(*given, **named) if look else given)
+        return real(*given, **named)
+
+    setattr(thing, verb, recorded)
+    return seen
+
+
 class Stopped(BaseException):
     """What ends a run in its midst."""
 
 
-def assert_resumes(views: Views, folder: Path, *overrides: str) -> Run:
+def stop_after(rounds: int) -> Callable[..., None]:
+    """Progress that ends a run there."""
+
+    def progress(done: int, *_: object) -> None:
+        if done == rounds:
+            raise Stopped
+
+    return progress
+
+
+def assert_resumes(views: Views, folder: Path, *overrides: str, method: str = "lntrust") -> Run:
     """A run that is stopped after every round and goes on equals one that is not."""
-    often = (*overrides, "evaluation.checkpoint_every=1")
-    whole = Run(study(*often), "lntrust", 0, views, folder=folder / "whole")
+
+    def make(name: str) -> Run:
+        often = study(*overrides, "evaluation.checkpoint_every=1")
+        return Run(often, method, 0, views, folder=folder / name)
+
+    whole = make("whole")
     summary = whole()
     for stop in range(1, whole.rounds + 1):
-
-        def progress(done: int, *_: object, stop: int = stop) -> None:
-            if done == stop:
-                raise Stopped
-
         with pytest.raises(Stopped):
-            Run(study(*often), "lntrust", 0, views, folder=folder / "stopped")(resume=True, progress=progress)
-    resumed = Run(study(*often), "lntrust", 0, views, folder=folder / "stopped")
+            make("stopped")(resume=True, progress=stop_after(stop))
+    resumed = make("stopped")
     assert told(resumed(resume=True)) == told(summary)
-    assert set(resumed.state) == set(whole.state)
-    for name, tensor in whole.state.items():
-        assert torch.equal(tensor, resumed.state[name]), name
-    for name, tensor in whole.population.state().items():
-        assert torch.equal(tensor, resumed.population.state()[name]), name
+    assert tensors_of(resumed).keys() == tensors_of(whole).keys()
+    for name, tensor in tensors_of(whole).items():
+        assert torch.equal(tensor, tensors_of(resumed)[name]), name
     return whole
 
 
@@ -108,3 +164,15 @@ class TrainOnly(Method):
 
 
 TRAIN_ONLY = f"{__name__}:TrainOnly"
+
+
+def assert_same_trust(one: Run, other: Run) -> None:
+    """Both trust alike, up to rounding, in float64."""
+    own, theirs = one.method.pack(one.state), other.method.pack(other.state)
+    assert own.keys() == theirs.keys()
+    for name, tensor in own.items():
+        # The last bias shifts all scores alike: α has no gradient there, so it only collects rounding.
+        # Of the rest of ψ Adam makes more of rounding than of anything else; not so of α.
+        if name != "memory/bias 2":
+            atol = 1e-7 if name.startswith("memory/") else 1e-8
+            torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=atol, msg=name)

@@ -322,9 +322,9 @@ class TestState:
         assert isinstance(one.method.inner, Watchful)
         own = {"members", "closed"}
         assert set(map(frozenset, one.method.inner.shown)) == {frozenset(own), frozenset(own | {"finished"})}
-        assert one.state["members"].tolist() == [0, 1, 2]
+        assert one.state.inner["members"].tolist() == [0, 1, 2]
         assert summary["method_report"]["members"] == [0, 1, 2]
-        added = set(one.state) - own - {"finished"}
+        added = set(one.method.pack(one.state)) - own - {"finished"}
         assert bool(added) == (deploy in ("trust", "fedpae"))
         assert ("deployment" in summary["method_report"]) == bool(added)
 
@@ -347,16 +347,17 @@ class TestState:
                 )
         resumed = Run(often, "gossip_fedavg", 0, views, folder=tmp_path / "stopped")
         assert told(resumed(resume=True)) == told(summary)
-        for name, tensor in whole.state.items():
-            assert torch.equal(tensor, resumed.state[name]), name
+        again = resumed.method.pack(resumed.state)
+        for name, tensor in whole.method.pack(whole.state).items():
+            assert torch.equal(tensor, again[name]), name
 
     def test_trust_is_learned_on_what_was_trained(self, views: Views) -> None:
         one = made(views, *FEW, "deploy=trust", method="dfedavg")
-        weights = one.state["deploy/closed"]
+        weights = one.state.answerer.closed
         torch.testing.assert_close(weights.sum(-1), torch.ones(4))
         around = Neighbourhood.of(one.network.edges, 4)
         deployment = one.method.deploy(one.site, one.state)
-        together = one.state["deploy/answers together"]
+        together = one.state.answerer.together
         for i in range(4):
             rows = deployment.members[:, 0] == i
             used = around.mask[i] & (weights[i] > 0) if together[i] else around.mask[i] & (around.edge[i] < 0)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import class_distribution, probe_response, relational_features
+from lntrust.trust.weights import Memory, Weighting
 
 
 def generator(seed: int) -> torch.Generator:
@@ -36,3 +37,17 @@ def evidence(
     degree = torch.randint(1, n + 1, (n, D), generator=g).double()
     phi = relational_features(rho, w_hat, w, degree, n, mask)
     return Evidence(mask, probabilities, labels, offsets, rho, phi, w)
+
+
+def learned(weighting: Weighting, *refreshes: Evidence, nodes: range | None = None) -> Memory:
+    """Its memory after these refreshes."""
+    memory = weighting.start(refreshes[0], nodes or range(len(refreshes[0].mask)))
+    for k, evidence in enumerate(refreshes):
+        memory = weighting.refresh(memory, evidence, first=k == 0)
+    return memory
+
+
+def alpha_of(weighting: Weighting, *refreshes: Evidence) -> Tensor:
+    """α over the closed neighbourhood after these refreshes."""
+    last = refreshes[-1]
+    return weighting.weights(learned(weighting, *refreshes), last, last.mask)

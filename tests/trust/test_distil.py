@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_evidence import generator, simplex
 from torch.nn import functional as F  # noqa: N812
 
-from lntrust.trust.distil import Importance, confident, hard_loss, importance_weights, soft_loss, threshold
+from lntrust.trust.distil import confidence_filter, hard_loss, importance_weights, soft_loss, threshold
 
 seeds = st.integers(0, 10_000)
 
@@ -29,11 +29,12 @@ def test_the_papers_thresholds() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(seeds, st.floats(0.2, 0.95))
-def test_confident_keeps_what_is_strictly_above(seed: int, tau: float) -> None:
+def test_the_filter_keeps_what_is_strictly_above(seed: int, tau: float) -> None:
     p = simplex(3, 8, 4, g=generator(seed))
-    kept = confident(p, tau)
+    kept, predicted = confidence_filter(p, tau)
     assert kept.tolist() == [[max(row) > tau for row in rows] for rows in p.tolist()]
-    assert not confident(torch.full((1, 1, 4), 0.25), 0.25).any()
+    assert predicted.tolist() == [[row.index(max(row)) for row in rows] for rows in p.tolist()]
+    assert not confidence_filter(torch.full((1, 1, 4), 0.25), 0.25)[0].any()
 
 
 @settings(deadline=None, max_examples=40)
@@ -62,42 +63,6 @@ def test_importance_of_classes_that_the_node_does_not_have() -> None:
     w, kept = torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
     assert importance_weights("mean_one", w, torch.tensor([[1, 1]]), kept).tolist() == [[0.0, 0.0]]
     assert importance_weights("mean_one", w, torch.tensor([[0, 1]]), kept).tolist() == [[2.0, 0.0]]
-
-
-class TestImportancePower:
-    def drawn(self, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Some nodes lack classes, and one keeps nothing."""
-        g = generator(seed)
-        w = simplex(4, 5, g=g)
-        w[1, 2:] = 0.0
-        kept = torch.rand(4, 12, generator=g) < 0.5
-        kept[0] = False
-        return w, torch.randint(0, 5, (4, 12), generator=g), kept
-
-    @given(seeds)
-    def test_none_is_as_if_off(self, seed: int) -> None:
-        w, predicted, kept = self.drawn(seed)
-        off = importance_weights("off", w, predicted, kept)
-        assert torch.equal(importance_weights("mean_one", w, predicted, kept, power=0.0), off)
-        assert torch.equal(importance_weights("paper", w, predicted, kept, power=0.0), off)
-
-    @given(seeds)
-    def test_all_of_it_is_the_published_weight_bit_for_bit(self, seed: int) -> None:
-        w, predicted, kept = self.drawn(seed)
-        kinds: tuple[Importance, ...] = ("mean_one", "paper")
-        for kind in kinds:
-            published = importance_weights(kind, w, predicted, kept)
-            assert torch.equal(importance_weights(kind, w, predicted, kept, power=1.0), published)
-
-    @given(seeds)
-    def test_in_between_it_is_tempered(self, seed: int) -> None:
-        w, predicted, kept = self.drawn(seed)
-        paper, root = (importance_weights("paper", w, predicted, kept, power) for power in (1.0, 0.5))
-        torch.testing.assert_close(root.square(), paper)
-        scaled = importance_weights("mean_one", w, predicted, kept, power=0.5)
-        for row, keep in zip(scaled, kept, strict=True):
-            if row.sum() > 0:
-                assert float(row[keep].mean()) == pytest.approx(1.0)
 
 
 def some(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

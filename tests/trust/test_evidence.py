@@ -13,7 +13,7 @@ from lntrust.trust.features import probe_response
 def test_a_node_s_part_is_its_rows(seed: int) -> None:
     whole = evidence(seed)
     for i in range(len(whole.mask)):
-        part = whole.at(i)
+        part = whole.at(slice(i, i + 1))
         rows = slice(int(whole.offsets[i]), int(whole.offsets[i + 1]))
         assert part.offsets.tolist() == [0, rows.stop - rows.start]
         assert torch.equal(part.labels, whole.labels[rows])
@@ -38,3 +38,13 @@ def test_accuracy_weighs_rho_by_the_node_s_classes() -> None:
     for i in range(len(e.mask)):
         for j in range(e.mask.shape[1]):
             torch.testing.assert_close(e.accuracy[i, j], e.w[i] @ e.rho[i, j])
+
+
+def test_a_run_keeps_only_what_members_gave_to_true_classes() -> None:
+    e = evidence(3)
+    kept = e.of_true_classes()
+    assert kept.probabilities.shape == (*e.p_true.shape, 1)
+    assert torch.equal(kept.p_true, e.p_true)
+    for t, y in enumerate(e.labels.tolist()):
+        assert torch.equal(kept.p_true[t], e.probabilities[t, :, y])
+    assert torch.equal(kept.accuracy, e.accuracy)

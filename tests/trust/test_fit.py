@@ -105,7 +105,7 @@ class TestFit:
         e, psi = evidence(seed), fresh(5)
         together, lowest = fitted(psi, e, 60)
         for i in range(5):
-            alone, loss = fitted({name: p[i : i + 1] for name, p in psi.items()}, e.at(i), 60)
+            alone, loss = fitted({name: p[i : i + 1] for name, p in psi.items()}, e.at(slice(i, i + 1)), 60)
             torch.testing.assert_close(loss[0], lowest[i], rtol=0, atol=1e-8)
             for name, p in alone.items():
                 torch.testing.assert_close(p[0], together[name][i], rtol=0, atol=1e-8)

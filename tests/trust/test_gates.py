@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_evidence import evidence, generator, simplex
 
+from lntrust.core.segments import segment_mean
+from lntrust.trust import blend
+from lntrust.trust.evidence import Evidence
 from lntrust.trust.gates import (
     better,
     deployment_gate,
     effective,
     ensemble_accuracy,
-    evidence_gate,
     sign_test,
     training_gate,
 )
@@ -64,32 +66,41 @@ def test_ensemble_accuracy_is_the_members_mean() -> None:
 
 
 class TestDeployment:
-    # Node by node: all better together, only the members, only the ensemble's accuracy, only its loss,
-    # and exactly equal in everything. What paired scores say of it has nothing to do with those.
-    a_deploy = torch.tensor([0.8, 0.8, 0.4, 0.4, 0.5])
-    a_self = torch.full((5,), 0.5)
-    ensemble = (torch.tensor([0.9, 0.3, 0.9, 0.3, 0.5]), torch.tensor([0.2, 2.0, 2.0, 0.2, 1.0]))
-    own = (torch.full((5,), 0.5), torch.full((5,), 1.0))
-    chance = torch.tensor([0.2, 0.7, 0.79, 0.8, 0.9])
+    """Node by node against the definitions, on random evidence with ties and empty validation sets."""
 
-    @pytest.mark.parametrize(
-        ("kind", "together"),
-        [
-            ("members", [True, True, False, False, True]),
-            ("ensemble", [True, False, True, False, True]),
-            ("loss", [True, False, False, True, True]),
-            ("off", [True] * 5),
-            ("evidence", [False, False, False, True, True]),
-        ],
-    )
-    def test_each_looks_at_its_own_measure(self, kind: str, together: list[bool]) -> None:
-        out = deployment_gate(
-            kind,  # type: ignore[arg-type]
-            a_deploy=self.a_deploy, a_self=self.a_self, ensemble=self.ensemble, own=self.own,
-            chance=self.chance, evidence=0.8,
-        )  # fmt: skip
-        assert out.dtype == torch.bool
-        assert out.tolist() == together
+    def together(self, e: Evidence, kind: str, **more: float) -> tuple[torch.Tensor, ...]:
+        closed = simplex(*e.mask.shape, g=generator(1)) * e.mask
+        closed = closed / closed.sum(-1, keepdim=True)
+        q = blend.mixed(e.probabilities, closed, e.offsets)
+        out, validated = deployment_gate(kind, e, closed, closed, **more)  # type: ignore[arg-type]
+        return out, validated, closed, q
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_each_looks_at_its_own_measure(self, seed: int) -> None:
+        e = evidence(seed)
+        some = e.offsets.diff() > 0
+        out, validated, closed, q = self.together(e, "members")
+        assert torch.equal(out, some & (ensemble_accuracy(closed, e.accuracy) >= e.accuracy[:, 0]))
+        own = e.probabilities[:, 0]
+        right = [blend.validation_accuracy(p, e.labels, e.offsets) for p in (own, q)]
+        assert torch.equal(validated, torch.stack(right, 1))
+        assert torch.equal(self.together(e, "ensemble")[0], some & (right[1] >= right[0]))
+        loss = [
+            -torch.stack([p[t, e.labels[t]].clamp(min=1e-8).log() for t in range(len(p))]) for p in (own, q)
+        ]
+        means = [segment_mean(each, e.offsets) for each in loss]
+        assert torch.equal(self.together(e, "loss")[0], some & (means[1] <= means[0]))
+        assert torch.equal(self.together(e, "off")[0], some)
+
+    @given(st.integers(0, 1000), st.floats(0.05, 0.95), st.floats(0, 2))
+    def test_evidence_is_a_sign_test_with_wins_in_advance(
+        self, seed: int, level: float, prior_wins: float
+    ) -> None:
+        e = evidence(seed)
+        out, _, closed, q = self.together(e, "evidence", level=level, prior_wins=prior_wins)
+        ours, theirs = (p.argmax(-1) == e.labels for p in (q, e.probabilities[:, 0]))
+        chance = better(ours, theirs, e.offsets, prior_wins * effective(closed[:, 1:]))
+        assert torch.equal(out, (chance >= level) & (e.offsets.diff() > 0))
 
 
 answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30)  # who was right: ours, theirs
@@ -177,12 +188,3 @@ class TestEffective:
     def test_between_one_and_all(self, seed: int) -> None:
         found = effective(simplex(20, 6, g=generator(seed)))
         assert ((found >= 1 - 1e-9) & (found <= 6 + 1e-9)).all()
-
-
-@given(st.floats(0, 2), share, share)
-def test_the_evidence_gate_is_wide_open_from_even_chances_on(strength: float, a: float, b: float) -> None:
-    low, high = (float(evidence_gate(strength, one(v))) for v in sorted((a, b)))
-    assert 0 <= low <= high <= strength
-    assert float(evidence_gate(strength, one(0.5))) == strength
-    assert float(evidence_gate(strength, one(0.25))) == pytest.approx(strength / 2)
-    assert float(evidence_gate(strength, one(0.0))) == 0

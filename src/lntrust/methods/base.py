@@ -68,8 +68,8 @@ class Observer:
     def supervised(self, batch: Batch) -> None:
         """Before the population's own step on this batch."""
 
-    def distilling(self, targets: Any, strength: Float[Tensor, "n"]) -> AbstractContextManager[None]:
-        """Around a step of distillation."""
+    def distilling(self, state: Any, targets: Any) -> AbstractContextManager[None]:
+        """Around a step of distillation of a method in this state."""
         return nullcontext()
 
     def state(self) -> Tensors:

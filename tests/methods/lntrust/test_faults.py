@@ -50,7 +50,7 @@ class TestFaults:
         assert summary["method_report"]["faulty_replies"] == 11 * asked_it.sum()
         members = one.method.deploy(one.site, one.state).members
         assert not ((members[:, 1] == 2) & (members[:, 0] != 2)).any()
-        closed = one.state["closed"]
+        closed = one.state.closed
         torch.testing.assert_close(closed.sum(-1), torch.ones(6))
         assert all(t.isfinite().all() for t in one.state.values())
         assert all(t.isfinite().all() for t in parameters(one).values())
@@ -69,8 +69,8 @@ class TestFaults:
         one = Run(study(TORCH), "lntrust", 0, views)
         one.network.misbehaviour[2] = FAULTS["none"]
         one()
-        assert one.state["closed"][2, 0] > 0
-        assert (one.state["closed"][2] > 0).sum() == 1 + one.world.degrees[2]
+        assert one.state.closed[2, 0] > 0
+        assert (one.state.closed[2] > 0).sum() == 1 + one.world.degrees[2]
 
     @pytest.mark.parametrize("weighting", ["trust", "weighted_majority", "fedfomo"])
     @pytest.mark.parametrize("pruned", ["methods.lntrust.top_k=1", ""])
@@ -108,9 +108,9 @@ class TestOddNodes:
             setting = f"methods.lntrust.weighting={weighting}"
             one = Run(study(*graph, MIXED, setting, "methods.lntrust.targets=soft"), "lntrust", 0, views)
             summary = one()
-            assert one.state["closed"][5].tolist() == [1.0, 0.0, 0.0]
-            assert one.state["open"][5].tolist() == [0.0, 0.0, 0.0]
-            assert one.state["lambda"][5] == 0
+            assert one.state.closed[5].tolist() == [1.0, 0.0, 0.0]
+            assert one.state.open[5].tolist() == [0.0, 0.0, 0.0]
+            assert one.state.strength[5] == 0
             if weighting != "weighted_majority":  # which also weighs the classes of a single answer
                 assert summary["per_node"]["test"][5] == summary["per_node"]["self"][5]
             assert all(t.isfinite().all() for t in parameters(one).values())
@@ -129,7 +129,7 @@ class TestOddNodes:
         validation = one.world.partition.validation
         assert validation.lengths.max() < 10  # so every node misses classes
         labels = one.world.labels[validation.values]
-        rho = one.state["evidence/rho"]
+        rho = one.state.evidence.rho
         for i in range(6):
             absent = np.setdiff1d(np.arange(10), labels[validation.owner == i])
             assert (rho[i][:, absent] == 0).all()
@@ -142,4 +142,4 @@ class TestOddNodes:
 
     def test_validation_drawn_afresh(self, views: Views) -> None:
         one = made(views, MIXED, "partition.validation=fresh")
-        torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
+        torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))

@@ -33,8 +33,8 @@ class Rounds:
             self.probed[done] = int(one.network.ledger.payload(phase="probe").sum())
             self.models[done] = {name: t.clone() for name, t in one.population.state().items()}
             self.steps[done] = one.population.calls.get("supervised", 0)
-            if "closed" in one.state:
-                self.trust[done] = one.state["closed"]
+            if one.state is not None:
+                self.trust[done] = one.state.closed
 
         one(progress=progress)
 
@@ -84,7 +84,7 @@ class TestTrust:
     @pytest.mark.parametrize("refresh", [1, 2, 3])
     def test_it_is_refreshed_before_and_never_again(self, views: Views, refresh: int) -> None:
         seen = Rounds(views, TORCH, *TWO, *levers(refresh=refresh))
-        assert seen.run.state["log/round"].tolist() == [t for t in (0, 1, 2) if t % refresh == 0 or t == 2]
+        assert seen.run.state.log.round.tolist() == [t for t in (0, 1, 2) if t % refresh == 0 or t == 2]
         assert torch.equal(seen.trust[4], seen.trust[6])
         assert not torch.equal(seen.trust[3], seen.trust[4])
 
@@ -100,14 +100,14 @@ class TestTrust:
     @pytest.mark.parametrize("final", [4, 50])
     def test_all_of_stage_2(self, views: Views, final: int) -> None:
         seen = Rounds(views, TORCH, *levers(final_rounds=final))
-        assert seen.run.state["log/round"].tolist() == [0]
+        assert seen.run.state.log.round.tolist() == [0]
         validation = seen.run.world.partition.validation
         for done, lists in seen.trained_on.items():
             assert np.isin(validation.values, lists.values).all() == (done > 2), done
 
     def test_what_was_validated_is_said_of_models_as_they_were_then(self, views: Views) -> None:
         one, summary = ended(views, TORCH, *TWO, method="lntrust")
-        assert one.state["validated"].shape == (6, 2)
+        assert one.state.validated.shape == (6, 2)
         assert 0 <= summary["test"] <= 1
 
 

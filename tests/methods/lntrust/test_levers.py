@@ -1,15 +1,24 @@
-"""All that is off by default, switched on at once; and temperatures, which touch every answer."""
+"""All that is off by default, switched on at once; and the settings of earlier versions."""
 
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import ALL_LEVERS, FLOAT64, MIXED, TORCH, assert_resumes, ended, levers, made, shared
+from pydantic import ValidationError
+from small_runs import (
+    ALL_LEVERS,
+    FLOAT64,
+    MIXED,
+    TORCH,
+    assert_resumes,
+    assert_same_trust,
+    ended,
+    made,
+    shared,
+)
 
-from lntrust.core.losses import tempered
 from lntrust.learners.views import Views
-from lntrust.methods.lntrust.settings import LNTrustSettings
-from lntrust.network import Questions
+from lntrust.methods.lntrust.settings import CUT, RENAMED, LNTrustSettings
 from lntrust.study.settings import Later
 
 
@@ -27,11 +36,7 @@ class TestAllAtOnce:
         batched, loop = (
             made(views64, TORCH, FLOAT64, *ALL_LEVERS, backend=backend) for backend in ("batched", "loop")
         )
-        assert set(batched.state) == set(loop.state)
-        for name, tensor in batched.state.items():
-            if name != "memory/bias 2":  # see test_lntrust.py: it only collects rounding
-                atol = 1e-7 if name.startswith("memory/") else 1e-8
-                torch.testing.assert_close(tensor, loop.state[name], rtol=0, atol=atol, msg=name)
+        assert_same_trust(batched, loop)
         for name, tensor in batched.population.state().items():
             torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
         assert batched.network.ledger.summary() == loop.network.ledger.summary()
@@ -44,51 +49,27 @@ class TestAllAtOnce:
         plain = shared(views, MIXED)
         replies = [r.network.ledger.payload("reply").sum() for r in (lean, plain)]
         assert replies[0] < replies[1]
-        assert all(t.isfinite().all() for t in lean.state.values())
+        assert all(t.isfinite().all() for t in lean.method.pack(lean.state).values())
         assert 0 <= summary["test"] <= 1
 
 
-class TestTemperatures:
-    @pytest.mark.parametrize("learners", [MIXED, TORCH])  # which answer questions in ways of their own
-    def test_neighbours_hear_tempered_answers(self, views: Views, learners: str) -> None:
-        one = made(views, learners, *levers(calibrate="true"))
-        T = one.population.temperature
-        assert T is not None
-        assert len(set(T.tolist())) > 1
-        questions, all_ids = Questions.of(one.site.shard[:, :7], "shard"), one.site.shard[0]
-        said = one.network.ask(questions, "probe").regular()
-        own = one.population.predict_own(one.site.shard[:, :7])
-        everything = one.population.predict_all(all_ids)
-        one.population.temperature = None
-        plain = one.network.ask(questions, "probe").regular()
-        answerer = one.network.edges[:, 1]
-        torch.testing.assert_close(said, tempered(plain, T[answerer][:, None].expand(plain.shape[:-1])))
-        assert not torch.allclose(said, plain)
-        # So does everybody who asks in another way.
-        for now, then in (
-            (own, one.population.predict_own(one.site.shard[:, :7])),
-            (everything, one.population.predict_all(all_ids)),
-        ):
-            torch.testing.assert_close(now, tempered(then, T[:, None].expand(then.shape[:-1])))
+class TestEarlierVersions:
+    def test_renamed_settings_are_read_under_their_old_names(self) -> None:
+        old = LNTrustSettings.model_validate({"usual_lead": True, "head_start": 0.5})
+        assert old == LNTrustSettings(typical_margin=True, prior_wins=0.5)
+        assert not set(RENAMED) & set(LNTrustSettings.model_fields)
 
-    def test_own_answers_stay_the_same_classes(self, views: Views) -> None:
-        """Nothing is distilled, so that the models are those of the run without temperatures."""
-        hot, plain = (
-            ended(views, MIXED, *levers(budget=0), *more, method="lntrust")[1]
-            for more in (levers(calibrate="true"), [])
-        )
-        assert hot["per_node"]["self"] == plain["per_node"]["self"]
+    def test_what_is_gone_is_ignored_where_it_had_no_effect(self) -> None:
+        assert LNTrustSettings.model_validate({**CUT, "budget": 7}) == LNTrustSettings(budget=7)
+        assert not set(CUT) & set(LNTrustSettings.model_fields)
 
-    def test_off_there_are_none(self, views: Views) -> None:
-        one = shared(views, MIXED)
-        assert one.population.temperature is None
-        assert "temperature" not in one.population.state()
-
-    def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
-        whole = assert_resumes(views, tmp_path, MIXED, *levers(calibrate="true"))
-        assert "temperature" in whole.population.state()
-
-    @pytest.mark.parametrize("weighting", ["uniform", "weighted_majority"])
-    def test_with_other_weightings(self, views: Views, weighting: str) -> None:
-        one = made(views, MIXED, *levers(calibrate="true", weighting=weighting))
-        assert all(t.isfinite().all() for t in one.state.values())
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("look_back", 0.8), ("calibrate", True), ("probe_others", 2), ("answer_k", 1),
+            ("importance_power", 0.5), ("training_gate", "evidence"),
+        ],
+    )  # fmt: skip
+    def test_and_refused_in_a_sentence_where_it_had(self, name: str, value: object) -> None:
+        with pytest.raises(ValidationError, match=rf"{name} = {value!r}: no longer there \(docs/"):
+            LNTrustSettings.model_validate({name: value})

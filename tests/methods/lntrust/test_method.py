@@ -1,5 +1,6 @@
 """LNTrust end to end: its reductions, its messages, its records."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from small_runs import (
     TORCH,
     TRAIN_ONLY,
     assert_resumes,
+    assert_same_trust,
     levers,
     made,
     parameters,
@@ -25,15 +27,14 @@ from torch import Tensor
 from lntrust.experiment import Run
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.views import Views
-from lntrust.methods import Site, State
-from lntrust.methods.lntrust.lessons import DistillTargets
+from lntrust.methods.base import Observer
 from lntrust.methods.lntrust.method import LNTrust
+from lntrust.methods.lntrust.state import TrustState
 from lntrust.network import Network, Questions, Replies
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals import WEIGHTINGS, Weighting
-from lntrust.trust.rivals.base import Memory
-from lntrust.trust.weights import top_k
+from lntrust.trust.rivals import WEIGHTINGS
+from lntrust.trust.weights import Memory, Weighting, top_k
 
 
 class TestRuns:
@@ -48,19 +49,19 @@ class TestRuns:
         assert 0 < report["mean_lambda"] <= 0.5
         assert set(report["importance"]) == set(report["importance_std"])
         assert len(report["importance"]) == 6
-        torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
+        torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
         # Everybody who is not padding is trusted a little, as far as float32 can tell from nothing.
-        assert one.state["evidence/mask"].sum() == 6 + len(one.network.edges)
-        assert not (one.state["closed"][~one.state["evidence/mask"]] > 0).any()
-        assert (one.state["closed"] > 0).sum() > 6 + len(one.network.edges) // 2
-        assert (one.state["open"][:, 0] == 0).all()
+        assert one.state.evidence.mask.sum() == 6 + len(one.network.edges)
+        assert not (one.state.closed[~one.state.evidence.mask] > 0).any()
+        assert (one.state.closed > 0).sum() > 6 + len(one.network.edges) // 2
+        assert (one.state.open[:, 0] == 0).all()
 
     @pytest.mark.parametrize("name", WEIGHTINGS)
     def test_every_weighting(self, views: Views, name: str) -> None:
         one = Run(study(MIXED, f"methods.lntrust.weighting={name}"), "lntrust", 0, views)
         summary = one()
         assert summary["method_report"]["weighting"] == name
-        torch.testing.assert_close(one.state["closed"].sum(-1), torch.ones(6))
+        torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
         assert all(t.isfinite().all() for t in one.state.values())
         assert one.network.ledger.payload(phase="distil").sum() > 0
 
@@ -68,18 +69,18 @@ class TestRuns:
         """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
         strict = levers(deployment_gate="evidence", evidence=0.999999)
         closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(prior_wins=100))
-        assert not closed.state["answers together"].any()
-        assert opened.state["answers together"].all()
-        assert torch.equal(closed.state["closed"], opened.state["closed"])
+        assert not closed.state.together.any()
+        assert opened.state.together.all()
+        assert torch.equal(closed.state.closed, opened.state.closed)
 
     def test_evidence_leaves_strengths_as_exact_as_they_are(self, views: Views) -> None:
         one = made(views, TORCH, *levers(training_gate="evidence"))
-        assert one.state["lambda"].dtype == one.population.dtype
+        assert one.state.strength.dtype == one.population.dtype
 
     @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
     def test_every_deployment_gate(self, views: Views, gate: str) -> None:
         one = made(views, TORCH, f"methods.lntrust.deployment_gate={gate}")
-        together = one.state["answers together"]
+        together = one.state.together
         members = one.method.deploy(one.site, one.state).members
         for i in range(6):
             asked = members[members[:, 0] == i, 1].tolist()
@@ -96,8 +97,8 @@ class TestRuns:
             for more in ([], [f"methods.lntrust.{setting}"])
         )
         if setting == "training_gate=false":
-            assert (other.state["lambda"] == 0.5).all()
-            if (plain.state["lambda"] == 0.5).all():
+            assert (other.state.strength == 0.5).all()
+            if (plain.state.strength == 0.5).all():
                 return
         assert any(not torch.equal(t, parameters(other)[name]) for name, t in parameters(plain).items())
 
@@ -119,13 +120,7 @@ class TestBackends:
         batched, loop = (
             made(views64, TORCH, FLOAT64, *settings, backend=backend) for backend in ("batched", "loop")
         )
-        assert set(batched.state) == set(loop.state)
-        for name, tensor in batched.state.items():
-            # The last bias shifts all scores alike: α has no gradient there, so it only collects rounding.
-            # Of the rest of ψ Adam makes more of rounding than of anything else; not so of α.
-            if name != "memory/bias 2":
-                atol = 1e-7 if name.startswith("memory/") else 1e-8
-                torch.testing.assert_close(tensor, loop.state[name], rtol=0, atol=atol, msg=name)
+        assert_same_trust(batched, loop)
         for name, tensor in batched.population.state().items():
             torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
         assert batched.network.ledger.summary() == loop.network.ledger.summary()
@@ -165,8 +160,8 @@ class TestReductions:
         assert alone["test"] == alone["self"] == trained["test"] == trained["self"]
         assert alone["per_node"]["test_pooled"] == trained["per_node"]["test_pooled"]
         assert alone["bytes"]["total"] == 0
-        assert one.state["closed"].tolist() == [[1.0]]
-        assert one.state["lambda"].tolist() == [0.0]  # nobody to learn from
+        assert one.state.closed.tolist() == [[1.0]]
+        assert one.state.strength.tolist() == [0.0]  # nobody to learn from
         for name, tensor in parameters(plain).items():
             assert torch.equal(tensor, parameters(one)[name])
         assert alone["method_report"]["importance"]["KL"] == 0
@@ -231,20 +226,21 @@ class TestMessages:
     def test_top_k_asks_k_neighbours(self, views: Views, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
         asked: list[Tensor] = []
         trust: list[Tensor] = []
-        ask, distil = Network.ask, LNTrust._distil
+        ask = Network.ask
 
         def recorded(self: Network, questions: Questions, phase: str, edges: Any = None) -> Replies:
             if phase == "distil":
                 asked.append(edges)
             return ask(self, questions, phase, edges)
 
-        def watched(self: LNTrust, site: Site, state: State, lesson: DistillTargets) -> State:
-            trust.append(state["open"])
-            return distil(self, site, state, lesson)
+        class Watcher(Observer):
+            def distilling(self, state: TrustState, targets: Any) -> AbstractContextManager[None]:
+                trust.append(state.open)
+                return nullcontext()
 
         monkeypatch.setattr(Network, "ask", recorded)
-        monkeypatch.setattr(LNTrust, "_distil", watched)
-        one = made(views, TORCH, f"methods.lntrust.top_k={k}")
+        one = Run(study(TORCH, f"methods.lntrust.top_k={k}"), "lntrust", 0, views)
+        one(progress=lambda *_: setattr(one.site, "observer", Watcher()))
         assert len(asked) == len(trust) == 3
         around = Neighbourhood.of(one.network.edges, 6)
         for edges, alpha in zip(asked, trust, strict=True):
@@ -258,10 +254,10 @@ class TestMessages:
         assert one.network.ledger.payload(phase="distil").sum() == 0
         probed = 4 * one.world.partition.validation.lengths[one.world.edges[:, 1]] * 40
         assert (one.network.ledger.payload("reply", "probe") == probed).all()
-        phi = one.state["evidence/phi"]
+        phi = one.state.evidence.phi
         assert (phi[..., [0, 3, 4]] == 0).all()
         assert (phi[..., 5] > 0).any()
-        assert "pseudo/ids" not in one.state
+        assert one.state.pseudo is None
 
     def test_no_shard_at_all(self, views: Views) -> None:
         one = made(views, MIXED, "partition.shard=0")

@@ -11,7 +11,7 @@ from lntrust.trust.features import FEATURES
 
 def test_members_change_places_among_themselves(views: Views) -> None:
     run = made(views)
-    mask = run.state["evidence/mask"]
+    mask = run.state.evidence.mask
     orders = trust_report._orders(run.site, mask)
     places = torch.arange(mask.shape[1])
     for order in orders:
@@ -31,8 +31,3 @@ def test_the_report_adds_up(views: Views) -> None:
     per_node = torch.tensor(report["importance_per_node"])
     for f, name in enumerate(FEATURES):
         assert report["importance"][name] == pytest.approx(float(per_node[:, f].mean()), abs=1e-6)
-
-
-def test_kept_evidence_gives_the_same_true_class_probabilities(views: Views) -> None:
-    run = made(views)
-    assert torch.equal(trust_report.kept_evidence(run.state).p_true, run.state["evidence/p_true"])

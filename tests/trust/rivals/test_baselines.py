@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_evidence import evidence
-from rivals import alpha_of
+from random_evidence import alpha_of, evidence
 
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.rivals.baselines import BestSingle, FedFomo, Uniform

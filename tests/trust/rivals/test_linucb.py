@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from random_evidence import evidence
-from rivals import alpha_of, learned
+from random_evidence import alpha_of, evidence, learned
 
 from lntrust.trust.rivals.linucb import LinUCB
-from lntrust.trust.weights import trust_weights
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -38,13 +36,3 @@ def test_all_weight_on_the_highest_bound() -> None:
     assert torch.equal(alpha.argmax(-1), bounds.argmax(-1))
     assert sorted(alpha.unique().tolist()) == [0.0, 1.0]
     assert (alpha.sum(-1) == 1).all()
-
-
-def test_softmax_by_choice() -> None:
-    e = evidence(5)
-    one = LinUCB()
-    one.choice = "softmax"
-    one.temperature = 0.5
-    expected = trust_weights(one.bounds(learned(one, e), e) / 0.5, e.mask)
-    assert torch.equal(alpha_of(one, e), expected)
-    assert ((expected > 0) == e.mask).all()

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_evidence import evidence
-from rivals import alpha_of, learned
+from random_evidence import alpha_of, evidence, learned
 
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.rivals.multiplicative import Hedge, WeightedMajority

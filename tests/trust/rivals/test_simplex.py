@@ -3,8 +3,7 @@
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_evidence import evidence
-from rivals import alpha_of
+from random_evidence import alpha_of, evidence
 from torch import Tensor
 
 from lntrust.trust.blend import validation_loss
@@ -29,7 +28,7 @@ def test_nearly_the_optimum_of_two_members() -> None:
     alpha = alpha_of(SimplexERM(), e)
     grid = torch.linspace(0, 1, 2001, dtype=torch.float64)
     for i in range(4):
-        part = e.at(i)
+        part = e.at(slice(i, i + 1))
         share = grid if e.mask[i, 1] else grid[:1]
         best = min(float(objective(part, torch.stack([1 - a, a])[None])) for a in share)
         assert float(objective(part, alpha[i : i + 1])) <= best + 2e-3

@@ -54,7 +54,7 @@ class Certificate(Observer):
         self._twin.step(batch)
 
     @contextmanager
-    def distilling(self, targets: DistillTargets, strength: Float[Tensor, "n"]) -> Iterator[None]:
+    def distilling(self, state: TrustState, targets: DistillTargets) -> Iterator[None]:
         """g = v' − μv is the gradient that was applied, λ included: η·‖g‖ enters the drift bound."""
         population, training = self._site.population, self._twin.training
         before = [{n: v.clone() for n, v in stack.momentum.items()} for stack in population.torch_stacks]
@@ -72,7 +72,7 @@ class Certificate(Observer):
                 square += g.double().flatten(1).square().sum(1)
             norm = square.sqrt() * active[stack.nodes]
             self._sums["perturbation"][stack.nodes] += training.lr * norm
-            ratio = norm / (strength[stack.nodes].double() * limit[stack.nodes])
+            ratio = norm / (state.strength[stack.nodes].double() * limit[stack.nodes])
             seen = self._sums["gradient ratio"][stack.nodes]
             self._sums["gradient ratio"][stack.nodes] = torch.fmax(seen, ratio.nan_to_num(0.0, posinf=0.0))
 

@@ -17,7 +17,7 @@ from lntrust.core.segments import segment_sum
 from lntrust.methods.base import Site
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import RememberedReplies, TrustState
-from lntrust.methods.probing import sound_members, probe
+from lntrust.methods.probing import probe, sound_members
 from lntrust.network import Questions, Replies
 from lntrust.trust import distil, features
 from lntrust.trust.distil import DistillTargets

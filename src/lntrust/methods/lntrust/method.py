@@ -134,7 +134,7 @@ class LNTrust(Method[TrustState]):
         count, C = kept.sum(-1).clamp(min=1), population.classes
         scale, active = state.strength / count, kept.any(-1)
         factor = self.settings.soft_scale / (C if self.settings.kl_scale == "per_class" else 1)
-        with site.observer.distilling(targets, state.strength):
+        with site.observer.distilling(state, targets):
             if self.settings.targets == "hard":
                 loss, goal = distil.hard_loss, (predicted, omega, scale)
             else:

@@ -1,5 +1,6 @@
 """What neighbours teach: asked anew in every round, or remembered."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,34 +11,32 @@ from torch import Tensor
 
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods import Site, State
-from lntrust.methods.lntrust.lessons import DistillTargets
-from lntrust.methods.lntrust.method import LNTrust
+from lntrust.methods.base import Observer
+from lntrust.methods.lntrust.state import TrustState
+from lntrust.trust.distil import DistillTargets
 
 EVERYTHING = "methods.lntrust.budget=100000"  # as much as there is: the whole shard
 
 
-class Watched:
-    """A run, with its lessons and the states in which they were learned."""
+class Watched(Observer):
+    """A run, with its targets and the states in which they were learned."""
 
-    def __init__(self, views: Views, patch: pytest.MonkeyPatch, *overrides: str, **faults: Any) -> None:
+    def __init__(self, views: Views, *overrides: str, **faults: Any) -> None:
         self.lessons: list[DistillTargets] = []
-        self.states: list[State] = []
-        self.booked: list[int] = []  # bytes of replies to lessons, after every round
-        distil = LNTrust._distil
+        self.states: list[TrustState] = []
+        self.booked: list[int] = []  # bytes of replies to be learned from, after every round
+        self.run = Run(study(TORCH, *overrides), "lntrust", 0, views)
+        self.run.network.misbehaviour.update({int(k[1:]): twist for k, twist in faults.items()})
+        self.run(progress=self._look_on)
 
-        def watched(method: LNTrust, site: Site, state: State, lesson: DistillTargets) -> State:
-            self.lessons.append(lesson)
-            self.states.append(state)
-            return distil(method, site, state, lesson)
+    def _look_on(self, *_: object) -> None:
+        self.booked.append(int(self.run.network.ledger.payload("reply", "distil").sum()))
+        self.run.site.observer = self
 
-        with patch.context() as patched:
-            patched.setattr(LNTrust, "_distil", watched)
-            self.run = Run(study(TORCH, *overrides), "lntrust", 0, views)
-            if faults:
-                self.run.network.misbehaviour.update({int(k[1:]): twist for k, twist in faults.items()})
-            ledger = self.run.network.ledger
-            self.run(progress=lambda *_: self.booked.append(int(ledger.payload("reply", "distil").sum())))
+    def distilling(self, state: TrustState, targets: DistillTargets) -> AbstractContextManager[None]:
+        self.states.append(state)
+        self.lessons.append(targets)
+        return nullcontext()
 
 
 class TestEveryRound:
@@ -45,13 +44,11 @@ class TestEveryRound:
 
     @pytest.mark.parametrize("weighting", ["trust", "weighted_majority"])
     @pytest.mark.parametrize("silent", [False, True])
-    def test_the_same_lessons(
-        self, views64: Views, monkeypatch: pytest.MonkeyPatch, weighting: str, silent: bool
-    ) -> None:
+    def test_the_same_lessons(self, views64: Views, weighting: str, silent: bool) -> None:
         settings = (FLOAT64, EVERYTHING, *levers(weighting=weighting, targets="soft"))
         faults: dict[str, Any] = {"n2": lambda _: None} if silent else {}
-        asked = Watched(views64, monkeypatch, *settings, **faults)
-        recalled = Watched(views64, monkeypatch, *settings, *levers(recall=1), **faults)
+        asked = Watched(views64, *settings, **faults)
+        recalled = Watched(views64, *settings, *levers(recall=1), **faults)
         assert len(asked.lessons) == len(recalled.lessons) == 3
         for one, other in zip(asked.lessons, recalled.lessons, strict=True):
             assert torch.equal(one.ids, other.ids)
@@ -63,11 +60,9 @@ class TestEveryRound:
 
 class TestMessages:
     @pytest.mark.parametrize(("recall", "asks"), [(1, [2, 3, 4]), (2, [2, 4]), (3, [2]), (9, [2])])
-    def test_asked_every_so_many_rounds(
-        self, views: Views, monkeypatch: pytest.MonkeyPatch, recall: int, asks: list[int]
-    ) -> None:
+    def test_asked_every_so_many_rounds(self, views: Views, recall: int, asks: list[int]) -> None:
         """Rounds 2–4 of Stage 2 distil: the run's 4th to 6th."""
-        seen = Watched(views, monkeypatch, *levers(recall=recall))
+        seen = Watched(views, *levers(recall=recall))
         world = seen.run.world
         shard = world.partition.shard.lengths
         assert len(set(shard.tolist())) == 1
@@ -79,16 +74,14 @@ class TestMessages:
         per_edge = seen.run.network.ledger.payload("query", "distil")
         assert (per_edge == len(asks) * int(shard[0]) * question).all()
 
-    def test_of_the_most_trusted_only(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen = Watched(views, monkeypatch, *levers(recall=9, top_k=1))
+    def test_of_the_most_trusted_only(self, views: Views) -> None:
+        seen = Watched(views, *levers(recall=9, top_k=1))
         shard = int(seen.run.world.partition.shard.lengths[0])
         assert seen.booked[-1] == seen.run.world.n * shard * 4 * 10
-        assert seen.states[-1]["recall/replies"].shape[:2] == (6, 1)
+        assert seen.states[-1].replies.probabilities.shape[:2] == (6, 1)
 
-    def test_lessons_still_differ_from_round_to_round(
-        self, views: Views, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        seen = Watched(views, monkeypatch, *levers(recall=9))
+    def test_lessons_still_differ_from_round_to_round(self, views: Views) -> None:
+        seen = Watched(views, *levers(recall=9))
         assert len({tuple(lesson.ids[0].tolist()) for lesson in seen.lessons}) == 3
         shard = seen.run.world.partition.shard
         for lesson in seen.lessons:
@@ -96,9 +89,9 @@ class TestMessages:
             assert all(np.isin(ids, shard[i]).all() for i, ids in enumerate(lesson.ids.numpy()))
 
 
-def by_hand(run: Run, state: State, lesson: DistillTargets) -> Tensor:
+def by_hand(run: Run, state: TrustState, lesson: DistillTargets) -> Tensor:
     """p̄ of remembered replies: Σ_j α_ij p_j / Σ_j α_ij over those that were heard."""
-    column, replies, open_ = state["recall/column"], state["recall/replies"], state["open"]
+    column, replies, open_ = state.replies.column, state.replies.probabilities, state.open
     shard = run.site.shard
     out = torch.zeros_like(lesson.p_bar)
     for i in range(run.world.n):
@@ -111,19 +104,17 @@ def by_hand(run: Run, state: State, lesson: DistillTargets) -> Tensor:
 
 
 class TestMemory:
-    def test_under_the_trust_of_today(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen = Watched(views, monkeypatch, *levers(recall=9))
+    def test_under_the_trust_of_today(self, views: Views) -> None:
+        seen = Watched(views, *levers(recall=9))
         first, last = seen.states[0], seen.states[-1]
-        assert torch.equal(first["recall/replies"], last["recall/replies"])
-        assert not torch.equal(first["open"], last["open"]), "or the test shows nothing"
+        assert torch.equal(first.replies.probabilities, last.replies.probabilities)
+        assert not torch.equal(first.open, last.open), "or the test shows nothing"
         for state, lesson in zip(seen.states, seen.lessons, strict=True):
             torch.testing.assert_close(lesson.p_bar, by_hand(seen.run, state, lesson))
 
-    def test_a_silent_neighbour_is_not_remembered(
-        self, views: Views, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        seen = Watched(views, monkeypatch, *levers(recall=9), n2=lambda p: p * torch.nan)
-        around, column = seen.run.site.around, seen.states[-1]["recall/column"]
+    def test_a_silent_neighbour_is_not_remembered(self, views: Views) -> None:
+        seen = Watched(views, *levers(recall=9), n2=lambda p: p * torch.nan)
+        around, column = seen.run.site.around, seen.states[-1].replies.column
         members = around.member.gather(1, column)
         assert not ((members == 2) & (column > 0)).any()
         edges = seen.run.world.edges
@@ -133,9 +124,7 @@ class TestMemory:
             torch.testing.assert_close(lesson.p_bar, by_hand(seen.run, state, lesson))
             assert lesson.p_bar.isfinite().all()
 
-    def test_one_that_falls_silent_later_is_remembered_but_no_longer_trusted(
-        self, views: Views, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_one_that_falls_silent_later_is_remembered_but_no_longer_trusted(self, views: Views) -> None:
         calls: list[int] = []
 
         def fades(p: Tensor) -> Tensor | None:
@@ -145,22 +134,22 @@ class TestMemory:
         # Sound in all its answers until the refresh of round 4: two questions of each asker at each of two
         # refreshes, and one about the shard.
         heard_until = 10**6
-        plain = Watched(views, monkeypatch, *levers(recall=9), n2=fades)
+        plain = Watched(views, *levers(recall=9), n2=fades)
         askers = int((plain.run.world.edges[:, 1] == 2).sum())
         calls.clear()
         heard_until = 5 * askers
-        seen = Watched(views, monkeypatch, *levers(recall=9), n2=fades)
-        assert torch.equal(seen.states[1]["open"], plain.states[1]["open"])
+        seen = Watched(views, *levers(recall=9), n2=fades)
+        assert torch.equal(seen.states[1].open, plain.states[1].open)
         it = seen.run.site.around.member == 2
         it[:, 0] = False
         it &= seen.run.site.around.mask
-        assert (seen.states[1]["open"][it] > 0).any()
-        assert (seen.states[2]["open"][it] == 0).all()
+        assert (seen.states[1].open[it] > 0).any()
+        assert (seen.states[2].open[it] == 0).all()
         torch.testing.assert_close(seen.lessons[2].p_bar, by_hand(seen.run, seen.states[2], seen.lessons[2]))
 
-    def test_nobody_was_heard(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nobody_was_heard(self, views: Views) -> None:
         nobody: dict[str, Any] = {f"n{i}": lambda _: None for i in range(6)}
-        seen = Watched(views, monkeypatch, *levers(recall=2), **nobody)
+        seen = Watched(views, *levers(recall=2), **nobody)
         assert not any(lesson.kept.any() for lesson in seen.lessons)
         plain = shared(views, TORCH, method=TRAIN_ONLY)
         for name, tensor in parameters(plain).items():

@@ -1,16 +1,14 @@
-"""The paper's weighting: 200 steps first, 50 more from the last state at each refresh."""
+"""Learned trust as a weighting: 200 steps first, 50 more from the last state at each refresh; its priors."""
 
 import pytest
 import torch
 from pydantic import ValidationError
-from random_evidence import evidence
-from rivals import alpha_of, learned
+from random_evidence import alpha_of, evidence, learned
 
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.trust.blend import validation_loss
-from lntrust.trust.fit import Fit, fresh_model, scores
-from lntrust.trust.rivals import PRIORS, make_weighting
-from lntrust.trust.rivals.mlp import TrustNetwork
+from lntrust.trust.fit import PRIORS, Fit, TrustNetwork, fresh_model, scores
+from lntrust.trust.rivals import make_weighting
 from lntrust.trust.weights import renormalised, trust_weights
 
 
@@ -87,7 +85,7 @@ class TestPrior:
     def test_all_at_once_equals_one_at_a_time(self) -> None:
         together = alpha_of(TrustNetwork(0, "accuracy"), self.e)
         for i in range(5):
-            one, part = TrustNetwork(0, "accuracy"), self.e.at(i)
+            one, part = TrustNetwork(0, "accuracy"), self.e.at(slice(i, i + 1))
             alone = one.weights(learned(one, part, nodes=range(i, i + 1)), part, part.mask)
             torch.testing.assert_close(alone[0], together[i], rtol=0, atol=1e-8)
 

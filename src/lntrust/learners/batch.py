@@ -40,9 +40,8 @@ class Labelled:
         seeds = Seeds.of(seed, nodes)
         self.lists = lists
         self._labels = labels
-        self._first_label = (seeds.world(device) * (len(labels) // len(seeds)))[
-            :, None
-        ]  # of the node's world
+        # Of the node's world.
+        self._first_label = seeds.world(device)[:, None] * (len(labels) // len(seeds))
         self._training = training
         self._values = torch.from_numpy(lists.values).to(device)
         self._offsets = torch.from_numpy(lists.offsets[:-1].copy()).to(device)
@@ -66,9 +65,8 @@ class Labelled:
                 yield self._every_node(k)
         else:
             n = len(self._keys) // len(self._schedule_keys)
-            for row in side_by_side(
-                [active_steps(key, n, n * steps) for key in fold(self._schedule_keys, t)]
-            ):
+            turns = [active_steps(key, n, n * steps) for key in fold(self._schedule_keys, t)]
+            for row in side_by_side(turns):
                 self.drawn += 1
                 positions = self._positions(self.taken, 1)
                 self.taken = self.taken + row

@@ -21,7 +21,7 @@ from lntrust.learners.inference import Layout
 from lntrust.learners.modules import Build, build
 from lntrust.study.settings import LearnerSettings
 
-_KEPT = 2_000_000  # answers are remembered for datasets of at most this many probabilities
+_REMEMBERED = 2_000_000  # answers are remembered for datasets of at most this many probabilities
 _SMALL = 2_000  # examples that are answered in one call sooner than some of them in several
 
 
@@ -53,7 +53,7 @@ class Estimators:
         self._world = [node // seeds.n for node in nodes.tolist()]
         self._inputs = view.detach().cpu().flatten(1).numpy()
         self._models: list[Any] = [None] * len(nodes)
-        self._kept: dict[int, Float[ndarray, "N C"]] = {}  # answers since the last fit; NaN: not asked yet
+        self._answers: dict[int, Float[ndarray, "N C"]] = {}  # answers since the last fit; NaN: not asked yet
         # What each was last fitted on: the whole of its state, since a fit is a function of it.
         self._fitted_on: list[tuple[ndarray, ndarray, ndarray] | None] = [None] * len(nodes)
 
@@ -84,7 +84,7 @@ class Estimators:
                 f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {why}"
             ) from error
         self._models[k], self._fitted_on[k] = model, new
-        self._kept.pop(k, None)
+        self._answers.pop(k, None)
 
     def model(self, k: int) -> Any:
         """The k-th estimator as it was fitted last; it is never fitted again. None before."""
@@ -93,21 +93,20 @@ class Estimators:
     def put(self, k: int, model: Any) -> None:
         """Somebody else's fitted estimator in the k-th place."""
         self._models[k], self._fitted_on[k] = model, None
-        self._kept.pop(k, None)
+        self._answers.pop(k, None)
 
     def _answer(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
         """Probabilities over all C classes. Kept until the next fit, since nothing else changes them."""
-        if len(self._inputs) * self.classes > _KEPT:
+        if len(self._inputs) * self.classes > _REMEMBERED:
             return self._compute(k, examples)
-        if k not in self._kept:
-            self._kept[k] = np.full((len(self._inputs), self.classes), np.nan)
-        kept = self._kept[k]
-        missing = np.unique(examples[np.isnan(kept[examples, 0])])
-        if len(missing) and len(kept) <= _SMALL:
-            missing = np.arange(len(kept))
+        if k not in self._answers:
+            self._answers[k] = np.full((len(self._inputs), self.classes), np.nan)
+        known = self._answers[k]
+        missing = np.unique(examples[np.isnan(known[examples, 0])])
         if len(missing):
-            kept[missing] = self._compute(k, missing)
-        return np.asarray(kept[examples])
+            missing = np.arange(len(known)) if len(known) <= _SMALL else missing
+            known[missing] = self._compute(k, missing)
+        return np.asarray(known[examples])
 
     def _compute(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
         """A class that the estimator has never seen gets 0; one never fitted knows nothing."""
@@ -118,11 +117,8 @@ class Estimators:
         elif len(examples):
             with self._blamed(model, "classes_ and predict_proba"):
                 seen = np.asarray(model.classes_, dtype=np.int64)
-                said, shape = (
-                    np.asarray(model.predict_proba(self._inputs[examples])),
-                    (len(examples), len(seen)),
-                )
-                if said.shape != shape:  # numpy would spread it
+                said = np.asarray(model.predict_proba(self._inputs[examples]))
+                if said.shape != (shape := (len(examples), len(seen))):  # numpy would spread it
                     raise ValueError(f"probabilities are {list(said.shape)}; must be {list(shape)}")
                 out[:, seen] = said
         return out
@@ -142,13 +138,11 @@ class Estimators:
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every estimator on its own world's examples."""
         ids = examples.cpu().numpy()
-        answers = np.stack([self._answer(k, ids[s]) for k, s in enumerate(self._world)])
-        return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
+        return self._tensor(np.stack([self._answer(k, ids[s]) for k, s in enumerate(self._world)]))
 
     def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
         """p_i(x) of every estimator on examples of its own."""
-        answers = np.stack([self._answer(k, ids) for k, ids in enumerate(examples.cpu().numpy())])
-        return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
+        return self._tensor(np.stack([self._answer(k, ids) for k, ids in enumerate(examples.cpu().numpy())]))
 
     def layout(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Layout:
         """Single (member, example) pairs, sorted by member."""
@@ -157,7 +151,9 @@ class Estimators:
     def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
         """p_j(x) for the pairs of a layout."""
         pieces = torch.split(layout.examples, layout.counts)
-        answers = np.concatenate([self._answer(k, p.numpy()) for k, p in enumerate(pieces)])
+        return self._tensor(np.concatenate([self._answer(k, p.numpy()) for k, p in enumerate(pieces)]))
+
+    def _tensor(self, answers: Float[ndarray, "*s"]) -> Float[Tensor, "*s"]:
         return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
 
     def state(self) -> dict[str, Tensor]:

@@ -73,13 +73,14 @@ class Models:
         self.buffers = self._gather(
             [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]
         )
-        self._skeleton = with_named_dropout(modules[0])
-        self.is_head = heads.is_head(self._skeleton)
-        linear = [module for module in self._skeleton.modules() if isinstance(module, nn.Linear)]
+        self.skeleton = with_named_dropout(modules[0])  # the architecture; its own parameters mean nothing
+        self.is_head = heads.is_head(self.skeleton)
+        linear = [module for module in self.skeleton.modules() if isinstance(module, nn.Linear)]
         # What a representation is: the input of the last linear layer, where something trained makes it.
         self._last = linear[-1] if linear and not self.is_head else None
         self.looped_because = self._trial()
         self.looped = backend == "loop" or self.looped_because is not None
+        self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
 
     # -- building ---------------------------------------------------------------------------------
 
@@ -102,7 +103,7 @@ class Models:
     def _trial(self) -> str | None:
         """Run the module once: learn the dropout shapes, and whether it can be stacked at all."""
         field = f"learner {self.learner.name}: kind = {self.learner.kind!r}"
-        self._skeleton.to(self.view.device, self.view.dtype).train()
+        self.skeleton.to(self.view.device, self.view.dtype).train()
         x = self.view[:2].clone()
         gpu = [self.view.device] if self.view.is_cuda else []
         buffers = {name: b[0].clone() for name, b in self.buffers.items()}
@@ -110,7 +111,7 @@ class Models:
         with torch.no_grad(), torch.random.fork_rng(devices=gpu):
             before = _generator_states(gpu)
             try:
-                logits = functional_call(self._skeleton, (own, buffers), (x,))
+                logits = functional_call(self.skeleton, (own, buffers), (x,))
             except (RuntimeError, TypeError, ValueError) as error:
                 raise LNTrustError(f"{field} fails on inputs of shape {list(x.shape)}: {error}") from None
             drew = _generator_states(gpu) != before
@@ -124,7 +125,7 @@ class Models:
             )
         self._dropouts = [
             (name, module.p, module.unit_shape)
-            for name, module in self._skeleton.named_modules()
+            for name, module in self.skeleton.named_modules()
             if isinstance(module, Dropout) and module.unit_shape is not None
         ]
         if any(not torch.equal(b, self.buffers[name][0]) for name, b in buffers.items()):
@@ -137,11 +138,6 @@ class Models:
             return f"torch.vmap cannot run it ({str(error).splitlines()[0]})"
         return None
 
-    @property
-    def skeleton(self) -> nn.Module:
-        """The architecture; its own parameters mean nothing."""
-        return self._skeleton
-
     # -- running ----------------------------------------------------------------------------------
 
     def _slice(self, which: slice | Int[Tensor, "_"]) -> dict[str, Tensor]:
@@ -152,8 +148,8 @@ class Models:
         return {name: t[i] for name, t in self._slice(slice(None)).items()}
 
     def _one(self, state: dict[str, Tensor], x: Float[Tensor, "B *s"], train: bool) -> Tensor:
-        self._skeleton.train(train)
-        out: Tensor = functional_call(self._skeleton, state, (x,))
+        self.skeleton.train(train)
+        out: Tensor = functional_call(self.skeleton, state, (x,))
         return out
 
     def _stacked(
@@ -287,14 +283,15 @@ class Models:
         """p_j(x) for the pairs of a layout."""
         if not len(layout.examples):
             return torch.empty(0, self.classes, device=self.view.device, dtype=self.view.dtype)
-        if not self.looped:
-            return softmax(self._predict_in_blocks(layout))
-        logits = [
-            self._one(self._of(i), self.view[piece], train=False)
-            for i, piece in enumerate(torch.split(layout.examples, layout.counts))
-            if len(piece)
-        ]
-        return softmax(torch.cat(logits))
+        if layout.of_block is None:
+            pieces = enumerate(torch.split(layout.examples, layout.counts))
+            each = [self._one(self._of(i), self.view[ids], train=False) for i, ids in pieces if len(ids)]
+            return softmax(torch.cat(each))
+        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else self.at_once
+        size = max(1, at_once // (self.block * max(1, self.view[0].numel())))
+        blocks = zip(torch.split(layout.of_block, size), torch.split(layout.examples, size), strict=True)
+        logits = [self._stacked(self._slice(w), {}, self._inputs(ids), train=False) for w, ids in blocks]
+        return softmax(torch.cat(logits).flatten(0, 1)[layout.slot])
 
     @torch.no_grad()
     def logits_of(
@@ -326,16 +323,6 @@ class Models:
             masks = self._masks(key[which], examples.shape[1])
             pieces.append(self._forward(state, masks, self._inputs(examples[which]), embed=False)[0])
         return torch.cat(pieces)
-
-    def _predict_in_blocks(self, layout: Layout) -> Float[Tensor, "P C"]:
-        assert layout.of_block is not None
-        numbers = self.block * max(1, self.view[0].numel())
-        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else self.at_once
-        per_piece = max(1, at_once // numbers)
-        blocks = torch.split(layout.of_block, per_piece), torch.split(layout.examples, per_piece)
-        pieces = zip(*blocks, strict=True)
-        logits = [self._stacked(self._slice(w), {}, self._inputs(i), train=False) for w, i in pieces]
-        return torch.cat(logits).flatten(0, 1)[layout.slot]
 
 
 def _first(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -93,13 +93,13 @@ class Population:
             if not len(nodes):
                 continue
             view = views[learner.view]
+            made_of = (learner, nodes, view, classes, self.seeds)
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = build(learner, tuple(view.shape[1:]), classes)
             if isinstance(example, nn.Module):
-                made = (learner, nodes, view, classes, self.seeds)
-                self.stacks.append(Stack(*made, backend, common_start, build))
+                self.stacks.append(Stack(*made_of, backend, common_start, build))
             else:
-                self.stacks.append(Estimators(learner, nodes, view, classes, self.seeds, build))
+                self.stacks.append(Estimators(*made_of, build))
 
     @property
     def torch_stacks(self) -> list[Stack]:
@@ -154,15 +154,9 @@ class Population:
         representations [n, B, E], or None where nothing trained makes any.
         """
         examples = batch.examples if more is None else torch.cat([batch.examples, more], 1)
+        goal, l2 = (batch.labels, *targets), self.training.l2
         return self.descend(
-            "supervised",
-            examples,
-            loss,
-            (batch.labels, *targets),
-            l2=self.training.l2,
-            active=batch.active,
-            inputs=inputs,
-            embed=embed,
+            "supervised", examples, loss, goal, l2=l2, active=batch.active, inputs=inputs, embed=embed
         )
 
     def descend(
@@ -190,14 +184,11 @@ class Population:
         each = []
         with together():  # small stacks beside large ones
             for stack, nodes in zip(self.torch_stacks, whose, strict=True):
-                part = tuple(target[nodes] for target in targets)
+                goal = tuple(target[nodes] for target in targets)
                 turn = None if active is None else active[nodes]
                 beside = None if inputs is None else inputs.get(stack.learner.name)
-                each.append(
-                    stack.step(
-                        examples[nodes], loss, part, key[nodes], self.training, l2, turn, beside, embed
-                    )
-                )
+                of_batch = (examples[nodes], loss, goal, key[nodes])
+                each.append(stack.step(*of_batch, self.training, l2, turn, beside, embed))
         for nodes, some in zip(whose, each, strict=True):
             losses[nodes] = some
         if active is not None:

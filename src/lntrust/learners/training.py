@@ -1,36 +1,26 @@
 """A stack: models of one architecture that learn together, one SGD step of every node at a time."""
 
+from functools import cached_property
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.losses import Loss
-from lntrust.core.randomness import Seeds, dropout_mask, fold
+from lntrust.core.randomness import dropout_mask, fold
 from lntrust.core.threads import scratch, side_by_side
 from lntrust.learners import linear as heads
-from lntrust.learners.inference import Backend, Models
-from lntrust.learners.modules import Build, build
-from lntrust.study.settings import LearnerSettings, TrainingSettings
+from lntrust.learners.inference import Models
+from lntrust.study.settings import TrainingSettings
 
 
 class Stack(Models):
     """k nodes with the same torch architecture and the same view; they learn, share and are kept."""
 
-    def __init__(
-        self,
-        learner: LearnerSettings,
-        nodes: Int[Tensor, "k"],
-        view: Float[Tensor, "N *s"],
-        classes: int,
-        seeds: Seeds,
-        backend: Backend,
-        common_start: bool = False,
-        build: Build = build,
-    ) -> None:
-        super().__init__(learner, nodes, view, classes, seeds, backend, common_start, build)
-        self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
-        self._replayed_step = CudaGraph(self._step)
+    @cached_property
+    def _replayed_step(self) -> CudaGraph:
+        return CudaGraph(self._step)
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -67,16 +67,14 @@ class Views:
 
 def load_views(study: Study, device: str = "auto", data: Path | None = None) -> Views:
     """A study's dataset on a device."""
-    return Views(
-        load_dataset(study.data.dataset, data), pick_device(device), getattr(torch, study.training.precision)
-    )
+    dtype = getattr(torch, study.training.precision)
+    return Views(load_dataset(study.data.dataset, data), pick_device(device), dtype)
 
 
 def numbers_in_a_step(study: Study, views: Views, nodes: int) -> int:
     """How many input numbers one step of so many nodes is on, if all had the largest inputs."""
-    return (
-        nodes * study.training.batch * max(views[each.view][0].numel() for each in study.population.learners)
-    )
+    largest = max(views[each.view][0].numel() for each in study.population.learners)
+    return nodes * study.training.batch * largest
 
 
 def pick_device(name: str) -> torch.device:

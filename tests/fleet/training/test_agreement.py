@@ -6,18 +6,19 @@ As published; with few bytes; and with all that makes it safe.
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fleets import free_port
+from fleets import free_port, wait_until
 from sklearn.datasets import load_digits
 
+from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.experiment.run import Run
@@ -26,20 +27,19 @@ from lntrust.fleet.operations.certificates import Authority
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
 from lntrust.methods.lntrust.settings import LNTrustSettings
+from lntrust.methods.lntrust.state import TrustState
 from lntrust.study.loading import load_study
 
 SEED = 3
 LEAN = [
     'methods.lntrust.reply="top3"', "methods.lntrust.recall=3", "methods.lntrust.top_k=2",
-    "methods.lntrust.probe_others=2", "methods.lntrust.refresh=4", "methods.lntrust.certainty=0.7",
-    'methods.lntrust.deployment_gate="off"', "methods.lntrust.typical_margin=true",
+    "methods.lntrust.refresh=4", "methods.lntrust.certainty=0.7", 'methods.lntrust.deployment_gate="off"',
+    "methods.lntrust.typical_margin=true",
 ]  # fmt: skip
 SAFE = [
-    'methods.lntrust.reply="uint8"', 'methods.lntrust.prior="accuracy"', "methods.lntrust.calibrate=true",
-    'methods.lntrust.deployment_gate="evidence"', 'methods.lntrust.training_gate="evidence"',
-    "methods.lntrust.look_back=0.51", 'methods.lntrust.importance="off"', "methods.lntrust.answer_k=2",
-    "methods.lntrust.evidence=0.3", "methods.lntrust.prior_wins=0.2", "methods.lntrust.self_share=0.1",
-    "methods.lntrust.strength=5",  # so much that it hurts
+    'methods.lntrust.reply="uint8"', 'methods.lntrust.prior="accuracy"', 'methods.lntrust.importance="off"',
+    'methods.lntrust.deployment_gate="evidence"', "methods.lntrust.evidence=0.3",
+    "methods.lntrust.prior_wins=0.2", "methods.lntrust.self_share=0.1",
 ]  # fmt: skip
 CHANGES = [
     "graph.nodes=5", "graph.kind=barabasi_albert", "partition.labelled=400", "partition.pool=200",
@@ -85,18 +85,11 @@ def write_node(folder: Path, run: Run, i: int, ports: list[int]) -> None:
     (folder / "NODE.toml").write_text("\n".join(lines))
 
 
-def wait_until_deployed(clients: list[Client], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    waiting = list(clients)
-    while waiting:
-        assert time.monotonic() < deadline, [client.settings.name for client in waiting]
-        try:
-            if waiting[0].status()["round"] == ROUNDS and "ensemble" in waiting[0].status()["validation"]:
-                waiting.pop(0)
-                continue
-        except Exception:  # not there yet
-            pass
-        time.sleep(0.1)
+def is_deployed(client: Client) -> bool:
+    with suppress(LNTrustError):  # it may be about to start
+        status = client.status()
+        return bool(status["round"] == ROUNDS and "ensemble" in status["validation"])
+    return False
 
 
 @pytest.fixture(scope="module", params=list(WAYS))
@@ -122,30 +115,26 @@ def both(
             stack.callback(child.kill)
             children.append(child)
         clients = [Client.of(folder / f"n{i}") for i in range(NODES)]
-        wait_until_deployed(clients, 120)
+        for client in clients:
+            wait_until(
+                partial(is_deployed, client), 240, lambda: str(sorted(folder.glob("*.log"))), every=0.1
+            )
         yield run, clients, folder
-
-
-def test_the_study_is_about_something(both: tuple[Run, list[Client], Path]) -> None:
-    """Models that were looked back on were taken back, and nodes answer together."""
-    run, *_ = both
-    settings = run.method.settings
-    assert isinstance(settings, LNTrustSettings)
-    assert settings.look_back is None or bool(run.state["undone"].any())
-    assert settings.deployment_gate == "members" or bool(run.state["answers together"].any())
-    assert settings.calibrate == (run.population.temperature is not None)
 
 
 def test_trust_is_the_same(both: tuple[Run, list[Client], Path]) -> None:
     run, clients, _ = both
-    around = run.site.around
+    around, state, settings = run.site.around, run.state, run.method.settings
+    assert isinstance(state, TrustState)
+    assert isinstance(settings, LNTrustSettings)
+    assert settings.deployment_gate == "members" or bool(state.together.any()), "the study is about something"
     for i, client in enumerate(clients):
         status = client.status()
         for column in torch.nonzero(around.mask[i]).flatten().tolist():
             name = f"n{int(around.member[i, column])}"
-            assert status["trust"][name] == pytest.approx(float(run.state["closed"][i, column]), abs=1e-4)
-        assert status["strength"] == pytest.approx(float(run.state["lambda"][i]), abs=1e-4)
-        assert status["together"] == bool(run.state["answers together"][i])
+            assert status["trust"][name] == pytest.approx(float(state.closed[i, column]), abs=1e-4)
+        assert status["strength"] == pytest.approx(float(state.strength[i]), abs=1e-4)
+        assert status["together"] == bool(state.together[i])
 
 
 def test_predictions_are_the_same(both: tuple[Run, list[Client], Path]) -> None:
@@ -199,30 +188,22 @@ def test_who_is_asked_counts_the_same_bytes(both: tuple[Run, list[Client], Path]
         for k, name in enumerate(names[i]):
             j = int(name[1:])
             back, d, other = names[j].index(f"n{i}"), len(names[i]), len(names[j])
-            asked = sum(
-                book[k] for (phase, kind), book in ledgers[i].items() if own(phase) and kind == "query"
-            )
-            served = ledgers[j]["served", "query"][other + back]
-            assert asked.tolist() == served.tolist()
-            heard = sum(
-                book[d + k] for (phase, kind), book in ledgers[i].items() if own(phase) and kind == "reply"
-            )
-            assert heard.tolist() == ledgers[j]["served", "reply"][back].tolist()
+            for kind, mine, theirs in (("query", k, other + back), ("reply", d + k, back)):
+                booked = sum(book[mine] for key, book in ledgers[i].items() if key in OWN[kind])
+                assert booked.tolist() == ledgers[j]["served", kind][theirs].tolist()
 
 
-def own(phase: str) -> bool:
-    return phase in ("probe", "distil", "deploy", "retry")
+OWN = {
+    kind: [(phase, kind) for phase in ("probe", "distil", "deploy", "retry")] for kind in ("query", "reply")
+}
 
 
 def ledger_of(folder: Path, client: Client) -> dict[tuple[str, str], Any]:
-    """The node's books as it saved them, once nobody asks any more: the last save is awaited."""
+    """The node's ledger as it saved it, once nobody asks any more: the last save is awaited."""
     total = sum(sum(way.values()) for way in client.status()["bytes"].values())
-    deadline = time.monotonic() + 30
-    while True:
-        tensors, _ = read_tensors(folder / "state" / "node.safetensors")
-        books = below("ledger/", tensors)
-        if sum(int(book[:, :2].sum()) for book in books.values()) == total:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return {tuple(name.split("/")): book for name, book in books.items()}  # type: ignore[misc]
+
+    def saved() -> dict[str, Any]:
+        return below("ledger/", read_tensors(folder / "state" / "node.safetensors")[0])
+
+    wait_until(lambda: sum(int(book[:, :2].sum()) for book in saved().values()) == total, every=0.2)
+    return {tuple(name.split("/")): book for name, book in saved().items()}  # type: ignore[misc]

@@ -54,16 +54,12 @@ def test_files_and_loaders_give_the_same(tmp_path: Path, write: Write, named: bo
     assert got.fingerprint == expected.fingerprint
 
 
-def test_a_flat_column_of_parquet(tmp_path: Path) -> None:
+def test_inputs_of_any_depth_from_parquet(tmp_path: Path) -> None:
     x = np.arange(20, dtype=np.uint8).reshape(10, 2)
-    source = parquet(tmp_path, x, [0, 1] * 5)
-    got = load(source, input={"shape": [2], "dtype": "uint8"})
+    got = load(parquet(tmp_path, x, [0, 1] * 5), input={"shape": [2], "dtype": "uint8"})
     assert sorted(map(tuple, got.inputs.tolist())) == sorted(map(tuple, x.tolist()))
-
-
-def test_a_single_number_is_an_input_too(tmp_path: Path) -> None:
-    source = parquet(tmp_path, np.linspace(0, 1, 10), [0, 1] * 5)
-    assert load(source, input={"shape": []}).inputs.shape == (10,)
+    single = load(parquet(tmp_path, np.linspace(0, 1, 10), [0, 1] * 5), input={"shape": []})
+    assert single.inputs.shape == (10,)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +145,6 @@ def test_loaders_that_fail(source: str, message: str) -> None:
         load(source)
 
 
-def test_nothing_to_train_on() -> None:
-    with pytest.raises(LNTrustError, match="has no example to train on"):
-        load("small_nodes:nothing", data={"probe_with": "none"})
-
-
 # -- what each example is for ---------------------------------------------------------------------
 
 
@@ -214,16 +205,13 @@ def test_every_example_is_used_once_and_the_same_way_at_every_start(seed: int, f
     assert set(one.labels[one.shard].tolist()) == {-1}
 
 
-def test_another_seed_withholds_others() -> None:
+def test_the_seed_decides_who_is_withheld_and_some_must_be(tmp_path: Path) -> None:
     a, b = (load("small_nodes:labelled", seed=seed) for seed in (0, 1))
     assert not np.array_equal(a.inputs[a.validation], b.inputs[b.validation])
-
-
-def test_a_fraction_that_leaves_nothing(tmp_path: Path) -> None:
-    x, y = blobs(0, 3)
+    few = npz(tmp_path, *blobs(0, 3))
     for fraction, count in ((0.1, 0), (0.9, 3)):
         with pytest.raises(LNTrustError, match=f"data.val_fraction = {fraction}: {count} of 3 labelled"):
-            load(npz(tmp_path, x, y), data={"val_fraction": fraction})
+            load(few, data={"val_fraction": fraction})
 
 
 def test_probes_from_a_file_of_their_own(tmp_path: Path) -> None:
@@ -239,6 +227,8 @@ def test_probes_from_a_file_of_their_own(tmp_path: Path) -> None:
 def test_who_shows_nothing_has_nothing_to_show() -> None:
     got = load("small_nodes:labelled", data={"probe_with": "none"})
     assert (len(got.train), len(got.validation), len(got.shard)) == (30, 0, 0)
+    with pytest.raises(LNTrustError, match="has no example to train on"):
+        load("small_nodes:nothing", data={"probe_with": "none"})
 
 
 def test_a_shard_needs_no_labels_and_must_fit(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ def test_a_full_disk_stops_nothing(small_disk: Path, tmp_path: Path) -> None:
             fleet.trains("a")
         assert set(clients.answers[-1].weights) == {"a", "b"}
         assert "state not saved" in fleet.members["a"].log.read_text("utf-8")
-        found = read_state(small_disk / "state", "a")
-        assert found is not None
-        assert found[0].done == status["saved"]["round"] < status["round"]
+        saved = read_state(small_disk / "state", "a")
+        assert saved is not None
+        assert saved.node.done == status["saved"]["round"] < status["round"]
         assert {file.name for file in (small_disk / "state").iterdir()} == {"node.safetensors"}
         failures = fleet.status("a")["saved"]["failures"]
 

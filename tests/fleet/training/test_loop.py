@@ -1,10 +1,15 @@
-"""A node's life over restarts and accidents: what it keeps, what it takes back, whom it believes."""
+"""A live node's training over restarts, accidents and new data: what it keeps, what it takes back."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from fleets import SOON, Fleet, all_probed, deployed, until
+import urllib3
+from fleets import DEPLOYED, SOON, Fleet, all_probed, deployed, until
+from prometheus_client.parser import text_string_to_metric_families
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
@@ -13,8 +18,130 @@ from lntrust.core.files import read_tensors
 from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.settings import load_node
+from lntrust.fleet.training.loop import TrainingErrors
 from lntrust.fleet.training.state import read_state
 from lntrust.methods.base import below
+
+# -- training that fails --------------------------------------------------------------------------
+
+# As `lntrust+best` has it: remembered replies of the most trusted, of whom there may be none.
+RECALLS = {"recall": 3, "top_k": 1, "weighting": "trust"}
+
+
+def of_kind(name: str) -> dict[str, Any]:
+    return {**SOON, "model": {"kind": f"small_nodes:{name}", "scale": 0.0625}}
+
+
+def test_one_that_is_alone_learns_although_nobody_has_weight(tmp_path: Path) -> None:
+    own = {**SOON, "trust": RECALLS, "life": {**SOON["life"], "wait": 0.0}}
+    fleet = Fleet.of(tmp_path, ["a", "b"], everybody=own)
+    with Node.from_file(fleet.members["a"].folder) as a:
+        status = until(a, lambda status: deployed(status) or status["error"] is not None)
+        assert (status["error"], status["round"]) == (None, 6)
+
+
+def test_one_that_loses_everybody_goes_on_learning_and_takes_them_back(tmp_path: Path) -> None:
+    with Fleet.of(tmp_path, "ab", everybody={"trust": RECALLS}) as fleet:
+        fleet.start("a", "b")
+        fleet.until("a", lambda status: status["neighbours"]["b"]["probed"])
+        fleet.kill("b")
+        fleet.until("a", lambda status: not status["neighbours"]["b"]["probed"])
+        fleet.trains("a", 8)  # longer than replies are remembered, and over two refreshes
+        fleet.start("b")
+        fleet.until("a", lambda status: status["neighbours"]["b"]["probed"])
+        fleet.trains("a")
+        assert fleet.status("a")["training_failures"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("stumbling", "ArithmeticError: no more passes"), ("exiting", "SystemExit: enough")],
+)
+def test_training_that_fails_is_tried_again(tmp_path: Path, name: str, error: str) -> None:
+    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind(name))
+    with Node.from_file(fleet.members["a"].folder) as node:
+        until(node, lambda status: status["error"] == error)
+        status = until(node, deployed)
+        assert (status["error"], status["training_failures"], status["round"]) == (None, 2, 6)
+        assert not node.failing
+
+
+def test_a_save_that_fails_ends_nothing(tmp_path: Path) -> None:
+    fleet = Fleet.of(tmp_path, ["a"], everybody={**SOON, "life": {**SOON["life"], "save_every": 0.5}})
+    state = fleet.members["a"].state
+    with Node.from_file(fleet.members["a"].folder) as node:
+        until(node, lambda status: deployed(status) and state.exists())
+        state.unlink()
+        state.mkdir()  # in its place: nothing can be written there
+        failures = until(node, lambda status: status["saved"]["failures"] > 1)["saved"]["failures"]
+        state.rmdir()
+        before = node.status()["saved"]["at"]
+        until(node, lambda status: status["saved"]["at"] != before)
+        assert node.status()["saved"]["failures"] <= failures + 1
+        assert not node.failing
+
+
+def test_a_round_that_fails_half_way_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    """It has taken five steps of its first round when it fails, and is kept without them."""
+    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind("failing"))
+    folder = fleet.members["a"].folder
+    with Node.from_file(folder, train=False) as node:
+        before = node.predict(fleet.x).probabilities
+    with Node.from_file(folder) as node:
+        assert until(node, lambda status: status["error"] is not None)["round"] == 0
+    with Node.from_file(folder, train=False) as node:
+        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, before)
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A node that a neighbour could join, whose training fails for good after a while."""
+    own = {**of_kind("failing"), "http": {}, "training": {**SOON["training"], **DEPLOYED["training"]}}
+    with Fleet.of(tmp_path_factory.mktemp("failing"), "a", everybody=own) as fleet:
+        shutil.copy(Path(__file__).parents[1] / "small_nodes.py", fleet.members["a"].folder)
+        fleet.start("a")
+        fleet.until("a", lambda status: status["error"] is not None)
+        yield fleet
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/v2/health/live", 200),
+        ("/v2/health/ready", 503),
+        ("/v2/models/ensemble/ready", 200),
+        ("/v2/models/self/ready", 200),
+    ],
+)
+def test_while_training_fails_the_node_is_not_ready_but_its_models_are(
+    failing: Fleet, path: str, code: int
+) -> None:
+    address = failing.members["a"].settings.http.listen
+    got = urllib3.request("GET", f"http://{address}{path}", retries=False, timeout=10)
+    assert got.status == code, got.data
+    assert ("training fails" in got.data.decode()) == (code == 503)
+    assert failing.ask("a").weights == {"a": 1.0}
+
+
+def test_metrics_and_status_show_it(failing: Fleet) -> None:
+    address = failing.members["a"].settings.http.listen
+    text = urllib3.request("GET", f"http://{address}/metrics", retries=False, timeout=10).data.decode()
+    samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
+    assert samples["lntrust_training_failing"] == 1
+    assert samples["lntrust_training_failures_total"] >= 1
+    assert failing.status("a")["error"] == "ArithmeticError: no more passes"
+
+
+def test_pauses_grow_and_begin_anew() -> None:
+    errors = TrainingErrors()
+    pauses = [errors.note(ValueError("no")) for _ in range(9)]
+    assert pauses[:4] == [1, 2, 4, 8]
+    assert pauses[-1] == 60
+    errors.clear()
+    assert (errors.last, errors.count, errors.note(ValueError("no"))) == (None, 9, 1)
+
+
+# -- restarts and other models ----------------------------------------------------------------------
 
 
 def rewrite(folder: Path, old: str, new: str) -> None:
@@ -44,10 +171,10 @@ def test_a_model_put_in_is_on_disk_at_once(tmp_path: Path) -> None:
     with Node.from_file(fleet.members["a"].folder) as node:
         until(node, deployed)
         node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-        kept = read_state(fleet.members["a"].folder / "state", "a")
-        assert kept is not None
-        assert kept[0].version == node.version
-        assert kept[0].replaced
+        saved = read_state(fleet.members["a"].folder / "state", "a")
+        assert saved is not None
+        assert saved.node.version == node.version
+        assert saved.node.replaced
 
 
 def test_the_trust_with_which_training_ended_is_kept_over_restarts(tmp_path: Path) -> None:
@@ -82,11 +209,7 @@ def test_another_weighting_after_a_restart_learns_anew(tmp_path: Path) -> None:
 
 
 def test_counters_are_kept_although_training_has_failed(tmp_path: Path) -> None:
-    fleet = Fleet.of(
-        tmp_path,
-        ["a"],
-        everybody={**SOON, "model": {"kind": "small_nodes:failing", "scale": 0.0625}},
-    )
+    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind("failing"))
     folder = fleet.members["a"].folder
     with Node.from_file(folder) as node:
         until(node, lambda status: status["error"] is not None)
@@ -104,17 +227,10 @@ def test_another_nodes_certificate_is_refused(tmp_path: Path) -> None:
         Node(load_node(fleet.members["a"].folder))
 
 
-def test_a_link_does_not_outlive_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_does_not_outlive_its_certificate(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
-    from datetime import timedelta
-
-    from lntrust.fleet.operations import certificates
-
-    monkeypatch.setattr(
-        certificates, "timedelta", lambda days=0, **more: timedelta(seconds=30 * days, **more)
-    )
     authority = Authority(tmp_path / "certificates")
-    authority.renew("b", days=1)
+    authority.renew("b", days=30 / 86400)
     for name in ("node.pem", "node.key"):
         (fleet.members["b"].folder / name).write_bytes((authority.folder / "b" / name).read_bytes())
     with Node.from_file(fleet.members["a"].folder) as a, Node.from_file(fleet.members["b"].folder) as b:
@@ -126,3 +242,88 @@ def test_a_link_does_not_outlive_its_certificate(tmp_path: Path, monkeypatch: py
         assert b.expired
         assert set(b.predict(fleet.x).weights) == {"b"}
         assert set(a.predict(fleet.x).weights) == {"a"}
+
+
+# -- data that has changed while the node was away ----------------------------------------------------
+
+MODELS = {
+    "linear": {"kind": "linear", "scale": 0.0625},
+    "mlp": {"kind": "mlp", "scale": 0.0625},
+    "sklearn": {"kind": "sklearn.linear_model:LogisticRegression"},
+}
+LONG = {"stage1_rounds": 10, "stage2_rounds": 30, "refresh": 5, "lr": 0.05, "batch": 16}
+
+
+def relabelled(folder: Path) -> np.ndarray:
+    """Every label is another one from now on; returns them, row by row."""
+    data = dict(np.load(folder / "data.npz"))
+    data["y"] = (data["y"] + 1) % 10
+    np.savez(folder / "data.npz", allow_pickle=False, **data)
+    return data["y"]
+
+
+def accuracy(node: Node, x: np.ndarray, y: np.ndarray) -> float:
+    return float((node.predict(x, "self").probabilities.argmax(1) == y).mean())
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_new_labels_are_learned_after_a_restart(tmp_path: Path, model: str) -> None:
+    everybody: dict[str, Any] = {**SOON, "model": MODELS[model], "training": LONG}
+    folder = Fleet.of(tmp_path, ["a"], everybody=everybody).members["a"].folder
+    x = np.load(folder / "data.npz")["x"]
+    with Node.from_file(folder) as node:
+        before = until(node, deployed)
+    y = relabelled(folder)
+    with Node.from_file(folder) as node:
+        after = until(node, deployed)
+        assert after["round"] == 40
+        assert after["model_version"] > before["model_version"], "a version is never used twice"
+        assert accuracy(node, x, y) > 0.6
+
+
+def test_trust_is_learned_on_the_new_labels_and_holds_until_then(tmp_path: Path) -> None:
+    """b learns the new labels, too, c keeps the old ones: whom a trusts is turned around."""
+    training = {"training": {**LONG, "stage2_rounds": 6}, "trust": {"weighting": "trust"}}
+    fleet = Fleet.of(tmp_path, ["a", "b", "c"], everybody={**SOON, **training})
+    folders = {name: member.folder for name, member in fleet.members.items()}
+    relabelled(folders["b"])
+    with Node.from_file(folders["b"]), Node.from_file(folders["c"]):
+        with Node.from_file(folders["a"]) as a:
+            before = until(a, all_probed)
+        relabelled(folders["a"])
+        with Node.from_file(folders["a"], train=False) as a:
+            assert a.status()["trust"] == before["trust"]
+        with Node.from_file(folders["a"]) as a:
+            after = until(a, all_probed)
+    assert before["trust"]["c"] > before["trust"]["b"]
+    assert after["trust"]["b"] > after["trust"]["c"]
+
+
+def test_more_labels_are_not_judged_by_what_was_learned(tmp_path: Path) -> None:
+    """A model that has learned an example by heart would look better on it than it is."""
+    folder = Fleet.of(tmp_path, ["a"], everybody=SOON).members["a"].folder
+    data = dict(np.load(folder / "data.npz"))
+
+    def seen(size: int) -> tuple[set[int], set[int]]:
+        np.savez(folder / "data.npz", allow_pickle=False, **{k: v[-size:] for k, v in data.items()})
+        with Node.from_file(folder) as node:
+            until(node, deployed)
+        saved = read_state(folder / "state", "a")
+        assert saved is not None
+        return set(saved.seen.learned.tolist()), set(saved.seen.withheld.tolist())
+
+    (learned, withheld), (learned_then, withheld_then) = seen(30), seen(60)
+    assert not withheld_then & learned
+    assert withheld < withheld_then
+    assert learned < learned_then
+
+
+def test_without_a_second_stage_the_first_is_had_again(tmp_path: Path) -> None:
+    training = {"training": {**LONG, "stage1_rounds": 40, "stage2_rounds": 0}}
+    folder = Fleet.of(tmp_path, ["a"], everybody={**SOON, **training}).members["a"].folder
+    with Node.from_file(folder) as node:
+        until(node, deployed)
+    y = relabelled(folder)
+    with Node.from_file(folder) as node:
+        until(node, deployed)
+        assert accuracy(node, np.load(folder / "data.npz")["x"], y) > 0.6

@@ -1,14 +1,16 @@
-"""A node's state on disk: whole, its own, and readable by its owner only."""
+"""A node's state on disk: whole, its own, readable by its owner only, and by every later version."""
 
 import json
 import re
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from fleets import SOON, Fleet
+from fleets import SOON, Fleet, free_port
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -16,17 +18,14 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.fleet.node import Node
+from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.settings import load_node
-from lntrust.fleet.training.state import FILE, Kept, read_state, take_state, write_state
+from lntrust.fleet.training.state import FILE, NodeState, Saved, load_state, read_state, write_state
+from lntrust.fleet.training.trust_state import still_valid
+from lntrust.methods.base import below
 
-KEPT = Kept("a", 3, 12, ["b", "c"], {"b": 4}, "0123", {"retries": {"b": 1}}, "2026-01-01T00:00:00+00:00")
-TENSORS = {"method/closed": torch.arange(6.0).view(2, 3), "population/steps": torch.tensor([5])}
-
-
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(
-        torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a
-    )
+NODE = NodeState("a", 3, 12, ["b", "c"], {"b": 4}, "0123", {"retries": {"b": 1}}, "2026-01-01T00:00:00+00:00")
+SAVED = Saved(NODE, {"method/closed": torch.arange(6.0).view(2, 3), "population/steps": torch.tensor([5])})
 
 
 def test_there_is_none_before_the_first() -> None:
@@ -38,32 +37,31 @@ names = st.text("abcäöü/.-", min_size=1, max_size=8)
 
 @given(
     st.builds(
-        Kept, st.just("a"), st.integers(0, 2**40), st.integers(0, 2**40), st.lists(names),
+        NodeState, st.just("a"), st.integers(0, 2**40), st.integers(0, 2**40), st.lists(names),
         st.dictionaries(names, st.integers(0, 2**40)), names,
         st.dictionaries(names, st.dictionaries(names, st.integers())),
     ),
     st.dictionaries(names, st.lists(st.integers(-(2**62), 2**62)).map(torch.tensor), max_size=4),
 )  # fmt: skip
 def test_what_is_written_is_read(
-    tmp_path_factory: pytest.TempPathFactory, kept: Kept, tensors: dict[str, Tensor]
+    tmp_path_factory: pytest.TempPathFactory, node: NodeState, tensors: dict[str, Tensor]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "state"
-    write_state(folder, kept, tensors)
+    write_state(folder, Saved(node, tensors))
     found = read_state(folder, "a")
     assert found is not None
-    assert found[0] == kept
-    assert same(found[1], tensors)
+    assert found.node == node
+    assert found.tensors.keys() == tensors.keys()
+    assert all(
+        torch.equal(found.tensors[name], t) and found.tensors[name].dtype == t.dtype
+        for name, t in tensors.items()
+    )
     assert [path.name for path in folder.iterdir()] == [FILE], "no temporary is left"
-
-
-def test_it_is_the_owners_alone(tmp_path: Path) -> None:
-    for _ in range(2):
-        write_state(tmp_path, KEPT, TENSORS)
-        assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600, "it is the owner's alone"
 
 
 def test_a_write_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_state(tmp_path, KEPT, TENSORS)
+    write_state(tmp_path, SAVED)
     before = (tmp_path / FILE).read_bytes()
 
     def full(*_: Any) -> None:
@@ -71,20 +69,17 @@ def test_a_write_that_fails_leaves_the_last_one(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(LNTrustError, match=r"cannot write .*No space left on device; nothing was left"):
-        write_state(tmp_path, KEPT, {"x": torch.zeros(1000)})
+        write_state(tmp_path, Saved(NODE, {"x": torch.zeros(1000)}))
     assert (tmp_path / FILE).read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_anothers_is_refused_by_name(tmp_path: Path) -> None:
-    write_state(tmp_path, KEPT, TENSORS)
-    with pytest.raises(LNTrustError, match=r"is the state of a, not of b; life\.state names the folder"):
-        read_state(tmp_path, "b")
+# -- what cannot be read --------------------------------------------------------------------------
 
 
-def rewritten(folder: Path, change: Any) -> None:
+def rewrite(folder: Path, change: Any) -> None:
     """The node's own file, with other text in it."""
-    write_state(folder, KEPT, TENSORS)
+    write_state(folder, SAVED)
     tensors, metadata = read_tensors(folder / FILE)
     write_tensors(folder / FILE, tensors, change(metadata))
 
@@ -93,86 +88,78 @@ def field(name: str, value: Any) -> Any:
     return lambda m: {"node": json.dumps({**json.loads(m["node"]), name: value})}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: {"node": json.dumps({**json.loads(m["node"]), "schema": 99})}, "has schema 99; this "),
-        (field("more", 1), "has more, which this lntrust does not know: another version's state; go on with"),
-        (lambda m: {"node": "{"}, "is no node's state"),
-        (lambda m: {"node": "[]"}, "is no node's state"),
-        (lambda m: {"node": '{"schema": 1}'}, "is no node's state"),
-        (lambda m: {"other": ""}, "is no node's state: 'node'; remove it to start over"),
-        (field("done", "three"), "is no node's state: done = 'three': Input should be a valid integer"),
-        (field("done", -1), "is no node's state: done = -1: Input should be greater than or equal to 0"),
-        (field("done", True), "is no node's state: done = True: Input should be a valid integer"),
-        (field("version", 1.5), "is no node's state: version = 1.5: Input should be a valid integer"),
-        (field("neighbours", "bc"), "is no node's state: neighbours = 'bc': Input should be a valid array"),
-        (field("neighbours", [1]), "is no node's state: neighbours.0 = 1: Input should be a valid string"),
-        (field("probed", {"b": "4"}), "is no node's state: probed.b = '4': Input should be a valid integer"),
-        (field("counters", {"retries": 1}), "is no node's state: counters.retries = 1: Input should be a"),
-        (field("name", None), "is no node's state: name = None: Input should be a valid string"),
-    ],
-)
-def test_what_is_no_nodes_state(tmp_path: Path, change: Any, message: str) -> None:
-    rewritten(tmp_path, change)
+TORN = [
+    (lambda m: {"node": "{"}, "is no node's state"),
+    (lambda m: {"node": "[]"}, "is no node's state"),
+    (lambda m: {"node": '{"schema": 1}'}, "is no node's state"),
+    (lambda m: {"other": ""}, "is no node's state: 'node'; remove it to start over"),
+    (field("done", "three"), "is no node's state: done = 'three': Input should be a valid integer"),
+    (field("done", -1), "is no node's state: done = -1: Input should be greater than or equal to 0"),
+    (field("done", True), "is no node's state: done = True: Input should be a valid integer"),
+    (field("version", 1.5), "is no node's state: version = 1.5: Input should be a valid integer"),
+    (field("neighbours", "bc"), "is no node's state: neighbours = 'bc': Input should be a valid array"),
+    (field("neighbours", [1]), "is no node's state: neighbours.0 = 1: Input should be a valid string"),
+    (field("probed", {"b": "4"}), "is no node's state: probed.b = '4': Input should be a valid integer"),
+    (field("counters", {"retries": 1}), "is no node's state: counters.retries = 1: Input should be a"),
+    (field("name", None), "is no node's state: name = None: Input should be a valid string"),
+]
+OTHERS = [
+    (field("schema", 99), "a", "has schema 99; this "),
+    (
+        field("more", 1),
+        "a",
+        "has more, which this lntrust does not know: another version's state; go on with",
+    ),
+    (field("schema", 1), "b", "is the state of a, not of b; life.state names the folder"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), TORN)
+def test_what_is_no_nodes_state_is_named_and_put_aside(tmp_path: Path, change: Any, message: str) -> None:
+    rewrite(tmp_path, change)
     with pytest.raises(LNTrustError, match=re.escape(f"{tmp_path / FILE}: {message}")):
         read_state(tmp_path, "a")
+    assert load_state(tmp_path, "a") == (None, str(tmp_path / f"{FILE}.torn-1"))
 
 
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
-def test_half_a_file_is_named(tmp_path: Path, part: float) -> None:
-    write_state(tmp_path, KEPT, TENSORS)
-    whole = (tmp_path / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(whole[: int(part * len(whole))])
-    with pytest.raises(LNTrustError, match=re.escape(str(tmp_path / FILE)) + ".*remove it to start over"):
-        read_state(tmp_path, "a")
-
-
-# -- a node that starts -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
-def test_half_a_file_is_put_aside(tmp_path: Path, part: float) -> None:
-    """Again and again, and none of them is lost."""
-    torn = []
-    for number in (1, 2):
-        write_state(tmp_path, KEPT, {"x": torch.full((40,), number)})
-        whole = (tmp_path / FILE).read_bytes()
-        torn.append(whole[: int(part * len(whole))])
-        (tmp_path / FILE).write_bytes(torn[-1])
-        assert take_state(tmp_path, "a") == (None, str(tmp_path / f"{FILE}.torn-{number}"))
-        assert take_state(tmp_path, "a") == (None, None), "there is nothing left in its way"
-    assert [(tmp_path / f"{FILE}.torn-{n}").read_bytes() for n in (1, 2)] == torn
-
-
-def test_one_of_wrong_fields_is_put_aside(tmp_path: Path) -> None:
-    rewritten(tmp_path, field("done", "three"))
-    assert take_state(tmp_path, "a") == (None, str(tmp_path / f"{FILE}.torn-1"))
-
-
-@pytest.mark.parametrize(
-    ("change", "name", "message"),
-    [
-        (field("schema", 99), "a", "has schema 99"),
-        (field("more", 1), "a", "has more, which this lntrust does not know"),
-        (field("schema", 1), "b", "is the state of a"),
-    ],
-)
+@pytest.mark.parametrize(("change", "name", "message"), OTHERS)
 def test_one_of_another_version_or_node_stays_where_it_is(
     tmp_path: Path, change: Any, name: str, message: str
 ) -> None:
-    rewritten(tmp_path, change)
-    with pytest.raises(LNTrustError, match=message):
-        take_state(tmp_path, name)
+    rewrite(tmp_path, change)
+    for read in (read_state, load_state):
+        with pytest.raises(LNTrustError, match=re.escape(f"{tmp_path / FILE}: {message}")):
+            read(tmp_path, name)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("name", ["ledger/probe/query", "method/closed votes"])
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
+def test_half_a_file_is_named_and_put_aside(tmp_path: Path, part: float) -> None:
+    """Again and again, and none of them is lost."""
+    torn = []
+    for number in (1, 2):
+        write_state(tmp_path, Saved(NODE, {"x": torch.full((40,), number)}))
+        whole = (tmp_path / FILE).read_bytes()
+        torn.append(whole[: int(part * len(whole))])
+        (tmp_path / FILE).write_bytes(torn[-1])
+        with pytest.raises(LNTrustError, match=re.escape(str(tmp_path / FILE)) + ".*remove it to start over"):
+            read_state(tmp_path, "a")
+        (tmp_path / f".{FILE}.half").write_bytes(b"")  # of a node that was killed while it wrote
+        assert load_state(tmp_path, "a") == (None, str(tmp_path / f"{FILE}.torn-{number}"))
+        assert load_state(tmp_path, "a") == (None, None), "there is nothing left in its way"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{FILE}.torn-{n}" for n in (1, 2)]
+    assert [(tmp_path / f"{FILE}.torn-{n}").read_bytes() for n in (1, 2)] == torn
+
+
+# -- nodes that start -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ledger/probe/query", "method/open"])
 def test_tensors_that_do_not_fit_are_no_bug(tmp_path: Path, name: str) -> None:
     fleet = Fleet.of(tmp_path, "ab", everybody=SOON)
     folder = fleet.members["a"].folder
-    with Node.from_file(folder, train=False) as node:
-        node._life.save()
+    with Node.from_file(folder):
+        pass  # it saves when it ends
     tensors, metadata = read_tensors(folder / "state" / FILE)
     write_tensors(folder / "state" / FILE, {**tensors, name: torch.zeros(1)}, metadata)
     with pytest.raises(LNTrustError, match=r"state: holds another model's state .*; move it away, or set"):
@@ -197,3 +184,72 @@ def test_a_node_comes_up_although_its_state_is_torn(tmp_path: Path) -> None:
         (told,) = [line for line in lines if '"event": "state cannot be read"' in line]
         assert "remove it" not in told, "it is out of the way"
         fleet.trains("a")
+
+
+# -- made by revision 3123855 -----------------------------------------------------------------------
+
+OLD = Path(__file__).parents[2] / "fixtures" / "made_by_3123855" / "state"
+EXPECTED = json.loads((OLD / "expected.json").read_text("utf-8"))
+
+
+def brought(case: str, root: Path) -> Path:
+    """The folder of such a node, with certificates and ports of today."""
+    name, state = case.split(",")[0].split("/")
+    folder = Path(shutil.copytree(OLD / name, root / name))
+    if state != "state":
+        shutil.rmtree(folder / "state")
+        (folder / state).rename(folder / "state")
+    authority = Authority.open(root / "certificates")
+    authority.issue(name, ["127.0.0.1"])
+    shutil.copytree(authority.folder / name, folder, dirs_exist_ok=True)
+    text = (folder / "NODE.toml").read_text("utf-8")
+    if case.endswith("not in later versions"):
+        text = text.partition("# Not in later versions.")[0]
+    text = re.sub(r"127\.0\.0\.1:744\d", lambda _: f"127.0.0.1:{free_port()}", text)
+    (folder / "NODE.toml").write_text(text, "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("case", [case for case in EXPECTED if case != "c/state"])
+def test_a_node_goes_on_from_an_older_versions_state(case: str, tmp_path: Path) -> None:
+    """Rounds, version, trust, its own model's answers, and all that it has counted."""
+    folder, was = brought(case, tmp_path), EXPECTED[case]
+    node = Node(load_node(folder))  # it does not train
+    try:
+        status = node.status()
+        own = node.predict(np.load(folder / "test.npz")["x"], "self").probabilities
+    finally:
+        node.close()
+    assert status["saved"]["round"] == was["saved_round"]
+    for name, each in was["status"]["neighbours"].items():
+        status["neighbours"][name] = {field: status["neighbours"][name][field] for field in each}
+    assert {field: status[field] for field in was["status"]} == was["status"]
+    np.testing.assert_allclose(own, was["self"], atol=1e-6)
+    tensors, _ = read_tensors(folder / "state" / FILE)
+    assert {name: t.tolist() for name, t in below("ledger/", tensors).items()} == was["ledger"]
+
+
+def test_settings_that_are_no_more_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(LNTrustError, match="no longer there"):
+        load_node(brought("c/state", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "memory"),
+    [
+        (None, True, True),
+        ("same_neighbours", False, True),
+        ("same_weighting", False, False),
+        ("same_model", False, True),
+        ("same_data", False, True),
+    ],
+)
+def test_what_of_trust_still_holds(changed: str | None, state: bool, memory: bool) -> None:
+    tensors = below("method/", read_tensors(OLD / "a" / "state-training" / FILE)[0])
+    same = dict.fromkeys(("same_model", "same_weighting", "same_neighbours", "same_data"), True)
+    found, model = still_valid(tensors, **(same | ({changed: False} if changed else {})))
+    assert (found is not None, model is not None) == (state, memory)
+    if found is not None:
+        torch.testing.assert_close(found.closed, tensors["closed"])
+        assert found.replies is not None
+    assert still_valid({}, **same) == (None, None)

@@ -53,6 +53,6 @@ def test_the_world_as_the_node_sees_it() -> None:
     np.testing.assert_allclose(world.class_distribution[0], counts / counts.sum())
 
 
-def test_the_fleet_may_be_larger_than_the_circle() -> None:
+def test_the_fleet_may_be_larger_than_the_neighbourhood() -> None:
     made = settings(network={"fleet_size": 50})
     assert node_world(made, load_data(made)).study.graph.nodes == 50

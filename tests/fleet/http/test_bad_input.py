@@ -37,7 +37,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture
 def fleet(running: Fleet) -> Iterator[Fleet]:
     yield running
-    running.print_new_logs()
+    print(running.logs())
 
 
 def sent(fleet: Fleet, name: str, number: float, which: str = "ensemble") -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""Clients that never come to the point are cut off, before anybody's token is looked at; and memory is shared."""
+"""Clients that never come to the point are cut off before anybody looks at a token; memory is shared."""
 
 import asyncio
 import http.client

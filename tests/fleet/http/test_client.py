@@ -3,25 +3,23 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fleets import free_port
-from http_service import CLASSES, Node, X, settings
-from numpy import ndarray
-from test_metrics import STATUS
+from http_service import CLASSES, STATUS, Node, X, settings
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.http.client import Client, read_inputs
+from lntrust.fleet.operations.init import write_node
 from lntrust.fleet.settings import DTYPES, NodeSettings
-from lntrust.fleet.status import Prediction, Which
+from lntrust.fleet.status import Which
 
 Served = Callable[[Node], Client]
 
@@ -32,23 +30,15 @@ def at(settings: NodeSettings, address: str) -> Client:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    doors = []
-
-    def serve(node: Node) -> Client:
-        doors.append(HttpDoor(node))
-        return at(node.settings, doors[-1].address)
-
-    yield serve
-    for door in doors:
-        door.close()
+def served(opened: Callable[..., str]) -> Served:
+    return lambda node: at(node.settings, opened(node))
 
 
 def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
     node = Node(settings())
     client = served(node)
     assert client.status() == STATUS
-    for which in ("ensemble", "self"):
+    for which in get_args(Which):
         expected, got = node.predict(X, which), client.predict(X, which)
         np.testing.assert_allclose(got["probabilities"], expected.probabilities, rtol=1e-6)
         assert got["label"] == [CLASSES[c] for c in expected.probabilities.argmax(1)]
@@ -56,25 +46,10 @@ def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
         assert got["silent"] == [f"{name}: {why}" for name, why in expected.silent.items()]
 
 
-class Saying(Node):
-    """Says whatever it is told to about who is silent."""
-
-    silent: dict[str, str]
-
-    def predict(self, x: ndarray, which: Which = "ensemble") -> Prediction:
-        p = super().predict(x, which)
-        return Prediction(p.probabilities, p.weights, p.versions, self.silent)
-
-
 def test_reasons_with_commas_stay_whole(served: Served) -> None:
-    neighbours = [{"name": "b"}, {"name": "c.2"}]
-    node = Saying(NodeSettings.model_validate({**settings().model_dump(), "neighbours": neighbours}))
+    node = Node(settings())
     client = served(node)
-    for silent in (
-        {},
-        {"b": "not there"},
-        {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"},
-    ):
+    for silent in ({}, {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"}):
         node.silent = silent
         assert client.predict(X)["silent"] == [f"{name}: {why}" for name, why in silent.items()]
 
@@ -82,18 +57,10 @@ def test_reasons_with_commas_stay_whole(served: Served) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_of_every_dtype_reach_the_node(served: Served, dtype: str) -> None:
     node = Node(settings(input={"dtype": dtype}))
-    seen: list[ndarray] = []
-    answer = node.predict
-
-    def predict(x: ndarray, which: Which = "ensemble") -> Prediction:
-        seen.append(x)
-        return answer(x, which)
-
-    node.predict = predict  # type: ignore[method-assign]
     x = (np.arange(8).reshape(2, 2, 2) % 3 / (4 if "float" in dtype else 1)).astype(dtype)
     served(node).predict(x)
-    assert seen[0].dtype == np.dtype(dtype)
-    np.testing.assert_array_equal(seen[0], x)
+    assert node.seen[0].dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(node.seen[0], x)
 
 
 def test_the_token_in_the_settings_is_shown(served: Served, tmp_path: Path) -> None:
@@ -148,11 +115,7 @@ def test_a_server_that_is_no_node(body: bytes, code: int) -> None:
 
 
 def test_a_node_without_a_door(tmp_path: Path) -> None:
-    (tmp_path / "NODE.toml").write_text(
-        'name = "a"\n[input]\nshape = [2]\nclasses = ["x", "y"]\n[model]\nkind = "linear"\n[data]\n'
-        'labelled = "d.npz"\nprobe_with = "none"\nshard = "none"\n[http]\nlisten = "off"\n',
-        "utf-8",
-    )
+    write_node(tmp_path, settings(listen="off").model_dump(mode="json", exclude_unset=True))
     with pytest.raises(LNTrustError, match=r"node a: http\.listen = off"):
         Client.of(tmp_path)
 

@@ -4,35 +4,13 @@ import sys
 from typing import Any
 
 import pytest
+from http_service import STATUS
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.metrics import exposition
-from lntrust.fleet.status import NeighbourStatus, Status
-
-SILENT: NeighbourStatus = {
-    "present": False, "state": "open", "trust": 0.0, "probed": False, "version": None, "age": None,
-    "round_trip": None, "refused": "another order of classes", "instances": 0,
-}  # fmt: skip
-HEARD: NeighbourStatus = {
-    "present": True, "state": "closed", "trust": 0.25, "probed": True, "version": 6, "age": 1.5,
-    "round_trip": 0.004, "refused": None, "instances": 2,
-}  # fmt: skip
-STATUS: Status = {
-    "name": "a", "lntrust": "0.1.0", "model_version": 7, "phase": "stage 2", "round": 5, "rounds": 40,
-    "error": None, "training_failures": 2,
-    "uptime": 12.5, "strength": 0.5, "together": True, "validation": {"self": 0.75, "ensemble": 0.875},
-    "trust": {"a": 0.75, "b": 0.25, "c": 0.0},
-    "neighbours": {"b": HEARD, "c": SILENT, "d": {**SILENT, "state": "half open"}},
-    "queries": {"in": {"b": 3}, "out": {"b": 4, "c": 2}},
-    "bytes": {"in": {"probe": 100, "framing": 10}, "out": {"shard": 200}},
-    "retries": {"c": 1}, "refusals": {"busy": 2}, "failures": {"no answer": 3},
-    "clients": {"ensemble": 9, "self": 1},
-    "certificate": {"expires": "2030-01-01T00:00:00+00:00", "seconds_left": 1000.0},
-    "saved": {"round": 4, "at": "2029-01-01T00:00:00Z", "failures": 1, "torn": None},
-}  # fmt: skip
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -1,15 +1,16 @@
 """A node learns to trust a server that knows nothing of fleets: a real MLServer with a scikit-learn model."""
 
-import time
 from pathlib import Path
 
 import mlserver
 import numpy as np
 import pytest
+from fleets import deployed, until
 
 from lntrust.fleet.node import Node
 from lntrust.fleet.settings import NodeSettings
 
+FILES = {"labelled": "data", "probe_with": "probe", "shard": "shard"}
 OURS = ("virginica", "setosa", "versicolor")  # not the order of the server
 
 
@@ -22,25 +23,15 @@ def settings(folder: Path, served: mlserver.Served, url: str | None = None) -> N
     np.savez(folder / "data.npz", x=served.x[train], y=labels[train])
     np.savez(folder / "probe.npz", x=served.x[probe], y=labels[probe])
     np.savez(folder / "shard.npz", x=served.x[shard])
+    data = {name: f"{folder}/{file}.npz" for name, file in FILES.items()}
+    there = {"input": "predict", "output": "predict_proba", "classes": mlserver.CLASSES}
     return NodeSettings.model_validate(
         {
             "name": "here",
             "input": {"shape": [4], "classes": OURS},
             "model": {"kind": "linear", "options": {"dropout": 0.0}},
-            "data": {
-                "labelled": str(folder / "data.npz"),
-                "probe_with": str(folder / "probe.npz"),
-                "shard": str(folder / "shard.npz"),
-            },
-            "neighbours": [
-                {
-                    "name": "there",
-                    "url": url or served.url,
-                    "input": "predict",
-                    "output": "predict_proba",
-                    "classes": mlserver.CLASSES,
-                }
-            ],
+            "data": data,
+            "neighbours": [{"name": "there", "url": url or served.url, **there}],
             "http": {"listen": "off"},
             "life": {"state": folder / "state", "refresh_every": 1.0},
             "training": {"stage1_rounds": 2, "stage2_rounds": 10, "lr": 0.001, "refresh": 5},
@@ -55,17 +46,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> mlserver.Served:  # type
         yield served  # type: ignore[misc]
 
 
-def wait(node: Node, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while node.status()["phase"] != "deployed":
-        assert time.monotonic() < deadline
-        assert node.status()["error"] is None
-        time.sleep(0.05)
-
-
 def test_it_is_asked_and_trusted(served: mlserver.Served, tmp_path: Path) -> None:
     with Node(settings(tmp_path, served)).start() as node:
-        wait(node)
+        until(node, deployed)
         status = node.status()
         assert status["together"]
         assert status["trust"]["there"] > 0.5
@@ -87,6 +70,6 @@ def test_it_is_asked_and_trusted(served: mlserver.Served, tmp_path: Path) -> Non
 def test_one_that_is_not_there_is_done_without(served: mlserver.Served, tmp_path: Path) -> None:
     """Nobody listens at that address: the node trains, and answers by itself."""
     with Node(settings(tmp_path, served, "http://127.0.0.1:9/v2/models/iris")).start() as node:
-        wait(node)
+        until(node, deployed)
         assert node.predict(served.x[:3]).weights == {"here": 1.0}
         assert node.status()["failures"]["silent"] > 0

@@ -66,7 +66,7 @@ def test_the_random_schedule_deals_out_n_times_steps() -> None:
         totals += taken
         shares.append(tuple(taken.tolist()))
     assert len(set(shares)) > 30  # every round falls differently
-    assert torch.equal(source.taken, totals)
+    assert torch.equal(source.steps_taken, totals)
     assert (totals - 200).abs().max() < 5 * np.sqrt(200)
 
 
@@ -85,12 +85,12 @@ def test_the_random_schedule_leaves_out_nothing_of_a_nodes_sequence() -> None:
 
 @pytest.mark.parametrize("schedule", ["every_node", "random_node"])
 def test_a_later_round_can_be_drawn_without_the_earlier_ones(schedule: str) -> None:
-    """What a resumed run does: a fresh source, `taken` set from the checkpoint."""
+    """What a resumed run does: a fresh source, `steps_taken` set from the checkpoint."""
     through = make(schedule=schedule)
     rounds(through, 3)
-    taken = through.taken.clone()
+    taken = through.steps_taken.clone()
     resumed = make(schedule=schedule)
-    resumed.taken = taken
+    resumed.steps_taken = taken
     for a, b in zip(rounds(through, 2, start=3), rounds(resumed, 2, start=3), strict=True):
         assert torch.equal(a.examples, b.examples)
         assert (a.active is None) == (b.active is None)

@@ -420,7 +420,7 @@ class Runs:
             "certificate": self._observer.state(),
         }
         tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
-        tensors["taken"] = self.labelled.taken
+        tensors["taken"] = self.labelled.steps_taken
         tensors |= self._history.state() | self._watch.state()
         if self.done == self.rounds:
             tensors["asked"] = torch.tensor(self._asked, dtype=torch.float64)
@@ -469,7 +469,7 @@ class Runs:
             )  # the first version's place
             self.state = self.method.unpack(kept)
             self._certify({name: t.to(self.device) for name, t in observed.items()})
-        self.labelled.taken = tensors["taken"].to(self.device)
+        self.labelled.steps_taken = tensors["taken"].to(self.device)
         self._history.load(tensors)
         if "diverged" in tensors:  # an earlier version's checkpoint does not know
             self._watch.load(tensors["diverged"])

@@ -48,7 +48,7 @@ class Labelled:
         self._sizes = torch.from_numpy(lists.lengths.copy()).to(device)
         self._keys = fold(seeds.keys("batches", device), stage)
         self._schedule_keys = fold(seeds.roots("schedule", device), stage)
-        self.taken = torch.zeros(nodes, dtype=torch.int64, device=device)
+        self.steps_taken = torch.zeros(nodes, dtype=torch.int64, device=device)
         # Stage 3, the final rounds, goes on where Stage 2 has stopped counting.
         rounds = {1: training.stage1_rounds, 2: training.stage2_rounds, 3: training.stage2_rounds}.get(stage)
         self._last = None if rounds is None else rounds * training.steps  # steps of the stage, if known
@@ -68,8 +68,8 @@ class Labelled:
             turns = [active_steps(key, n, n * steps) for key in fold(self._schedule_keys, t)]
             for row in side_by_side(turns):
                 self.drawn += 1
-                positions = self._positions(self.taken, 1)
-                self.taken = self.taken + row
+                positions = self._positions(self.steps_taken, 1)
+                self.steps_taken = self.steps_taken + row
                 yield self._batch(positions, row)
 
     def _every_node(self, step: int) -> Batch:
@@ -79,7 +79,10 @@ class Labelled:
             count = max(1, _DRAWN_AT_ONCE // (B * len(self._keys)))
             if self._last is not None:
                 count = max(1, min(count, self._last - step))
-            start, whole = step, self._batch(self._positions(torch.full_like(self.taken, step), count), None)
+            start, whole = (
+                step,
+                self._batch(self._positions(torch.full_like(self.steps_taken, step), count), None),
+            )
             parts = zip(torch.split(whole.examples, B, 1), torch.split(whole.labels, B, 1), strict=True)
             held = [Batch(examples, labels) for examples, labels in parts]
             self._cache = (start, held)

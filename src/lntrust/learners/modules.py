@@ -106,13 +106,8 @@ def onnx(input_shape: tuple[int, ...], classes: int, file: str, **options: Any) 
 
 
 KINDS: dict[str, Callable[..., Any]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn1d": cnn1d,
-    "cnn2d": cnn2d,
-    "forest": forest,
-    "onnx": onnx,
-}
+    "linear": linear, "mlp": mlp, "cnn1d": cnn1d, "cnn2d": cnn2d, "forest": forest, "onnx": onnx,
+}  # fmt: skip
 
 
 def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) -> Any:
@@ -127,7 +122,7 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
             f"{field} = {learner.kind!r}: must be one of {', '.join(KINDS)}, or package.module:factory"
         )
     try:
-        if _is_estimator_class(factory):
+        if isinstance(factory, type) and hasattr(factory, "get_params") and hasattr(factory, "set_params"):
             _check_options(factory, learner.options)
             model = factory(**learner.options)
         else:
@@ -143,10 +138,6 @@ def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) 
             "an estimator with predict_proba (which SGDClassifier, say, has with loss = log_loss only)"
         )
     return model
-
-
-def _is_estimator_class(factory: Any) -> bool:
-    return isinstance(factory, type) and hasattr(factory, "get_params") and hasattr(factory, "set_params")
 
 
 def _check_options(estimator: type, options: dict[str, Any]) -> None:

@@ -41,14 +41,15 @@ class OnnxClassifier:
     ) -> None:
         self._where = f"onnx: file = {str(file)!r}"
         self._session = _session(Path(file), self._where)
-        taken = self._the_input(input)
-        self._input, self._dtype = taken.name, self._known_dtype(taken)
-        self._fixed_batch = _number(taken.shape[0]) if taken.shape else None
-        self._shape = self._shape_for(taken.shape, input_shape)
+        tensor = self._the_input(input)
+        self._input, self._dtype = tensor.name, DTYPES[tensor.type]
+        self._fixed_batch = _number(tensor.shape[0]) if tensor.shape else None
+        self._shape = self._shape_for(tensor.shape, input_shape)
         self._output = self._the_output(output).name
         self.classes_: Int[ndarray, "C"] = np.arange(classes)
         trial = self._run(np.random.default_rng(0).random((_TRIAL, prod(input_shape))))
-        self.logits = not _are_probabilities(trial) if logits is None else logits
+        sound = bool((trial >= -1e-6).all() and (abs(trial.sum(1) - 1) < _NEARLY).all())
+        self.logits = not sound if logits is None else logits
 
     def fit(self, x: Any, y: Any, sample_weight: Any = None) -> "OnnxClassifier":
         """Nothing: an ONNX file holds what answers take, and not what training takes."""
@@ -70,7 +71,8 @@ class OnnxClassifier:
 
     def _run(self, x: Float[ndarray, "m d"]) -> Float[ndarray, "m C"]:
         """What the model gives out for any number of examples."""
-        shaped = _cast(x, self._dtype).reshape(len(x), *self._shape)
+        whole = np.dtype(self._dtype).kind in "iu"
+        shaped = (np.rint(x) if whole else x).astype(self._dtype).reshape(len(x), *self._shape)
         size = self._fixed_batch or _BATCH
         parts = [self._call(shaped[i : i + size]) for i in range(0, len(x), size)]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.classes_)))
@@ -94,9 +96,14 @@ class OnnxClassifier:
         tensors = self._session.get_inputs()
         if len(tensors) != 1:
             raise LNTrustError(f"{self._where}: has the inputs {_listed(tensors)}; must have one")
-        if name not in (None, tensors[0].name):
+        (tensor,) = tensors
+        if name not in (None, tensor.name):
             raise LNTrustError(f"{self._where}: input = {name!r}: its input is {_listed(tensors)}")
-        return tensors[0]
+        if tensor.type not in DTYPES:
+            raise LNTrustError(
+                f"{self._where}: input {tensor.name!r} is {tensor.type}; must be one of {', '.join(DTYPES)}"
+            )
+        return tensor
 
     def _the_output(self, name: str | None) -> Any:
         """The one of that name; without a name the only one of real numbers: labels may stand beside it."""
@@ -109,13 +116,6 @@ class OnnxClassifier:
                 f"{_listed(tensors)}; of scikit-learn's models, convert with zipmap = False"
             )
         return fit[0]
-
-    def _known_dtype(self, tensor: Any) -> str:
-        if tensor.type not in DTYPES:
-            raise LNTrustError(
-                f"{self._where}: input {tensor.name!r} is {tensor.type}; must be one of {', '.join(DTYPES)}"
-            )
-        return DTYPES[tensor.type]
 
     def _shape_for(self, wanted: Sequence[int | str | None], given: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one example as the model wants it: as given, flat, or with other sides of 1."""
@@ -162,12 +162,3 @@ def _number(side: int | str | None) -> int | None:
 
 def _listed(tensors: Sequence[Any]) -> str:
     return ", ".join(f"{each.name} ({each.type})" for each in tensors)
-
-
-def _cast(x: Float[ndarray, "m d"], dtype: str) -> Shaped[ndarray, "m d"]:
-    whole = np.dtype(dtype).kind in "iu"
-    return np.asarray((np.rint(x) if whole else x).astype(dtype))
-
-
-def _are_probabilities(y: Float[ndarray, "m C"]) -> bool:
-    return bool((y >= -1e-6).all() and (abs(y.sum(1) - 1) < _NEARLY).all())

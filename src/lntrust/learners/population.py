@@ -193,7 +193,7 @@ class Population:
             losses[nodes] = some
         if active is not None:
             losses.masked_fill_(~active, torch.nan)
-        self._taken(purpose, active)
+        self._count(purpose, active)
         self.last_loss[purpose] = losses
         return losses
 
@@ -205,10 +205,10 @@ class Population:
         out = torch.zeros(*examples.shape, self.classes, device=self.device, dtype=self.dtype)
         for stack in self.torch_stacks:
             out[stack.nodes] = stack.noisy_logits(examples[stack.nodes], key[stack.nodes])
-        self._taken(purpose, active)
+        self._count(purpose, active)
         return out
 
-    def _taken(self, purpose: str, active: Bool[Tensor, "n"] | None) -> None:
+    def _count(self, purpose: str, active: Bool[Tensor, "n"] | None) -> None:
         self._steps[purpose] = self._steps[purpose] + (1 if active is None else active)
         self.calls[purpose] = self.calls.get(purpose, 0) + 1
 
@@ -364,7 +364,7 @@ class Population:
 
     def state(self) -> dict[str, Tensor]:
         """All that changes in training, for a checkpoint."""
-        out = {f"steps/{purpose}": taken for purpose, taken in self._steps.items()}
+        out = {f"steps/{purpose}": count for purpose, count in self._steps.items()}
         for stack in self.stacks:
             out |= {f"{stack.learner.name}/{name}": t for name, t in stack.state().items()}
         return out

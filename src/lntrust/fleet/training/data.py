@@ -24,7 +24,7 @@ from lntrust.world.data.datasets import check_finite
 
 @dataclass(frozen=True)
 class Seen:
-    """What earlier lives used which inputs for, as digests: none is validated on that was learned from."""
+    """What the node used which inputs for, as digests: it validates on none that it has learned from."""
 
     learned: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     withheld: Int[ndarray, "_"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -43,7 +43,7 @@ class NodeData:
 
     @property
     def seen(self) -> Seen:
-        """With all that this life uses."""
+        """Before this start, and from now on."""
         digests = _digests(self.inputs)
         learned = np.union1d(self.before.learned, digests[self.train])
         return Seen(learned, np.unique(digests[self.validation]))

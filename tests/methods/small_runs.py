@@ -57,9 +57,14 @@ def made(views: Views, *overrides: str, method: str = "lntrust", **options: Any)
     return ended(views, *overrides, method=method, **options)[0]
 
 
+def begun(views: Views, *overrides: str, method: str, **options: Any) -> Run:
+    """A run that has not taken a step."""
+    return Run(study(*overrides), method, 0, views, **options)
+
+
 def ended(views: Views, *overrides: str, method: str, **options: Any) -> tuple[Run, dict[str, Any]]:
     """A run that has ended, and its summary."""
-    one = Run(study(*overrides), method, 0, views, **options)
+    one = begun(views, *overrides, method=method, **options)
     return one, one()
 
 
@@ -108,6 +113,15 @@ def assert_differ(one: Run, other: Run) -> None:
 def all_tested(run: Run) -> Tensor:
     """What every node's answers are evaluated on: all test examples."""
     return torch.from_numpy(np.unique(run.world.partition.test.values))
+
+
+def scatter(run: Run, stack: Any, scale: float = 1.0) -> Tensor:
+    """Parameters that no two nodes of a stack share, this far apart; the same for every backend."""
+    shape = run.population.parameters(stack).shape
+    theta = scale * torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    theta = theta.to(run.population.dtype)
+    run.population.set_parameters(stack, theta)
+    return theta
 
 
 def record(thing: object, verb: str, look: Callable[..., Any] | None = None) -> list[Any]:

@@ -1,27 +1,38 @@
 """DeSA: anchors that neighbours average, and their logits on them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import FLOAT64, FOREST, LINEAR, MLP, TORCH, made, parameters, shared, study, told
+from small_runs import (
+    FLOAT64,
+    FORESTS,
+    LINEAR,
+    MLP,
+    ROUNDS,
+    TORCH,
+    assert_differ,
+    assert_same,
+    begun,
+    made,
+    parameters,
+    record,
+    shared,
+)
 from torch import Tensor
 
 from lntrust.core.losses import cross_entropy
+from lntrust.core.randomness import Seeds
 from lntrust.experiment import Run
-from lntrust.learners import Batch, Population
 from lntrust.learners.views import Views
-from lntrust.methods.anchors import Recipe, condense
-from lntrust.methods.desa import DeSA, DeSASettings, masked_mean, supervised_contrast
+from lntrust.methods.desa import DeSA, DeSASettings, condense, draw_anchors
 
 METHOD = "desa"
 QUICK = "methods.desa.condense_steps=5"
-FORESTS = f"population.learners=[{LINEAR},{FOREST}]"
 ONLY = {"linear": f"population.learners=[{LINEAR}]", "mlp": f"population.learners=[{MLP}]"}
-ROUNDS, C, A, D = 4, 10, 10, 64
+C, A, D = 10, 10, 64
 
 
 def stack_of(run: Run, i: int) -> Any:
@@ -59,10 +70,9 @@ class TestAnchors:
         self, views64: Views, learners: str
     ) -> None:
         one = shared(views64, learners, FLOAT64, QUICK, method=METHOD)
-        recipe = Recipe(A, 5, 1.0, 0.5, 128, 256)
-        mean_of_several = 0
+        s, mean_of_several = DeSASettings(condense_steps=5), 0
         for stack in one.population.torch_stacks:
-            own, has = condense(stack, one.labelled.lists, one.population.labels, recipe, one.seed)
+            own, has = condense(stack, one.labelled.lists, one.population.labels, s, one.seed)
             nodes = stack.nodes.tolist()
             for i in nodes:
                 for c in range(C):
@@ -88,17 +98,14 @@ class TestAnchors:
         for name in ("anchors/linear", "anchors/mlp", "has"):
             assert torch.equal(one.state[name], short.state[name])
 
-    @pytest.mark.parametrize("batch", [7, 64, 10_000])
-    def test_a_step_draws_from_those_it_has(self, views64: Views, batch: int) -> None:
-        one = Run(study(TORCH, FLOAT64, f"methods.desa.batch={batch}"), METHOD, 0, views64)
-        assert isinstance(one.method, DeSA)
-        draw = torch.Generator().manual_seed(0)
-        has = torch.rand(6, C * A, generator=draw) < 0.5
-        first, again, other = (one.method._draw(one.site, has, t, 0) for t in (1, 1, 2))
-        assert first.shape == (6, min(batch, C * A))
+    @pytest.mark.parametrize("count", [7, 64, 10_000])
+    def test_a_step_draws_from_those_it_has(self, count: int) -> None:
+        has = torch.rand(6, C * A, generator=torch.Generator().manual_seed(0)) < 0.5
+        first, again, other = (draw_anchors(Seeds.of(0, 6), has, count, t, 0) for t in (1, 1, 2))
+        assert first.shape == (6, min(count, C * A))
         for i, row in enumerate(first):
             assert len(row.unique()) == len(row)
-            assert int(has[i, row].sum()) == min(batch, int(has[i].sum()))
+            assert int(has[i, row].sum()) == min(count, int(has[i].sum()))
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
 
@@ -110,13 +117,12 @@ class TestAnchors:
 
 
 class TestTargets:
-    def test_the_mean_logits_of_the_neighbours_who_tell(self, views64: Views) -> None:
+    def test_the_mean_logits_of_the_neighbours(self, views64: Views) -> None:
         """Of the same kind on the node's own anchor, of another kind on the neighbour's of that index."""
         one = shared(views64, TORCH, FLOAT64, QUICK, "partition.classes_per_node=3", method=METHOD)
-        assert isinstance(one.method, DeSA)
         has = one.state["has"]
         with one.network.uncharged():
-            targets, heard = one.method._logits(one.site, one.state)
+            targets, answered = one.method.mean_logits(one.site, one.state)
         same = across = nobody = 0
         for i in range(6):
             for c in range(C):
@@ -132,26 +138,20 @@ class TestTargets:
                         said.append(says(one, j, anchors_of(one, j)[c]))
                         across += 1
                 nobody += bool(has[i, c]) and not said
-                assert heard[i, rows].tolist() == [bool(said)] * A
+                assert answered[i, rows].tolist() == [bool(said)] * A
                 if said:
                     mean = torch.stack(said).mean(0)
                     torch.testing.assert_close(targets[i, rows], mean, rtol=0, atol=1e-9)
         assert min(same, across, nobody) > 0
 
-    def test_what_the_loss_is_given(self, views64: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_the_loss_is_given(self, views64: Views) -> None:
         """Labels, targets and inputs of the same anchors; and the share |S| / (|S| + |D|)."""
-        seen: list[tuple[Any, ...]] = []
-        step = Population.step
-
-        def recorded(self: Population, batch: Batch, *rest: Any, **more: Any) -> Tensor:
-            if rest:  # steps of Stage 1 have no targets
-                seen.append((rest[1], more["inputs"]))
-            return step(self, batch, *rest, **more)
-
-        monkeypatch.setattr(Population, "step", recorded)
-        one = made(views64, TORCH, FLOAT64, QUICK, method=METHOD)
+        one = begun(views64, TORCH, FLOAT64, QUICK, method=METHOD)
+        steps = record(one.population, "step", lambda _, *rest, **more: (*rest[1:], more.get("inputs")))
+        one()
+        seen = [each for each in steps if len(each) > 1]  # steps of Stage 1 have no targets
         assert len(seen) == ROUNDS * 5
-        for (labels, use, teacher, heard, share), inputs in seen[:3]:
+        for (labels, use, teacher, answered, share), inputs in seen[:3]:
             for i in range(6):
                 stack = stack_of(one, i)
                 x = inputs[stack.learner.name][stack.nodes.tolist().index(i)]
@@ -159,28 +159,26 @@ class TestTargets:
                 for u in torch.nonzero(use[i]).flatten().tolist():
                     candidates = anchors_of(one, i)[labels[i, u]]
                     assert (candidates == x[u]).all(-1).any()
-                    assert teacher[i, u].abs().sum() > 0 or not heard[i, u]
+                    assert teacher[i, u].abs().sum() > 0 or not answered[i, u]
                 anchors = A * int(one.state["has"][i].sum())
                 assert float(share[i]) == pytest.approx(anchors / (anchors + len(one.labelled.lists[i])))
 
-    def test_a_broken_neighbour_is_not_listened_to(self, views64: Views) -> None:
+    def test_a_broken_neighbour_does_not_count(self, views64: Views) -> None:
         one = made(views64, TORCH, FLOAT64, QUICK, "graph.kind=complete", method=METHOD)
-        assert isinstance(one.method, DeSA)
         stack = one.population.torch_stacks[0]
         theta = one.population.parameters(stack)
         theta[stack.nodes[0]] = torch.nan
         one.population.set_parameters(stack, theta)
-        targets, told = one.method._logits(one.site, one.state)
+        targets, answered = one.method.mean_logits(one.site, one.state)
         assert targets.isfinite().all()
         others = torch.arange(one.world.n) != stack.nodes[0]
-        assert told[others].any(1).all()
+        assert answered[others].any(1).all()
 
-    def test_a_node_alone_is_told_nothing(self, views64: Views) -> None:
+    def test_a_node_alone_has_no_targets(self, views64: Views) -> None:
         alone = ("graph.nodes=1", "partition.labelled=60", TORCH, FLOAT64, QUICK)
         one, other = (made(views64, *alone, f"methods.desa.kd={kd}", method=METHOD) for kd in (0.0, 1.0))
         assert one.network.ledger.summary()["total"] == 0
-        for name, tensor in parameters(one).items():
-            assert torch.equal(tensor, parameters(other)[name]), name
+        assert_same(one, other)
 
 
 def parts(seed: int, B: int, U: int) -> dict[str, Tensor]:
@@ -196,7 +194,7 @@ def parts(seed: int, B: int, U: int) -> dict[str, Tensor]:
         "of_anchor": torch.randint(4, (2, U), generator=draw),
         "use": torch.rand(2, U, generator=draw) < 0.6,
         "teacher": 5 * randn(2, U, 4),
-        "told": torch.rand(2, U, generator=draw) < 0.6,
+        "answered": torch.rand(2, U, generator=draw) < 0.6,
         "share": torch.rand(2, generator=draw, dtype=torch.float64),
         "embedding": randn(2, B + U, 3),
     }
@@ -221,33 +219,32 @@ def naive_contrast(
 
 
 class TestLoss:
-    @given(SHAPES, st.floats(0, 2), st.floats(0.5, 20), st.floats(0, 1))
+    @given(SHAPES, st.floats(0, 2), st.floats(0.5, 20), st.floats(0, 1), st.floats(0.05, 2))
     def test_against_loops(
-        self, shape: tuple[int, int, int], kd: float, temperature: float, kappa: float
+        self, shape: tuple[int, int, int], kd: float, temperature: float, kappa: float, tau: float
     ) -> None:
         p, B = parts(*shape), shape[1]
-        settings = DeSASettings(kd=kd, temperature=temperature, soft_share=kappa, regulariser=0.5)
+        settings = DeSASettings(
+            kd=kd, temperature=temperature, soft_share=kappa, regulariser=0.5, contrast_temperature=tau
+        )
         got = DeSA(settings).loss(**p)
         for i in range(2):
             z = p["logits"][i, B:]
             hard = torch.nn.functional.cross_entropy(z, p["of_anchor"][i], reduction="none")
-            soft = (p["teacher"][i] / temperature).softmax(-1)
-            kl = torch.nn.functional.kl_div((z / temperature).log_softmax(-1), soft, reduction="none").sum(-1)
+            q = (p["teacher"][i] / temperature).softmax(-1)
+            kl = torch.nn.functional.kl_div((z / temperature).log_softmax(-1), q, reduction="none").sum(-1)
             used = [u for u in range(len(z)) if p["use"][i, u]]
-            heard = [u for u in used if p["told"][i, u]]
+            soft = [u for u in used if p["answered"][i, u]]
             share = float(p["share"][i])
-            expected = (1 - share) * float(
-                torch.nn.functional.cross_entropy(p["logits"][i, :B], p["labels"][i])
-            )
+            plain = torch.nn.functional.cross_entropy(p["logits"][i, :B], p["labels"][i])
+            expected = (1 - share) * float(plain)
             if used:
                 expected += share * float(hard[used].mean())
-            if heard:
-                distil = kappa * temperature**2 * kl[heard].mean() + (1 - kappa) * hard[heard].mean()
+            if soft:
+                distil = kappa * temperature**2 * kl[soft].mean() + (1 - kappa) * hard[soft].mean()
                 expected += kd * float(distil)
-            e = p["embedding"][i]
-            expected += 0.5 * naive_contrast(
-                e[:B], p["labels"][i], e[B:], p["of_anchor"][i], p["use"][i], 0.07
-            )
+            e, of, use = p["embedding"][i], p["of_anchor"][i], p["use"][i]
+            expected += 0.5 * naive_contrast(e[:B], p["labels"][i], e[B:], of, use, tau)
             assert float(got[i]) == pytest.approx(expected, rel=1e-8, abs=1e-9)
 
     @given(SHAPES)
@@ -259,16 +256,6 @@ class TestLoss:
         plain = cross_entropy(p["logits"][:, : shape[1]], p["labels"])
         torch.testing.assert_close(got, plain, rtol=0, atol=1e-12)
 
-    @given(SHAPES, st.floats(0.05, 2))
-    def test_contrast_against_loops(self, shape: tuple[int, int, int], tau: float) -> None:
-        p, B = parts(*shape), shape[1]
-        e = p["embedding"]
-        rest = (p["of_anchor"], p["use"], tau)
-        got = supervised_contrast(e[:, :B], p["labels"], e[:, B:], *rest)
-        for i in range(2):
-            naive = naive_contrast(e[i, :B], p["labels"][i], e[i, B:], rest[0][i], rest[1][i], tau)
-            assert float(got[i]) == pytest.approx(naive, rel=1e-9, abs=1e-9)
-
     @given(SHAPES)
     def test_anchors_that_are_not_there_leave_no_trace(self, shape: tuple[int, int, int]) -> None:
         """Whatever stands in their places, the loss and its gradient are the same, and finite."""
@@ -279,7 +266,7 @@ class TestLoss:
             for name in ("logits", "embedding"):
                 q[name][:, B:] += change * (~p["use"])[..., None]
                 q[name].requires_grad_()
-            q["teacher"] += change * (~p["use"] | ~p["told"])[..., None] * torch.arange(4)
+            q["teacher"] += change * (~p["use"] | ~p["answered"])[..., None] * torch.arange(4)
             loss = DeSA().loss(**q)
             gradients = torch.autograd.grad(loss.sum(), (q["logits"], q["embedding"]))
             ends.append((loss.detach(), *gradients))
@@ -304,13 +291,6 @@ class TestLoss:
         loss = method.loss(logits, zero[:, :1], zero, yes, teacher, yes, torch.zeros(1))
         assert loss.isfinite().all()
 
-    @given(st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=1, max_size=6))
-    def test_masked_mean(self, rows: list[tuple[float, bool]]) -> None:
-        values, mask = (torch.tensor(column) for column in zip(*rows, strict=True))
-        kept = [v for v, m in rows if m]
-        expected = sum(kept) / len(kept) if kept else 0.0
-        assert float(masked_mean(values.double(), mask)) == pytest.approx(expected, abs=1e-6)
-
     @pytest.mark.parametrize("kind", ["linear", "mlp"])
     def test_linear_heads_have_nothing_to_contrast(self, views64: Views, kind: str) -> None:
         with_, without = (
@@ -323,9 +303,8 @@ class TestLoss:
     @pytest.mark.parametrize("setting", ["kd=0", "temperature=5", "soft_share=0.5", "per_class=5", "batch=5"])
     def test_settings_matter(self, views64: Views, setting: str) -> None:
         how = (TORCH, FLOAT64, QUICK)
-        plain = parameters(shared(views64, *how, method=METHOD))
-        other = parameters(made(views64, *how, f"methods.desa.{setting}", method=METHOD))
-        assert all(not torch.allclose(t, other[name], rtol=0, atol=1e-9) for name, t in plain.items())
+        other = made(views64, *how, f"methods.desa.{setting}", method=METHOD)
+        assert_differ(shared(views64, *how, method=METHOD), other)
 
 
 class TestMessages:
@@ -354,49 +333,11 @@ class TestMessages:
         assert (known.sum(1) > mine.sum(1)).any()
         assert {phase for phase, _, _ in ledger} == {"anchors", "average", "logits"}
 
-    def test_deployment_costs_nothing(self, views: Views) -> None:
-        assert Run(study(TORCH, QUICK), METHOD, 0, views)()["bytes"]["per_deployed_query"] == 0
 
-    def test_forests_are_as_they_would_be_alone_and_the_run_says_so(self, views: Views) -> None:
-        said: list[str] = []
-        one = Run(study(FORESTS, QUICK), METHOD, 0, views, notice=said.append)
-        got, plain = one(), Run(study(FORESTS), "independent", 0, views)()
-        assert [s for s in said if "forest" in s]
-        for i in torch.nonzero(~one.population.takes_steps).flatten().tolist():
-            assert got["per_node"]["test_pooled"][i] == plain["per_node"]["test_pooled"][i]
-
-
-class Stopped(BaseException):
-    pass
-
-
-class TestRuns:
-    @pytest.mark.parametrize("schedule", ["every_node", "random_node"])
-    def test_loop_and_batched_are_equal_in_float64(self, views64: Views, schedule: str) -> None:
-        how = (TORCH, FLOAT64, QUICK, f"training.schedule={schedule}")
-        batched, loop = (made(views64, *how, method=METHOD, backend=b) for b in ("batched", "loop"))
-        assert set(batched.state) == set(loop.state)
-        for name, tensor in (batched.state | batched.population.state()).items():
-            other = (loop.state | loop.population.state())[name]
-            torch.testing.assert_close(tensor, other, rtol=0, atol=1e-8, msg=name)
-        assert batched.network.ledger.summary() == loop.network.ledger.summary()
-
-    @pytest.mark.parametrize(
-        "odd", [("partition.classes_per_node=1",), ("partition.minimum=6", "partition.labelled=36")]
-    )
-    def test_hardly_any_examples(self, views: Views, odd: tuple[str, ...]) -> None:
-        one = made(views, TORCH, QUICK, *odd, method=METHOD)
-        assert not one.state["has"].all()
-        assert all(t.isfinite().all() for t in parameters(one).values())
-
-    def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
-        small = study(TORCH, QUICK, "evaluation.checkpoint_every=1")
-        summary = Run(small, METHOD, 0, views)()
-
-        def progress(done: int, *_: object) -> None:
-            if done == 4:
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            Run(small, METHOD, 0, views, folder=tmp_path)(progress=progress)
-        assert told(Run(small, METHOD, 0, views, folder=tmp_path)(resume=True)) == told(summary)
+@pytest.mark.parametrize(
+    "odd", [("partition.classes_per_node=1",), ("partition.minimum=6", "partition.labelled=36")]
+)
+def test_hardly_any_examples(views: Views, odd: tuple[str, ...]) -> None:
+    one = made(views, TORCH, QUICK, *odd, method=METHOD)
+    assert not one.state["has"].all()
+    assert all(t.isfinite().all() for t in parameters(one).values())

@@ -16,6 +16,7 @@ from small_runs import (
     ROUNDS,
     STEPS,
     TORCH,
+    begun,
     made,
     parameters,
     record,
@@ -28,7 +29,7 @@ from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners import Batch
 from lntrust.learners.views import Views
-from lntrust.methods.dml import DML, mutual, neighbours_mean
+from lntrust.methods.dml import mutual, neighbours_mean
 
 METHOD = "dml"
 INPUT = 64  # bytes: 8 × 8 pixels of one byte
@@ -36,7 +37,6 @@ INPUT = 64  # bytes: 8 × 8 pixels of one byte
 
 def opinion(run: Run, active: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """What the neighbours of each node make of twenty examples, with which weight, and the examples."""
-    assert isinstance(run.method, DML)
     examples = torch.from_numpy(run.world.partition.pool[: 20 * run.world.n]).view(run.world.n, 20)
     batch = Batch(examples, run.population.labels[examples], active)
     p_bar, weight = run.method.opinion(run.site, examples, "batch", batch)
@@ -112,7 +112,7 @@ class TestOpinion:
 
     @pytest.mark.parametrize("method", ["dml", "dml_public"])
     def test_every_example_is_learned_with_what_was_said_about_it(self, views64: Views, method: str) -> None:
-        one = Run(study(TORCH, FLOAT64, "training.stage2_rounds=1"), method, 0, views64)
+        one = begun(views64, TORCH, FLOAT64, "training.stage2_rounds=1", method=method)
 
         def look(batch: Batch, *rest: Any, more: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
             asked = batch.examples if more is None else more
@@ -128,7 +128,7 @@ class TestOpinion:
                 torch.testing.assert_close(p_bar[i], p[i, neighbours(one, i)].mean(0), rtol=0, atol=1e-12)
 
     def test_an_unsound_neighbour_is_left_out(self, views64: Views) -> None:
-        one = Run(study(TORCH, FLOAT64), METHOD, 0, views64)
+        one = begun(views64, TORCH, FLOAT64, method=METHOD)
         one.network.misbehaviour[2] = lambda _: None
         p_bar, weight, examples = opinion(one)
         assert (one.network.faulty > 0).sum() == one.world.degrees[2]
@@ -171,7 +171,7 @@ class TestMessages:
         assert not learns.all()
 
     def test_it_asks_about_its_labelled_batches(self, views: Views) -> None:
-        one = Run(study(TORCH), METHOD, 0, views)
+        one = begun(views, TORCH, method=METHOD)
         asked = record(one.network, "ask")
         one()
         batches = [batch for t in range(ROUNDS) for batch in one.labelled.round(t)]

@@ -22,119 +22,142 @@ class Mine(Method):
 
 
 @pytest.fixture
-def told(lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the command says to a method with this body, which must be an error: after the method's name."""
+def run(lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`lntrust run` with a method of this body: what the command said, and the method's name."""
     monkeypatch.chdir(tmp_path)
 
-    def call(body: str, *more: str) -> str:
+    def call(body: str, *more: str, head: str = HEAD) -> tuple[Any, str]:
         name = f"own_{zlib.crc32(body.encode())}_{len(more)}"
-        Path(f"{name}.py").write_text(HEAD + body)
-        words = ["--method", f"{name}:Mine", "--device", "cpu", "--out", "out", *more]
-        got = lntrust("run", tiny_file, *words)
+        Path(f"{name}.py").write_text(head + body)
+        words = ("--method", f"{name}:Mine", "--device", "cpu", "--out", "out", *more)
+        return lntrust("run", tiny_file, *words), f"{name}:Mine"
+
+    return call
+
+
+@pytest.fixture
+def refused(run: Any) -> Any:
+    """Why a method with this body is refused: the message after the method's name."""
+
+    def call(body: str, *more: str) -> str:
+        got, name = run(body, *more)
         assert got.code == 2, got
-        assert got.err.startswith(f"error: method {name}:Mine: ")
-        return str(got.err.removeprefix(f"error: method {name}:Mine: "))
+        assert got.err.startswith(f"error: method {name}: ")
+        return str(got.err.removeprefix(f"error: method {name}: "))
 
     return call
 
 
 @pytest.mark.parametrize(
-    ("verb", "wrong"),
+    ("body", "wrong"),
     [
-        ("round(self, site)", "round cannot be called as round(site, state, t): too many positional"),
-        (
-            "finish(self, site, state, t)",
-            "finish cannot be called as finish(site, state): missing a required",
-        ),
-        ("report(self)", "report cannot be called as report(site, state): too many positional"),
-        ("remarks(self)", "remarks cannot be called as remarks(site): too many positional"),
+        ("def round(self, site): pass", "round cannot be called as round(site, state, t): too many "),
+        ("def finish(self, site, state, t): pass", "finish cannot be called as finish(site, state): missing"),
+        ("def report(self): pass", "report cannot be called as report(site, state): too many positional"),
+        ("def remarks(self): pass", "remarks cannot be called as remarks(site): too many positional"),
+        ("start = 3", "start cannot be called as start(site): "),
+        ("settings_class = dict", "settings_class = <class 'dict'>; must be a subclass of"),
+        ("def __init__(self): pass", "__init__ cannot be called with the settings: "),
+        ("def __init__(self, settings): pass", "__init__ must hand its settings on"),
+        ("wire_format = None", "wire_format is None; must be of type WireFormat"),
+        ("final_rounds = '3'", "final_rounds is '3'; must be of type int"),
     ],
 )
-def test_a_verb_of_another_signature_is_refused_before_any_work(told: Any, verb: str, wrong: str) -> None:
-    assert told(f"    def {verb}:\n        return {{}}\n").startswith(wrong)
+def test_a_class_of_another_shape_is_refused_before_any_work(refused: Any, body: str, wrong: str) -> None:
+    assert refused(f"    {body}\n").startswith(wrong)
     assert not Path("out").exists()
 
 
-def test_a_verb_that_is_none(told: Any) -> None:
-    assert told("    start = 3\n").startswith("start cannot be called as start(site): ")
+NO_JSON = "returned what JSON cannot hold ("
 
 
 @pytest.mark.parametrize(
     ("verb", "returned", "wrong"),
     [
-        (
-            "report(self, site, state)",
-            "{'x': torch.ones(1)}",
-            "returned what JSON cannot hold (Object of type",
-        ),
-        (
-            "report(self, site, state)",
-            "{'x': np.float32(1)}",
-            "returned what JSON cannot hold (Object of type",
-        ),
-        ("report(self, site, state)", "{(0, 1): 2.0}", "returned what JSON cannot hold (keys must be"),
+        ("report(self, site, state)", "{'x': torch.ones(1)}", f"{NO_JSON}Object of type"),
+        ("report(self, site, state)", "{'x': np.float32(1)}", f"{NO_JSON}Object of type"),
+        ("report(self, site, state)", "{(0, 1): 2.0}", f"{NO_JSON}keys must be"),
         ("report(self, site, state)", "None", "returned a NoneType; must be a dictionary"),
         ("tables(self, site, state)", "None", "returned a NoneType; must be a dictionary of tables"),
         ("tables(self, site, state)", "{'t': {'a': [1, 2], 'b': [1]}}", "returned 't', which is no table ("),
         ("tables(self, site, state)", "{'t': None}", "returned 't', which is no table ("),
         ("remarks(self, site)", "None", "returned a NoneType; must be a list of strings"),
         ("remarks(self, site)", "'one'", "returned a str; must be a list of strings"),
-        (
-            "more_identity(self)",
-            "{'x': torch.ones(1)}",
-            "returned what JSON cannot hold (Object of type Tensor",
-        ),
+        ("more_identity(self)", "{'x': torch.ones(1)}", f"{NO_JSON}Object of type Tensor"),
         ("pseudo_labels(self, site, state)", "{}", "returned a dict; must be PseudoLabels or None"),
         ("finish(self, site, state)", "{1: torch.ones(1)}", "left 1 in its state; names must be strings"),
+        ("start(self, site)", "{'x': 1.0}", "left 'x' in its state, a float; must be a tensor"),
+        ("pack(self, state)", "[]", "returned a list; must be a dictionary of tensors"),
     ],
 )
-def test_a_return_that_cannot_be_used(told: Any, verb: str, returned: str, wrong: str) -> None:
+def test_a_return_that_cannot_be_used(refused: Any, verb: str, returned: str, wrong: str) -> None:
     called = verb.partition("(")[0]
-    assert told(f"    def {verb}:\n        return {returned}\n").startswith(f"{called} {wrong}")
+    assert refused(f"    def {verb}:\n        return {returned}\n").startswith(f"{called} {wrong}")
+
+
+def test_a_state_of_its_own_that_it_packs(run: Any) -> None:
+    """Then it may be anything between the rounds."""
+    body = """
+    def start(self, site):
+        return 1
+
+    def round(self, site, state, t):
+        site.learn(t)
+        return state + 1
+
+    def pack(self, state):
+        return {"count": torch.tensor(state)}
+
+    def unpack(self, tensors):
+        return int(tensors["count"])
+
+    def report(self, site, state):
+        return {"count": state}
+"""
+    got, _ = run(body, "--json")
+    assert (got.code, got.err) == (0, "")
+    assert '"count": 4' in got.out
 
 
 @pytest.mark.parametrize(
     ("fields", "wrong"),
     [
-        ("weights=torch.ones(len(edges) - 1)", "returned a Deployment whose weights is float32["),
-        ("weights=torch.ones(len(edges)).double()", "returned a Deployment whose weights is float64["),
-        ("weights=torch.ones(len(edges), 9)", "returned a Deployment whose weights is float32["),
-        ("members=edges.float()", "returned a Deployment whose members is float32["),
-        ("members=edges.tolist()", "returned a Deployment whose members is a list; must be int64["),
-        (
-            "prior=torch.ones(3)",
-            "returned a Deployment whose prior is float32[3]; must be a tensor of shape [5, 10]",
-        ),
-        ("held=torch.ones(len(edges))", "returned a Deployment whose held is float32["),
-        ("certainty='much'", "returned a Deployment whose certainty is a str; must be a tensor of shape [5]"),
-        ("answer=3", "returned a Deployment whose answer is 3; must be a function"),
-        ("weights=-torch.ones(len(edges))", "returned a Deployment with the weight -1; none may be negative"),
-        ("weights=0 * torch.ones(len(edges))", "returned a Deployment whose weights for node 0 are all 0; "),
-        (
-            "weights=0 * torch.ones(len(edges), 10)",
-            "returned a Deployment whose weights for node 0 are all 0; without rows it answers alone",
-        ),
-        ("variants=[1]", "returned a Deployment whose variants are a list; must be by name"),
-        ("variants={'other': None}", "returned a NoneType; must be a Deployment"),
+        ("weights=torch.ones(len(edges) - 1)", "whose weights is float32["),
+        ("weights=torch.ones(len(edges)).double()", "whose weights is float64["),
+        ("weights=torch.ones(len(edges), 9)", "whose weights is float32["),
+        ("members=edges.float()", "whose members is float32["),
+        ("members=edges.tolist()", "whose members is a list; must be int64["),
+        ("prior=torch.ones(3)", "whose prior is float32[3]; must be a tensor of shape [5, 10]"),
+        ("held=torch.ones(len(edges))", "whose held is float32["),
+        ("certainty='much'", "whose certainty is a str; must be a tensor of shape [5]"),
+        ("answer=3", "whose answer is 3; must be a function"),
+        ("weights=-torch.ones(len(edges))", "with the weight -1; none may be negative"),
+        ("weights=0 * torch.ones(len(edges))", "whose weights for node 0 are all 0; "),
+        ("weights=0 * torch.ones(len(edges), 10)", "whose weights for node 0 are all 0; without rows it "),
+        ("variants=[1]", "whose variants are a list; must be by name"),
     ],
 )
-def test_a_deployment_that_does_not_fit(told: Any, fields: str, wrong: str) -> None:
+def test_a_deployment_that_does_not_fit(refused: Any, fields: str, wrong: str) -> None:
     body = f"""
     def deploy(self, site, state):
         edges = site.network.edges
         fine = dict(members=edges, weights=torch.ones(len(edges)))
         return Deployment(**(fine | dict({fields})))
 """
-    assert told(body).startswith(f"deploy {wrong}")
+    assert refused(body).startswith(f"deploy returned a Deployment {wrong}")
 
 
-def test_members_that_nobody_is(told: Any) -> None:
-    """Also where a number from behind would mean somebody who is known."""
-    body = """
-    def deploy(self, site, state):
-        return Deployment(torch.tensor([[1, -5]]), torch.ones(1))
-"""
-    assert told(body).startswith("deploys node -5 at node 1, which does not know it")
+@pytest.mark.parametrize(
+    ("returned", "wrong"),
+    [
+        ("Deployment(torch.ones(0, 2).long(), torch.ones(0), variants={'x': 1})", " returned a int; must "),
+        # Also where a number from behind would mean somebody who is known.
+        ("Deployment(torch.tensor([[1, -5]]), torch.ones(1))", "s node -5 at node 1, which does not know it"),
+    ],
+)
+def test_a_deployment_of_nobody(refused: Any, returned: str, wrong: str) -> None:
+    said = refused(f"    def deploy(self, site, state):\n        return {returned}\n")
+    assert said.startswith(f"deploy{wrong}")
 
 
 @pytest.mark.parametrize(
@@ -146,81 +169,52 @@ def test_members_that_nobody_is(told: Any) -> None:
         ("examples=Ragged.of([np.array([10**6])] * 5)", "of examples that there are not; ids must be"),
     ],
 )
-def test_pseudo_labels_that_do_not_fit(told: Any, fields: str, wrong: str) -> None:
+def test_pseudo_labels_that_do_not_fit(refused: Any, fields: str, wrong: str) -> None:
     body = f"""
     def pseudo_labels(self, site, state):
         each = Ragged.of([np.array([0])] * 5)
         fine = dict(examples=each, targets=torch.ones(5, 10), weight=torch.ones(5))
         return PseudoLabels(**(fine | dict({fields})))
 """
-    assert told(body).startswith(f"pseudo_labels returned PseudoLabels {wrong}")
+    assert refused(body).startswith(f"pseudo_labels returned PseudoLabels {wrong}")
 
 
-@pytest.mark.parametrize(
-    ("body", "wrong"),
-    [
-        ("    settings_class = dict\n", "settings_class = <class 'dict'>; must be a subclass of"),
-        ("    def __init__(self):\n        pass\n", "__init__ cannot be called with the settings: "),
-        ("    def __init__(self, settings):\n        pass\n", "__init__ must hand its settings on"),
-        ("    wire_format = None\n", "wire_format is None; must be of type WireFormat"),
-        ("    final_rounds = '3'\n", "final_rounds is '3'; must be of type int"),
-    ],
-)
-def test_a_class_of_another_shape(told: Any, body: str, wrong: str) -> None:
-    assert told(body).startswith(wrong)
-
-
-def test_under_another_deployment_too(told: Any) -> None:
-    body = "    def finish(self, site, state):\n        pass\n"
-    said = told(body, "--set", "deploy=trust")
+def test_under_another_deployment_too(refused: Any) -> None:
+    said = refused("    def finish(self, site, state):\n        pass\n", "--set", "deploy=trust")
     assert said.startswith("finish returned a NoneType; must be a dictionary of tensors")
 
 
-def test_an_exception_that_shows_no_line_of_its_authors(told: Any) -> None:
-    said = told(
+def test_an_exception_that_shows_no_line_of_its_authors(refused: Any) -> None:
+    body = (
         "    from operator import truediv as check\n    check = __import__('functools').partial(check, 1)\n"
     )
-    assert said.startswith("check: TypeError: unsupported operand")
+    assert refused(body).startswith("check: TypeError: unsupported operand")
 
 
-def test_an_answer_of_another_shape(lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_answer_of_another_shape(run: Any) -> None:
     body = """
     def deploy(self, site, state):
         edges = site.network.edges
         return Deployment(edges, torch.ones(len(edges)), answer=lambda examples: torch.ones(2, 3))
 """
-    Path("own_answer.py").write_text(HEAD + body)
-    got = lntrust("run", tiny_file, "--method", "own_answer:Mine", "--device", "cpu", "--out", "out")
+    got, _ = run(body)
     assert got.code == 2
     assert "error: a Deployment's answer returned [2, 3]; must be probabilities [5, " in got.err
 
 
-def test_what_an_heir_has_from_us_is_still_ours(
-    lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("own_heir.py").write_text(
-        "from lntrust.methods.uniform import Uniform\n\n\nclass Mine(Uniform):\n    pass\n"
-    )
-
+def test_what_an_heir_has_from_us_is_still_ours(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def deploy(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
     deploy.__module__ = "lntrust.methods.uniform"
     monkeypatch.setattr("lntrust.methods.uniform.Uniform.deploy", deploy)
-    got = lntrust("run", tiny_file, "--method", "own_heir:Mine", "--device", "cpu", "--out", "out")
+    head = "from lntrust.methods.uniform import Uniform\n\n\nclass Mine(Uniform):\n"
+    got, _ = run("    pass\n", head=head)
     assert got.code == 1
     assert "internal error: ZeroDivisionError: ours" in got.err
 
 
-def test_a_report_with_a_name_of_ours(
-    lntrust: Any, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_with_a_name_of_ours(run: Any) -> None:
     """LNTrust's report has a trust of another kind, which is shown as a table."""
-    monkeypatch.chdir(tmp_path)
-    Path("own_trust.py").write_text(
-        HEAD + "    def report(self, site, state):\n        return {'trust': 0.5}\n"
-    )
-    got = lntrust("run", tiny_file, "--method", "own_trust:Mine", "--device", "cpu", "--out", "out")
+    got, _ = run("    def report(self, site, state):\n        return {'trust': 0.5}\n")
     assert (got.code, got.err) == (0, "")

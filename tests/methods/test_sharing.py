@@ -1,4 +1,4 @@
-"""What all parameter sharing rests on: who shares with whom, and by which weights."""
+"""What all parameter sharing rests on: who shares with whom, by which weights, and what it costs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,23 +10,36 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import FLOAT64, FOREST, LINEAR, MIXED, TORCH, made, parameters, shared, study
+from small_runs import (
+    FLOAT64,
+    MIXED,
+    ONLY_LINEAR,
+    ROUNDS,
+    SHARING,
+    STEPS,
+    TORCH,
+    assert_same,
+    begun,
+    made,
+    scatter,
+    shared,
+    study,
+)
 from torch import Tensor
 
 from lntrust import Study
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods.sharing import Sharing, Subgraph, metropolis_hastings, subgraphs
+from lntrust.methods.sharing import Subgraph, metropolis_hastings, subgraphs
 from lntrust.world import Dataset, World, build_world
 from lntrust.world.graphs import directed_edges
 
 KINDS = ("linear", "mlp", "forest")
-METHODS = ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt"]
-ONLY_LINEAR = f"population.learners=[{LINEAR}]"
+Society = tuple["nx.Graph[int]", list[int]]
 
 
 @st.composite
-def societies(draw: st.DrawFn) -> tuple["nx.Graph[int]", list[int]]:
+def societies(draw: st.DrawFn) -> Society:
     """Any graph, in pieces or not, with any kind of learner at any node."""
     n = draw(st.integers(1, 9))
     graph: nx.Graph[int] = nx.empty_graph(n)
@@ -57,15 +70,6 @@ def placed(
     return Run(study(*overrides), method, 0, views, make_world=living_in(graph, kinds), **options)
 
 
-def scattered(run: Run) -> None:
-    """Parameters that no two nodes share, the same for every backend."""
-    draws = torch.Generator().manual_seed(7)
-    for stack in run.population.torch_stacks:
-        theta = run.population.parameters(stack)
-        far = torch.randn(theta.shape, generator=draws, dtype=torch.float64).to(theta.dtype)
-        run.population.set_parameters(stack, far)
-
-
 def matrix(subgraph: Subgraph) -> Tensor:
     """W, entry by entry."""
     weights, own = metropolis_hastings(subgraph, torch.float64)
@@ -78,12 +82,10 @@ def matrix(subgraph: Subgraph) -> Tensor:
     return W
 
 
-class TestCircles:
+class TestSubgraphs:
     @settings(max_examples=20)
     @given(society=societies())
-    def test_they_are_the_edges_inside_one_architecture(
-        self, views: Views, society: tuple["nx.Graph[int]", list[int]]
-    ) -> None:
+    def test_they_are_the_edges_inside_one_architecture(self, views: Views, society: Society) -> None:
         graph, kinds = society
         one = placed(views, graph, kinds)
         seen: set[tuple[int, int]] = set()
@@ -107,9 +109,7 @@ class TestCircles:
 class TestMetropolisHastings:
     @settings(max_examples=20)
     @given(society=societies())
-    def test_symmetric_and_doubly_stochastic(
-        self, views: Views, society: tuple["nx.Graph[int]", list[int]]
-    ) -> None:
+    def test_symmetric_and_doubly_stochastic(self, views: Views, society: Society) -> None:
         for subgraph in subgraphs(placed(views, *society).site):
             W = matrix(subgraph)
             assert torch.equal(W, W.T)
@@ -133,12 +133,10 @@ class TestMetropolisHastings:
 class TestMixing:
     @settings(max_examples=20)
     @given(society=societies())
-    def test_the_mean_stays_where_it_was(
-        self, views64: Views, society: tuple["nx.Graph[int]", list[int]]
-    ) -> None:
+    def test_the_mean_stays_where_it_was(self, views64: Views, society: Society) -> None:
         one = placed(views64, *society)
-        assert isinstance(one.method, Sharing)
-        scattered(one)
+        for stack in one.population.torch_stacks:
+            scatter(one, stack)
         before = [s.flat() for s in one.population.torch_stacks]
         one.method.mix(one.site, "mix")
         for subgraph, old in zip(subgraphs(one.site), before, strict=True):
@@ -153,108 +151,77 @@ class TestMixing:
 
     @settings(max_examples=20)
     @given(society=societies())
-    def test_weighted_sums_are_the_same_in_both_backends(
-        self, views64: Views, society: tuple["nx.Graph[int]", list[int]]
-    ) -> None:
+    def test_weighted_sums_are_the_same_in_both_backends(self, views64: Views, society: Society) -> None:
         """The batched one has two ways, for full graphs and for sparse ones; examples fall into both."""
-        sums, books = [], []
+        sums, ledgers = [], []
         for backend in ("batched", "loop"):
             one = placed(views64, *society, backend=backend)
-            assert isinstance(one.method, Sharing)
-            scattered(one)
+            for stack in one.population.torch_stacks:
+                scatter(one, stack)
             mine = []
             for subgraph in subgraphs(one.site):
                 weights = torch.linspace(-1, 2, len(subgraph.edges), dtype=torch.float64)
                 count = torch.arange(one.world.n)[:, None]
                 mine.append(one.method.weighted_sum(one.site, subgraph, weights, "mix", count=count))
             sums.append(mine)
-            books.append(one.network.ledger.summary())
+            ledgers.append(one.network.ledger.summary())
         for batched, loop in zip(*sums, strict=True):
             torch.testing.assert_close(batched, loop, rtol=0, atol=1e-12)
-        assert books[0] == books[1]
+        assert ledgers[0] == ledgers[1]
 
     @pytest.mark.parametrize("n", [6, 70])
     def test_weighted_sums_of_full_and_sparse_graphs(self, views64: Views, n: int) -> None:
         """A ring of 70 is sparse enough to be summed edge by edge; one of 6 is not."""
         overrides = (f"graph.nodes={n}", f"partition.labelled={15 * n}", "partition.minimum=15")
         small = ("graph.kind=ring", "partition.pool=100", "partition.shard=10", ONLY_LINEAR, FLOAT64)
-        one = Run(study(*overrides, *small), "dfedavg", 0, views64)
-        assert isinstance(one.method, Sharing)
-        scattered(one)
+        one = begun(views64, *overrides, *small, method="dfedavg")
+        for stack in one.population.torch_stacks:
+            scatter(one, stack)
         (subgraph,) = subgraphs(one.site)
         theta = one.population.parameters(subgraph.stack)
         got = one.method.weighted_sum(one.site, subgraph, torch.ones(2 * n, dtype=torch.float64), "mix")
         torch.testing.assert_close(got, theta.roll(1, 0) + theta.roll(-1, 0), rtol=0, atol=1e-12)
 
 
-class TestTrainingAlone:
-    @pytest.mark.parametrize("method", METHODS)
-    def test_without_a_neighbour_of_its_kind(self, views: Views, method: str) -> None:
-        """Everybody sits between strangers: what is left is the method's own local training."""
-        strangers = (TORCH, "graph.kind=ring", "methods.decdiff_vt.beta=1")
-        one = made(views, *strangers, method=method)
-        assert one.network.ledger.summary()["total"] == 0
-        # Independent as it would be had it begun with the same parameters as this method.
-        plain = Run(study(*strangers), "independent", 0, views)
-        fresh = Run(study(*strangers), method, 0, views)
-        plain.population.load(fresh.population.state())
-        plain()
-        for name, tensor in parameters(plain).items():
-            if method == "decdiff_vt":  # the same loss by another formula
-                torch.testing.assert_close(tensor, parameters(one)[name], rtol=0, atol=1e-5)
-            else:
-                assert torch.equal(tensor, parameters(one)[name]), name
-
-    @pytest.mark.parametrize("method", METHODS)
-    def test_forests_are_those_of_independent(self, views: Views, method: str) -> None:
-        overrides = (MIXED, "graph.kind=complete")
-        one, plain = (shared(views, *overrides, method=m) for m in (method, "independent"))
-        forest = [s for s in range(one.world.n) if KINDS[one.world.kinds[s]] == "forest"]
-        answers = [r.population.predict_all(r._tested) for r in (one, plain)]
-        assert torch.equal(answers[0][forest], answers[1][forest])
-        assert one.network.ledger.payload().sum() > 0  # the others do share
-        assert not torch.equal(*answers)
+@pytest.mark.parametrize("method", SHARING)
+def test_without_a_neighbour_of_its_kind_everybody_trains_alone(views64: Views, method: str) -> None:
+    """On a ring, in turn, no neighbour is like another: what is left is the method's own local training."""
+    strangers = (TORCH, FLOAT64, "graph.kind=ring", "methods.decdiff_vt.beta=1")
+    one = made(views64, *strangers, method=method)
+    assert one.network.ledger.summary()["total"] == 0
+    # Independent as it would be had it begun with the same parameters as this method.
+    plain = begun(views64, *strangers, method="independent")
+    plain.population.load(begun(views64, *strangers, method=method).population.state())
+    plain()
+    # DecDiff computes the same loss by another formula.
+    assert_same(one, plain, 1e-12 if method == "decdiff_vt" else 0)
 
 
-class TestRemarks:
-    def told(self, views: Views, method: str, *overrides: str) -> list[str]:
-        said: list[str] = []
-        Run(study(*overrides), method, 0, views, notice=said.append)
-        return said
+class TestMessages:
+    @pytest.mark.parametrize(
+        ("method", "setting", "messages", "beside"),
+        [
+            *(("d_psgd", f"local_steps={k}", ROUNDS * STEPS // k, 0) for k in (1, 2, 5)),
+            *(("dfedavg", f"every={k}", ROUNDS // k, 0) for k in (1, 2, 5)),
+            ("decdiff_vt", "beta=0.95", ROUNDS, 8),
+        ],
+    )
+    def test_bytes(self, views: Views, method: str, setting: str, messages: int, beside: int) -> None:
+        """4P, and perhaps a sample count, over every edge inside an architecture, nothing over any other.
 
-    @pytest.mark.parametrize("method", METHODS)
-    def test_nothing_where_all_can_take_part(self, views: Views, method: str) -> None:
-        assert self.told(views, method, ONLY_LINEAR) == []
+        Steps are counted through rounds: with k = 2, every second of all twenty is followed by mixing.
+        """
+        one = shared(views, TORCH, f"methods.{method}.{setting}", method=method)
+        expected = np.zeros(len(one.world.edges), dtype=np.int64)
+        for stack in one.population.torch_stacks:
+            inside = np.isin(one.world.edges, stack.nodes.numpy()).all(1)
+            assert inside.any()
+            expected[inside] = messages * (4 * stack.flat().shape[1] + beside)
+        assert one.network.ledger.payload("parameters", "mix").tolist() == expected.tolist()
+        assert one.network.ledger.payload().tolist() == expected.tolist()
+        assert (expected == 0).any()
+        assert one.population.torch_stacks[0].flat().shape[1] == (64 + 1) * 10  # a linear head on 64 pixels
 
-    @pytest.mark.parametrize("method", METHODS)
-    def test_two_architectures(self, views: Views, method: str) -> None:
-        inside = "parameters are shared inside one architecture only: linear (3 nodes, 3 edges), "
-        assert self.told(views, method, TORCH, "graph.kind=complete") == [
-            f"{method}: {inside}mlp (3 nodes, 3 edges)"
-        ]
-
-    def test_strangers(self, views: Views) -> None:
-        """On a ring, in turn: no neighbour is like another."""
-        assert self.told(views, "dfedavg", TORCH, "graph.kind=ring") == [
-            "dfedavg: parameters are shared inside one architecture only: linear (3 nodes, 0 edges), "
-            "mlp (3 nodes, 0 edges)",
-            "dfedavg: 6 of 6 nodes have no neighbour of their kind and train alone",
-        ]
-
-    def test_forests(self, views: Views) -> None:
-        """A forest has nothing to share, and is not counted among those who lack a neighbour."""
-        assert self.told(views, "gossip_fedavg", MIXED, "graph.kind=complete") == [
-            "gossip_fedavg: parameters are shared inside one architecture only: linear (2 nodes, 1 edge), "
-            "mlp (2 nodes, 1 edge)",
-            "gossip_fedavg: learners without gradient steps train alone and answer when asked: forest",
-        ]
-
-    def test_nothing_but_forests(self, views: Views) -> None:
-        assert self.told(views, "d_psgd", f"population.learners=[{FOREST}]") == [
-            "d_psgd: learners without gradient steps train alone and answer when asked: forest"
-        ]
-
-    def test_a_single_node(self, views: Views) -> None:
-        assert self.told(views, "decdiff_vt", ONLY_LINEAR, "graph.nodes=1", "partition.labelled=60") == [
-            "decdiff_vt: 1 of 1 nodes have no neighbour of their kind and train alone"
-        ]
+    def test_in_float64_a_number_takes_eight_bytes(self, views64: Views) -> None:
+        one = made(views64, ONLY_LINEAR, FLOAT64, method="dfedavg")
+        assert (one.network.ledger.payload() == ROUNDS * 8 * 65 * 10).all()

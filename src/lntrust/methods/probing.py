@@ -23,26 +23,21 @@ class Probe:
     offsets: Int[Tensor, "n+1"]
 
 
-def probe(
-    site: Site,
-    phase: str,
-    held: Bool[Tensor, "E"] | None = None,
-    edges: Int[Tensor, "q"] | None = None,
-) -> Probe:
-    """Ask everybody about V_i, or those of some edges.
-
-    Over edges where the asker holds a copy of the model, nothing travels.
-    """
-    population, around = site.population, site.around
-    questions = site.validation
+def probe(site: Site, phase: str, held: Bool[Tensor, "E"] | None = None) -> Probe:
+    """Ask everybody about V_i. Over edges where the asker holds a copy of the model, nothing travels."""
+    population, around, questions = site.population, site.around, site.validation
     owner = torch.from_numpy(site.world.partition.validation.owner).to(population.device)
     shape = (len(questions.ids), around.mask.shape[1], population.classes)
     probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
     probabilities[:, 0] = site.own_validation()  # a node needs no network for itself
     mask = torch.zeros_like(around.mask)
-    for copied, some in ways(held) if edges is None else [(False, edges)]:
+    asked: list[tuple[bool, Int[Tensor, "q"] | None]] = [(False, None)]  # everybody
+    if held is not None:
+        both = ((True, held), (False, ~held))
+        asked = [(copied, torch.nonzero(some).flatten()) for copied, some in both if some.any()]
+    for copied, edges in asked:
         with site.sharing.uncharged() if copied else nullcontext():
-            replies = site.network.ask(questions, phase, some)
+            replies = site.network.ask(questions, phase, edges)
         column = around.column[replies.edge]
         total = len(replies.question)
         of_reply = torch.repeat_interleave(column, replies.offsets.diff(), output_size=total)
@@ -51,14 +46,6 @@ def probe(
     mask[:, 0] = True
     labels = population.labels_of(owner, questions.ids)
     return Probe(around, mask, probabilities, labels, questions.offsets)
-
-
-def ways(held: Bool[Tensor, "E"] | None) -> list[tuple[bool, Int[Tensor, "q"] | None]]:
-    """Edges where the asker holds a copy, and the others; none: all edges."""
-    if held is None:
-        return [(False, None)]
-    both = [(copied, torch.nonzero(edges).flatten()) for copied, edges in ((True, held), (False, ~held))]
-    return [(copied, edges) for copied, edges in both if len(edges)]
 
 
 def sound_members(around: Neighbourhood, replies: Replies) -> Bool[Tensor, "n D"]:

@@ -1,23 +1,22 @@
-"""Anchors: synthetic examples that match the class means of random embeddings."""
+"""DeSA's anchors: synthetic examples that match the class means of random embeddings."""
 
 import math
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import FLOAT64, TORCH, shared, study
+from small_runs import FLOAT64, TORCH, begun, shared
 from torch import Tensor
 
 from lntrust.core.randomness import fold, stream_key
 from lntrust.experiment import Run
-from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
-from lntrust.methods.anchors import Recipe, condense, normal
+from lntrust.methods.desa import DeSASettings, condense, normal
 
-RECIPE = Recipe(per_class=4, steps=0, lr=1.0, momentum=0.5, width=16, examples=256)
+FEW = {"per_class": 4, "condense_steps": 0, "condense_width": 16}
 SEED = 5
 
 
@@ -26,23 +25,22 @@ def run(views64: Views) -> Run:
     return shared(views64, TORCH, FLOAT64, method="independent")
 
 
-def anchors_of(run: Run, **changes: float) -> tuple[Tensor, Tensor]:
-    """Those of the linear heads, nodes 0, 2 and 4."""
-    recipe = replace(RECIPE, **changes)
-    return condense(run.population.torch_stacks[0], run.labelled.lists, run.population.labels, recipe, SEED)
+def condensed(run: Run, learner: int = 0, **changes: Any) -> tuple[Tensor, Tensor]:
+    """Anchors of the linear heads, nodes 0, 2 and 4, or of the others."""
+    s, stack = DeSASettings(**(FEW | changes)), run.population.torch_stacks[learner]
+    return condense(stack, run.labelled.lists, run.population.labels, s, SEED)
 
 
 def real_ones(run: Run, node: int, c: int) -> Tensor:
     """A node's examples of one class."""
     ids = torch.from_numpy(run.labelled.lists[node].copy())
-    stack: Stack = run.population.torch_stacks[0]
-    return stack.view[ids[run.population.labels[ids] == c]].flatten(1)
+    return run.population.torch_stacks[0].view[ids[run.population.labels[ids] == c]].flatten(1)
 
 
-def embedding(step: int, width: int = RECIPE.width) -> Tensor:
+def embedding(step: int) -> Tensor:
     """The random map R that every node draws at a step."""
     key = fold(fold(stream_key(SEED, "anchors"), 1), step)
-    return normal(key, 64 * width).view(64, width) / math.sqrt(64)
+    return normal(key, 64 * 16).view(64, 16) / math.sqrt(64)
 
 
 def gap(real: Tensor, anchors: Tensor, R: Tensor) -> Tensor:
@@ -61,16 +59,11 @@ class TestNormal:
 
     @given(st.integers(0, 1000))
     def test_standard_within_the_error_of_a_sample(self, word: int) -> None:
-        """Five standard errors: of the mean 1/√n, of the variance √(2/n), of the third moment √(15/n)."""
+        """Five standard errors, of the first moments and of the distribution function at a few places."""
         n = 20_000
         x = normal(fold(torch.tensor(0), word), n)
-        assert abs(float(x.mean())) < 5 / math.sqrt(n)
-        assert abs(float(x.square().mean()) - 1) < 5 * math.sqrt(2 / n)
-        assert abs(float(x.pow(3).mean())) < 5 * math.sqrt(15 / n)
-
-    def test_as_often_small_as_a_normal_number(self) -> None:
-        """Against the distribution function at a few places, not the moments alone."""
-        x, n = normal(torch.tensor(3), 50_000), 50_000
+        for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15)):
+            assert abs(float(x.pow(power).mean()) - moment) < 5 * math.sqrt(variance / n)
         for z in (-2.0, -1.0, 0.0, 0.5, 2.5):
             share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
             assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
@@ -86,7 +79,7 @@ class TestNormal:
 class TestStart:
     def test_noise_of_the_mean_and_spread_of_the_nodes_inputs(self, run: Run) -> None:
         """Where the inputs do not vary, nor do the anchors; elsewhere they are standard normal, rescaled."""
-        anchors, _ = anchors_of(run, per_class=50)
+        anchors, _ = condensed(run, per_class=50)
         stack = run.population.torch_stacks[0]
         for k, i in enumerate(stack.nodes.tolist()):
             x = stack.view[torch.from_numpy(run.labelled.lists[i].copy())].flatten(1)
@@ -98,7 +91,7 @@ class TestStart:
             assert abs(float(z.square().mean()) - 1) < 5 * math.sqrt(2 / z.numel())
 
     def test_every_node_has_noise_of_its_own(self, run: Run) -> None:
-        anchors, _ = anchors_of(run)
+        anchors, _ = condensed(run)
         varied = anchors.std((1, 2)) > 0
         both = varied[0] & varied[1]
         z = [(a[..., both] - a[..., both].mean((0, 1))) / a[..., both].std((0, 1)) for a in anchors[:2]]
@@ -108,8 +101,8 @@ class TestStart:
 
 class TestMatching:
     def test_it_lowers_the_distance_under_embeddings_it_has_not_seen(self, run: Run) -> None:
-        before, has = anchors_of(run)
-        after, _ = anchors_of(run, steps=60)
+        before, has = condensed(run)
+        after, _ = condensed(run, condense_steps=60)
         draw = torch.Generator().manual_seed(0)
         R = torch.randn(64, 256, generator=draw, dtype=torch.float64) / 8
         for k, c in torch.nonzero(has).tolist():
@@ -118,8 +111,8 @@ class TestMatching:
 
     @pytest.mark.parametrize("steps", [1, 3])
     def test_its_steps_are_those_of_autograd(self, run: Run, steps: int) -> None:
-        start, has = anchors_of(run)
-        end, _ = anchors_of(run, steps=steps, lr=0.7)
+        start, has = condensed(run)
+        end, _ = condensed(run, condense_steps=steps, condense_lr=0.7)
         nodes = run.population.torch_stacks[0].nodes.tolist()
         x, velocity = start.clone(), torch.zeros_like(start)
         for step in range(steps):
@@ -130,15 +123,15 @@ class TestMatching:
             )
             assert isinstance(loss, Tensor)
             (gradient,) = torch.autograd.grad(loss, leaf)
-            velocity = RECIPE.momentum * velocity + gradient
+            velocity = 0.5 * velocity + gradient
             x = x - 0.7 * velocity
         assert not torch.allclose(x, start)
         torch.testing.assert_close(end, x, rtol=0, atol=1e-10)
 
     def test_classes_without_examples(self, run: Run) -> None:
         """They have no anchors, and nothing draws their noise anywhere."""
-        start, has = anchors_of(run)
-        end, has_after = anchors_of(run, steps=5)
+        start, has = condensed(run)
+        end, has_after = condensed(run, condense_steps=5)
         stack = run.population.torch_stacks[0]
         expected = [[len(real_ones(run, i, c)) > 0 for c in range(10)] for i in stack.nodes.tolist()]
         assert has.tolist() == has_after.tolist() == expected
@@ -148,9 +141,9 @@ class TestMatching:
 
     def test_at_most_so_many_real_ones(self, run: Run) -> None:
         """With one per class, one of the class's examples explains the step, and no mean of several does."""
-        start, has = anchors_of(run)
-        end, _ = anchors_of(run, steps=1, examples=1)
-        whole, _ = anchors_of(run, steps=1)
+        start, has = condensed(run)
+        end, _ = condensed(run, condense_steps=1, condense_examples=1)
+        whole, _ = condensed(run, condense_steps=1)
         nodes = run.population.torch_stacks[0].nodes.tolist()
         several = 0
         for k, c in torch.nonzero(has).tolist():
@@ -167,16 +160,13 @@ class TestMatching:
 
     def test_a_limit_that_is_not_reached_changes_nothing(self, run: Run) -> None:
         most = max(np.bincount(run.world.labels[ids]).max() for ids in run.labelled.lists)
-        enough, more = (anchors_of(run, steps=2, examples=int(e))[0] for e in (most, 10 * most))
+        limits = (most, 10 * most)
+        enough, more = (condensed(run, condense_steps=2, condense_examples=int(e))[0] for e in limits)
         assert torch.equal(enough, more)
 
     @pytest.mark.parametrize("learner", [0, 1])
     def test_one_node_at_a_time_is_the_same(self, views64: Views, learner: int) -> None:
-        made = []
-        for backend in ("batched", "loop"):
-            one = Run(study(TORCH, FLOAT64), "independent", 0, views64, backend=backend)
-            stack = one.population.torch_stacks[learner]
-            recipe = replace(RECIPE, steps=5)
-            made.append(condense(stack, one.labelled.lists, one.population.labels, recipe, SEED))
-        torch.testing.assert_close(made[0][0], made[1][0], rtol=0, atol=1e-10)
-        assert torch.equal(made[0][1], made[1][1])
+        runs = (begun(views64, TORCH, FLOAT64, method="independent", backend=b) for b in ("batched", "loop"))
+        (first, has), (second, has_too) = (condensed(one, learner, condense_steps=5) for one in runs)
+        torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
+        assert torch.equal(has, has_too)

@@ -1,0 +1,225 @@
+"""What is asked of every baseline alike."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import (  # fmt: skip
+    ALONE,
+    BASELINES,
+    FLOAT64,
+    FORESTS,
+    MIXED,
+    ONLY_LINEAR,
+    QUICK,
+    ROUNDS,
+    SHARING,
+    STEPS,
+    TORCH,
+    UNEQUAL,
+    all_tested,
+    assert_differ,
+    assert_resumes,
+    assert_same,
+    begun,
+    ended,
+    made,
+    parameters,
+    shared,
+    shared_end,
+    tensors_of,
+)
+
+from lntrust.learners.views import Views
+from lntrust.methods import list_methods
+
+SILENT = ["independent", "uniform", "mean_teacher", "centralized"]  # while they train
+LEARN_TOGETHER = [*SHARING, "dml", "dml_public", "fedmd", "desa"]
+ASK = ["dml", "dml_public", "fedmd"]
+
+
+@pytest.mark.parametrize("schedule", ["every_node", "random_node"])
+@pytest.mark.parametrize("method", BASELINES)
+def test_both_backends_are_equal_in_float64(views64: Views, method: str, schedule: str) -> None:
+    learners = MIXED if method == "fedpae" else TORCH
+    how = (learners, FLOAT64, *QUICK, *UNEQUAL, f"training.schedule={schedule}")
+    batched, loop = (made(views64, *how, method=method, backend=b) for b in ("batched", "loop"))
+    mine, theirs = tensors_of(batched), tensors_of(loop)
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-8, msg=name)
+    assert batched.network.ledger.summary() == loop.network.ledger.summary()
+    assert (batched.network.ledger.payload().sum() == 0) == (method in SILENT)
+
+
+@pytest.mark.parametrize(
+    "method", ["centralized", "d_psgd", "desa", "fedpae", "gossip_fedavg", "mean_teacher"]
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(views: Views, tmp_path: Path, method: str) -> None:
+    """Those that carry something from round to round; drawn unevenly, it differs from node to node."""
+    uneven = (MIXED, *QUICK, "graph.kind=complete", "training.schedule=random_node")
+    assert assert_resumes(views, tmp_path, *uneven, method=method).state
+
+
+class TestStart:
+    @pytest.mark.parametrize("method", BASELINES)
+    def test_nodes_of_an_architecture_begin_alike_where_parameters_are_averaged(
+        self, views: Views, method: str
+    ) -> None:
+        """The first of them as Independent's first; elsewhere everybody as under Independent, apart."""
+        own, plain = (begun(views, TORCH, method=m).population.torch_stacks for m in (method, "independent"))
+        for stack, other in zip(own, plain, strict=True):
+            theta, apart = stack.flat(), other.flat()
+            assert len(apart.unique(dim=0)) == len(apart) == 3
+            common = method in ("d_psgd", "dfedavg", "gossip_fedavg")
+            assert list_methods()[method].common_start == common
+            assert torch.equal(theta, apart[:1].expand_as(apart) if common else apart)
+
+    @pytest.mark.parametrize("method", LEARN_TOGETHER)
+    def test_stage_1_is_everybodys_alone(self, views: Views, method: str) -> None:
+        one = begun(views, TORCH, *QUICK, method=method)
+        plain = begun(views, TORCH, "training.stage2_rounds=0", method="independent")
+        plain.population.load(one.population.state())
+        plain()
+        after: dict[int, tuple[int, bool]] = {}
+
+        def progress(done: int, *_: object) -> None:
+            alike = all(torch.equal(t, parameters(one)[name]) for name, t in parameters(plain).items())
+            after[done] = int(one.network.ledger.payload().sum()), alike
+
+        one(progress=progress)
+        # DeSA exchanges its anchors between the stages.
+        assert [after[0][0], after[1][0]] == [0, 0]
+        assert after[2][0] == 0 or method == "desa"
+        assert after[3][0] > after[2][0]
+        assert after[2][1]
+        assert not after[3][1]
+
+
+class TestReductions:
+    @pytest.mark.parametrize("graph", ["complete", "ring"])
+    @pytest.mark.parametrize(
+        ("method", "atol"),
+        [
+            ("d_psgd", 0), ("dfedavg", 0), ("gossip_fedavg", 0), ("fedmd", 0), ("uniform", 0), ("dml", 1e-9),
+            ("dml_public", 1e-9), ("decdiff_vt", 1e-12),
+        ],
+    )  # fmt: skip
+    def test_one_node_is_independent(self, views64: Views, method: str, atol: float, graph: str) -> None:
+        """Exactly, or to the last digits where the same loss comes of another formula."""
+        how = (*ALONE, f"graph.kind={graph}", ONLY_LINEAR, FLOAT64, "methods.decdiff_vt.beta=1")
+        (one, summary), (plain, reference) = (ended(views64, *how, method=m) for m in (method, "independent"))
+        assert summary["per_node"] == reference["per_node"]
+        assert summary["bytes"] == reference["bytes"]
+        assert_same(one, plain, atol)
+
+    @pytest.mark.parametrize(
+        ("method", "nothing"),
+        [
+            ("dml", ("methods.dml.strength=0",)),
+            ("dml_public", ("methods.dml_public.strength=0",)),
+            ("dml_public", ("partition.shard=0",)),
+            ("fedmd", ("methods.fedmd.strength=0",)),
+            ("fedmd", ("methods.fedmd.budget=0",)),
+            ("fedmd", ("partition.pool=0", "partition.shard=0")),
+            ("mean_teacher", ("methods.mean_teacher.weight=0", "methods.mean_teacher.decay=0")),
+        ],
+    )
+    def test_switched_off_it_is_independent(
+        self, views64: Views, method: str, nothing: tuple[str, ...]
+    ) -> None:
+        """Nor do rows beside the labelled ones, or a teacher's noise, move the dropout of labelled rows."""
+        one, plain = (shared(views64, TORCH, FLOAT64, *nothing, method=m) for m in (method, "independent"))
+        assert_same(one, plain, 1e-9)
+
+    @pytest.mark.parametrize("method", [*LEARN_TOGETHER, "mean_teacher"])
+    def test_as_it_is_it_is_not(self, views64: Views, method: str) -> None:
+        """Nor is it DML."""
+        how = (TORCH, FLOAT64, *QUICK)
+        for other in {"independent", "dml"} - {method}:
+            assert_differ(*(shared(views64, *how, method=m) for m in (method, other)))
+
+    @pytest.mark.parametrize("method", ASK)
+    def test_without_a_sound_answer_it_is_independent(self, views64: Views, method: str) -> None:
+        one = begun(views64, TORCH, FLOAT64, *QUICK, method=method)
+        one.network.misbehaviour.update(dict.fromkeys(range(6), lambda p: p * torch.nan))
+        one()
+        each = 1 if method == "fedmd" else STEPS
+        assert one.network.faulty.sum() == ROUNDS * each * len(one.world.edges)
+        assert_same(one, shared(views64, TORCH, FLOAT64, method="independent"), 1e-9)
+
+    @pytest.mark.parametrize("method", ASK)
+    def test_an_unsound_neighbour_leaves_no_trace(self, views64: Views, method: str) -> None:
+        """However it is unsound."""
+        ends = []
+        for twist in (lambda _: None, lambda p: p * 3):
+            one = begun(views64, TORCH, FLOAT64, *QUICK, method=method)
+            one.network.misbehaviour[2] = twist
+            one()
+            ends.append(one)
+        assert_same(*ends)
+        honest = parameters(shared(views64, TORCH, FLOAT64, *QUICK, method=method))
+        assert any(not torch.equal(t, honest[name]) for name, t in parameters(ends[0]).items())
+
+
+@pytest.mark.parametrize("method", [name for name in BASELINES if name not in ("uniform", "fedpae")])
+def test_everybody_answers_alone_which_costs_nothing(views: Views, method: str) -> None:
+    _, summary = shared_end(views, MIXED, *QUICK, "graph.kind=complete", method=method)
+    assert summary["bytes"]["per_deployed_query"] == 0
+    assert (summary["bytes"]["total"] == 0) == (method in SILENT)
+    if method != "centralized":  # which answers in the nodes' place
+        assert summary["per_node"]["test"] == summary["per_node"]["self"]
+
+
+@pytest.mark.parametrize("method", [*LEARN_TOGETHER, "mean_teacher"])
+def test_forests_are_those_of_independent(views: Views, method: str) -> None:
+    how = (MIXED, *QUICK, "graph.kind=complete")
+    one, plain = (shared(views, *how, method=m) for m in (method, "independent"))
+    forest = ~one.population.takes_steps
+    assert forest.any()
+    mine, theirs = (run.population.predict_all(all_tested(run)) for run in (one, plain))
+    assert torch.equal(mine[forest], theirs[forest])
+    assert not torch.equal(mine, theirs)
+
+
+class TestRemarks:
+    def said(self, views: Views, method: str, *overrides: str) -> list[str]:
+        """What a run says before it begins, without the method's name."""
+        said: list[str] = []
+        begun(views, *overrides, method=method, notice=said.append)
+        assert all(each.startswith(f"{method}: ") for each in said)
+        return [each.removeprefix(f"{method}: ") for each in said]
+
+    @pytest.mark.parametrize("method", BASELINES)
+    def test_nothing_where_all_can_take_part(self, views: Views, method: str) -> None:
+        assert self.said(views, method, ONLY_LINEAR) == []
+
+    @pytest.mark.parametrize("method", [*LEARN_TOGETHER, "mean_teacher"])
+    def test_forests(self, views: Views, method: str) -> None:
+        """They have nothing to share, and are not counted among those who lack a neighbour."""
+        said = self.said(views, method, FORESTS, "graph.kind=complete")
+        assert said[-1] == "learners without gradient steps train alone and answer when asked: forest"
+        inside = "parameters are shared inside one architecture only: linear (3 nodes, 3 edges)"
+        assert said[:-1] == ([inside] if method in SHARING else [])
+
+    @pytest.mark.parametrize("method", SHARING)
+    def test_two_architectures(self, views: Views, method: str) -> None:
+        """On a ring, in turn, no neighbour is like another."""
+        inside = "parameters are shared inside one architecture only: linear (3 nodes, {0} edges), "
+        inside += "mlp (3 nodes, {0} edges)"
+        assert self.said(views, method, TORCH, "graph.kind=complete") == [inside.format(3)]
+        lonely = "6 of 6 nodes have no neighbour of their kind and train alone"
+        assert self.said(views, method, TORCH, "graph.kind=ring") == [inside.format(0), lonely]
+
+    @pytest.mark.parametrize(
+        ("method", "overrides", "remark"),
+        [
+            ("dml_public", ("partition.shard=0",), "no unlabelled examples: nodes train alone"),
+            ("fedmd", ("partition.pool=0", "partition.shard=0"), "no public examples: nodes train alone"),
+            ("decdiff_vt", ALONE, "1 of 1 nodes have no neighbour of their kind and train alone"),
+        ],
+    )
+    def test_nothing_to_learn_from(
+        self, views: Views, method: str, overrides: tuple[str, ...], remark: str
+    ) -> None:
+        assert self.said(views, method, ONLY_LINEAR, *overrides) == [remark]

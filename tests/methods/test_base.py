@@ -120,7 +120,7 @@ def test_a_node_without_a_row_answers_by_itself(tiny: Any, views: Views) -> None
     one()
     i, j = one.network.edges[0].tolist()
     way = Deployment(torch.tensor([[i, j]]), torch.ones(1))
-    got = answers(one.population, one.network, way, one._tested)
+    got = answers(one.population, one.network, way, one.tested)
     assert torch.equal(got["deployed"][i], got["self"][j])
     others = [k for k in range(5) if k != i]
     assert torch.equal(got["deployed"][others], got["self"][others])

@@ -29,7 +29,7 @@ def result(run: Run, summary: dict[str, Any]) -> dict[str, Any]:
     """What two runs with different names can have in common."""
     out = {k: v for k, v in told(summary).items() if k not in ("method", "deploy", "method_report")}
     return out | {"predictions": {r: {k: p.tolist() for k, p in e.items()}
-                                  for r, e in run._evaluations[0].items()}}  # fmt: skip
+                                  for r, e in run.course.evaluations[0].items()}}  # fmt: skip
 
 
 def outcome(views: Views, *overrides: str, method: str) -> dict[str, Any]:
@@ -113,8 +113,8 @@ class TestReductions:
         assert summary["per_node"]["test"] == summary["per_node"]["self"]
         assert summary["per_node"]["test_pooled"] == summary["per_node"]["self_pooled"]
         assert trained_alike(one, plain)
-        for number, predictions in plain._evaluations[0].items():
-            assert (one._evaluations[0][number]["self"] == predictions["self"]).all()
+        for number, predictions in plain.course.evaluations[0].items():
+            assert (one.course.evaluations[0][number]["self"] == predictions["self"]).all()
         assert one.network.ledger.summary() == plain.network.ledger.summary()
 
     def test_trust_without_memory_is_lntrust_without_distillation(self, views: Views) -> None:
@@ -153,7 +153,7 @@ class TestEveryMethod:
             plain = leaving_validation_labels_alone(views, method, monkeypatch)
         assert trained_alike(one, plain)
         assert (
-            one._evaluations[0][one.rounds]["self"] == plain._evaluations[0][one.rounds]["self"]
+            one.course.evaluations[0][one.rounds]["self"] == plain.course.evaluations[0][one.rounds]["self"]
         ).all()  # also of the forest
 
     def test_centralized_is_refused(self, views: Views) -> None:
@@ -179,7 +179,7 @@ class TestValidationLabels:
         both = shared(views, *overrides, method="independent")
         assert trained_alike(crossed, plain)
         assert not trained_alike(crossed, both)
-        mine = (r._evaluations[0][r.rounds]["self"] for r in (crossed, plain))
+        mine = (r.course.evaluations[0][r.rounds]["self"] for r in (crossed, plain))
         assert (next(mine) == next(mine)).all()
         assert crossed.labelled.lists.values.tolist() == crossed.world.partition.train.values.tolist()
         assert crossed.method.uses_validation
@@ -200,19 +200,19 @@ class TestWhoAnswers:
     def test_before_the_last_round_everybody_alone(self, views: Views, deploy: str) -> None:
         often = ("evaluation.every=1", "methods.lntrust.deployment_gate=off")
         one = made(views, *FEW, *often, f"deploy={deploy}", method="independent")
-        *before, last = sorted(one._evaluations[0])
+        *before, last = sorted(one.course.evaluations[0])
         assert before
         for number in before:
-            said = one._evaluations[0][number]
+            said = one.course.evaluations[0][number]
             assert (said["deployed"] == said["self"]).all()
-        said = one._evaluations[0][last]
+        said = one.course.evaluations[0][last]
         assert (said["deployed"] != said["self"]).any()
 
     @pytest.mark.parametrize("deploy", DEPLOYMENTS)
     def test_teachers_and_not_students(self, views: Views, deploy: str) -> None:
         settings = ("methods.mean_teacher.decay=0.9", "training.lr=0.5")  # far apart
         one = made(views, *FEW, *settings, f"deploy={deploy}", method="mean_teacher")
-        stored = one._evaluations[0][one.rounds]
+        stored = one.course.evaluations[0][one.rounds]
         teacher, student = (
             {n.removeprefix(f"{who}/"): t for n, t in one.state.items() if n.startswith(f"{who}/")}
             for who in ("teacher", "student")
@@ -224,7 +224,7 @@ class TestWhoAnswers:
             with one.population.using(theirs):
                 deployment = one.method.deploy(one.site, one.state)
                 assert deployment.answer is None
-                got[who] = answers(one.population, one.network, deployment, one._tested)
+                got[who] = answers(one.population, one.network, deployment, one.tested)
         for way in ("self", "deployed"):
             assert (stored[way] == got["teacher"][way].numpy()).all()
             assert (stored[way] != got["student"][way].numpy()).any()
@@ -234,14 +234,14 @@ class TestWhoAnswers:
         plain, crossed = (
             made(views, *FEW, *settings, *more, method="mean_teacher") for more in ((), ("deploy=uniform",))
         )
-        assert len(plain._evaluations[0]) == 3
-        for number, predictions in plain._evaluations[0].items():
-            assert (crossed._evaluations[0][number]["self"] == predictions["self"]).all()
+        assert len(plain.course.evaluations[0]) == 3
+        for number, predictions in plain.course.evaluations[0].items():
+            assert (crossed.course.evaluations[0][number]["self"] == predictions["self"]).all()
 
     def test_further_ways_of_the_inner_method_are_left_out(self, views: Views) -> None:
-        assert "variant/average" in made(views, *FEW, method="d_psgd")._evaluations[0][3]
+        assert "variant/average" in made(views, *FEW, method="d_psgd").course.evaluations[0][3]
         crossed = made(views, *FEW, "deploy=uniform", method="d_psgd")
-        assert set(crossed._evaluations[0][3]) == {"self", "deployed"}
+        assert set(crossed.course.evaluations[0][3]) == {"self", "deployed"}
 
 
 class TestBytes:

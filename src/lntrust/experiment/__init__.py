@@ -1,5 +1,5 @@
 """Runs: one study, one method, one seed, driven the same way for every method."""
 
-from lntrust.experiment.run import Run, run
+from lntrust.experiment.driver import Run, Runs, run
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "Runs", "run"]

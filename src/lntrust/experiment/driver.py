@@ -2,8 +2,6 @@
 
 A run folder holds `run.json` (what was asked for, and with which versions), `checkpoint.safetensors`,
 `evaluations/` (predicted classes on test inputs), and at the end `rounds.parquet` and `summary.json`.
-All draws are functions of counters, so a checkpoint needs no generator state: parameters, momentum,
-step counts, the method's state and the ledger are all there is.
 """
 
 import shutil
@@ -19,10 +17,10 @@ import torch
 from torch import Tensor
 
 from lntrust.core.errors import CannotStackError, LNTrustError
-from lntrust.core.files import read_json, read_tensors, write_json, write_tensors, write_whole
+from lntrust.core.files import read_json, write_json, write_tensors, write_whole
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
-from lntrust.experiment.divergence import Watch, finite, without_scores
+from lntrust.experiment.divergence import finite, without_scores
 from lntrust.experiment.evaluation import (
     answers,
     asked_by_world,
@@ -31,7 +29,7 @@ from lntrust.experiment.evaluation import (
     padded,
     test_inputs,
 )
-from lntrust.experiment.metrics import Predictions, summarise
+from lntrust.experiment.metrics import summarise
 from lntrust.experiment.stacks import evaluation_due
 from lntrust.experiment.store.identity import (
     checkpoint,
@@ -43,12 +41,9 @@ from lntrust.experiment.store.identity import (
     stage1_file,
 )
 from lntrust.experiment.store.records import (
-    History,
     clear_run,
     evaluation_file,
     hardware,
-    packed,
-    unpacked,
     versions,
     write_rounds,
 )
@@ -58,7 +53,7 @@ from lntrust.learners.inference import Backend
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.methods import Deployment, Method, Site, find_method
-from lntrust.methods.base import Observer, Schedule, Tensors, below, tells_of_nodes
+from lntrust.methods.base import Schedule, Tensors, below, tells_of_nodes
 from lntrust.methods.own import check_verbs
 from lntrust.network import Network
 from lntrust.study.settings import Study, once_each
@@ -125,23 +120,14 @@ class Runs:
         self.network = Network(self.world, self.population, self.method.wire_format)
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
-        self._tested = tested if len(self.seeds) > 1 else tested[0]
+        self.tested = tested if len(self.seeds) > 1 else tested[0]
         self._base = folder
         if folder is not None:
             _ = self._content  # as it is now, and not when the run ends
         self._stage1_base = share_stage1 if isinstance(share_stage1, Path) else folder
         self.folders = [] if folder is None else [folder / slug(of) for of in self._identities]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
-        self.done = 0
-        self.seconds = 0.0
-        self.state: Any = None  # the method's, from Stage 2 on
-        self._observer = Observer()
-        self._asked = [0.0] * len(
-            self.seeds
-        )  # neighbours that all nodes of a world ask when they are deployed
-        self._history = History(len(self.seeds))
-        self._watch = Watch(len(self.seeds))
-        self._evaluations: list[dict[int, Predictions]] = [{} for _ in self.seeds]
+        self.course = Course(len(self.seeds))
         self._enter_stage(1)
         for stack in self.population.stacks:
             if isinstance(stack, Stack) and stack.looped_because:
@@ -149,6 +135,16 @@ class Runs:
         self.method.check(self.site)
         for remark in self.method.remarks(self.site):
             notice(f"{method}: {remark}")
+
+    @property
+    def done(self) -> int:
+        """Rounds."""
+        return self.course.done
+
+    @property
+    def state(self) -> Any:
+        """The method's."""
+        return self.course.state
 
     # -- identity ---------------------------------------------------------------------------------
 
@@ -217,7 +213,7 @@ class Runs:
                 self._save()
             # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
             shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
-            progress(self.done, self.rounds, self._history.latest_loss() if shown else None)
+            progress(self.done, self.rounds, self.course.history.latest_loss() if shown else None)
         self._stop_clock()
         return self._finish()
 
@@ -226,7 +222,7 @@ class Runs:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
-        self.seconds, self._clock = self.seconds + now - self._clock, now
+        self.course.seconds, self._clock = self.course.seconds + now - self._clock, now
 
     def _stage(self, number: int) -> int:
         """Which stage a round belongs to: 3 are the final ones, in which validation labels are trained on."""
@@ -240,22 +236,24 @@ class Runs:
             lists, self._labels, self.study.training, self.world.seeds, stage, self.device
         )
         schedule = Schedule(self.study.training.stage2_rounds, self.method.final_rounds)
-        self.site = Site(self.world, self.population, self.network, self.labelled, schedule, self._observer)
+        self.site = Site(
+            self.world, self.population, self.network, self.labelled, schedule, self.course.observer
+        )
         self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if stage == 3 else None)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)
         self._certify()
         before = self._supervised_steps
-        self.state = self.method.start(self.site)
+        self.course.state = self.method.start(self.site)
         if self.study.training.stage2_rounds == 0:
-            self.state = self.method.finish(self.site, self.state)
+            self.course.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=0)
 
     def _certify(self, kept: Tensors | None = None) -> None:
         """With `--certify`: the method's certificate watches, from now on or from a checkpoint on."""
         if self.method.certify and self.method.certificate is not None:
-            self._observer = self.site.observer = self.method.certificate(self.site, kept)
+            self.course.observer = self.site.observer = self.method.certificate(self.site, kept)
 
     def _next_round(self) -> bool:
         """One round; whether there is anything left to train after it.
@@ -265,8 +263,8 @@ class Runs:
         try:
             self._one_round()
         except Exception as error:
-            self._watch.look(self.done, self.population)
-            diverged = self._watch.diverged
+            self.course.watch.look(self.done, self.population)
+            diverged = self.course.watch.diverged
             if not diverged:
                 raise
             if len(diverged) < len(self.seeds):
@@ -282,11 +280,11 @@ class Runs:
     def _all_diverged(self) -> bool:
         """Whether no world is left to train. A GPU is asked where it is waited for anyway."""
         due = self.done % self.study.evaluation.checkpoint_every == 0 or evaluation_due(self.study, self.done)
-        return (due or self.device.type == "cpu") and len(self._watch.diverged) == len(self.seeds)
+        return (due or self.device.type == "cpu") and len(self.course.watch.diverged) == len(self.seeds)
 
     def _one_round(self) -> None:
         training = self.study.training
-        self.done += 1
+        self.course.done += 1
         self.network.round = self.done
         t = self.done - training.stage1_rounds
         before = self._supervised_steps
@@ -297,23 +295,25 @@ class Runs:
         else:
             if self._stage(self.done) == 3 > self._stage(self.done - 1):
                 self._enter_stage(3)
-            self.state = self.method.round(self.site, self.state, t)
+            self.course.state = self.method.round(self.site, self.state, t)
             if t % training.refresh == 0:
                 self.population.refit(self.labelled.lists, self.method.pseudo_labels(self.site, self.state))
         if self.done == self.rounds and t > 0:
-            self.state = self.method.finish(self.site, self.state)
+            self.course.state = self.method.finish(self.site, self.state)
         self._count_steps(before, granted=self.labelled.drawn)
-        self._watch.look(self.done, self.population)
+        self.course.watch.look(self.done, self.population)
         if self._all_diverged():
             self._note(self._losses())
             return
         if t == 0:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
-            if self._share_stage1 and not self._watch.diverged:
-                self._keep_stage1()
+            if self._share_stage1 and not self.course.watch.diverged:
+                self._guard()
+                self._stop_clock()
+                write_stage1(self._stage1, self.course, self.population, self._losses())
             self._begin_collaboration()
-        if evaluation_due(self.study, self.done) and self.done not in self._evaluations[0]:
+        if evaluation_due(self.study, self.done) and self.done not in self.course.evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
         self._note(self._losses())
 
@@ -324,7 +324,7 @@ class Runs:
 
     def _note(self, losses: Tensor | None) -> None:
         totals = [self.network.ledger.total(self.world.edges_of(s)) for s in range(len(self.seeds))]
-        self._history.note(losses, totals)
+        self.course.history.note(losses, totals)
 
     @property
     def _supervised_steps(self) -> int:
@@ -344,23 +344,23 @@ class Runs:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
             deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self._asked = [float(count) for count in asked_by_world(deployment, self.world)]
+            self.course.asked = [float(count) for count in asked_by_world(deployment, self.world)]
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
             check_members(deployment, self.network.edges, self.world.n, self.method_name)
-            predicted = answers(self.population, self.network, deployment, self._tested)
-        self._watch.answered(self.done, predicted.pop("finite"))
+            predicted = answers(self.population, self.network, deployment, self.tested)
+        self.course.watch.answered(self.done, predicted.pop("finite"))
         asked = predicted.pop("asked", None)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
             if asked is not None and self.done == self.rounds:
-                self._asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
+                self.course.asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
             own = {name: p[nodes, : len(ids)].cpu() for name, p in predicted.items()}
             if self.folders:
                 self._guard()
                 write_tensors(evaluation_file(self.folders[s], self.done), own)
-            self._evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
+            self.course.evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
 
     def _finish(self) -> list[dict[str, Any]]:
         """Score all stored predictions; the only place where test labels are read."""
@@ -377,12 +377,12 @@ class Runs:
         """One world's: its score, its bytes, and what the method has to say."""
         world, many = self.world.worlds[s], len(self.seeds)
         nodes = (self.world.nodes_of(s),) if many > 1 else ()  # a method that is never stacked may ignore it
-        stage1, number = self.study.training.stage1_rounds, self._watch.diverged.get(s)
+        stage1, number = self.study.training.stage1_rounds, self.course.watch.diverged.get(s)
         bad = number is not None
         if number is None:
-            scores, rows = summarise(world, self._evaluations[s], stage1)
+            scores, rows = summarise(world, self.course.evaluations[s], stage1)
         else:
-            scores, rows = without_scores(world, number, self._evaluations[s], stage1)
+            scores, rows = without_scores(world, number, self.course.evaluations[s], stage1)
         per_node, per_input = scores.pop("per_node"), self.network.deployment_bytes(1)
         summary = {
             "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
@@ -390,18 +390,18 @@ class Runs:
             "device": self.device.type, "backend": self.backend, "diverged": number, **scores,
             "bytes": {
                 **self.network.ledger.summary(self.world.edges_of(s)),
-                "per_deployed_query": None if bad else per_input * self._asked[s] / world.n,
-                "asked_per_input": None if bad else self._asked[s] / world.n,
+                "per_deployed_query": None if bad else per_input * self.course.asked[s] / world.n,
+                "asked_per_input": None if bad else self.course.asked[s] / world.n,
             },
             "method_report": {} if bad else finite(self.method.report(self.site, self.state, *nodes)),
             "per_node": per_node,
             # Of several seeds at once each is charged its share.
-            "seconds": round(self.seconds / many, 3),
+            "seconds": round(self.course.seconds / many, 3),
             "stacked": many,
         }  # fmt: skip
         if self.folders:
             self._guard()
-            write_rounds(self.folders[s], self._history.of(s)[:number], rows)
+            write_rounds(self.folders[s], self.course.history.of(s)[:number], rows)
             tables = {} if bad else self.method.tables(self.site, self.state, *nodes)
             for name, columns in tables.items():
                 table = pa.table(columns)
@@ -413,70 +413,29 @@ class Runs:
 
     def _save(self) -> None:
         self._guard()
-        parts = {
-            "population": self.population.state(),
-            "network": self.network.state(),
-            "method": {} if self.state is None else self.method.pack(self.state),
-            "certificate": self._observer.state(),
-        }
-        tensors = {f"{part}/{name}": t for part, table in parts.items() for name, t in table.items()}
-        tensors["taken"] = self.labelled.steps_taken
-        tensors |= self._history.state() | self._watch.state()
-        if self.done == self.rounds:
-            tensors["asked"] = torch.tensor(self._asked, dtype=torch.float64)
-        metadata = {
-            "fingerprint": self._together,
-            "round": str(self.done),
-            "seconds": f"{self.seconds:.3f}",
-        }
-        write_tensors(self._checkpoint, tensors, metadata)
+        parts = (self.course, self.population, self.network, self.method, self.labelled.taken)
+        write_checkpoint(self._checkpoint, self._together, *parts)
 
     def _load(self) -> None:
-        path = self._checkpoint
+        path, course = self._checkpoint, self.course
         if not path.is_file():
             return
-        tensors, metadata = read_tensors(path)
-        if metadata.get("fingerprint") != self._together:
-            raise LNTrustError(
-                f"{path}: belongs to another run ({metadata.get('fingerprint')}, not {self._together})"
-            )
-        due = [k for k in range(1, int(metadata.get("round", 0)) + 1) if evaluation_due(self.study, k)]
-        for file in [evaluation_file(folder, number) for folder in self.folders for number in due]:
-            if not file.is_file():  # a fresh start of one of the seeds has taken it away
-                raise LNTrustError(f"{file}: is gone; remove {path} to start over")
-        try:
-            self._restore(tensors, metadata)
-        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
-            raise LNTrustError(
-                f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
-            ) from error
-        for number in due:
-            for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
-                stored, _ = read_tensors(evaluation_file(folder, number))
-                evaluations[number] = {name: t.numpy() for name, t in stored.items()}
-
-    def _restore(self, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        self.done, self.seconds = int(metadata["round"]), float(metadata["seconds"])
-        if self.done >= self.study.training.stage1_rounds:
-            self._enter_stage(max(2, self._stage(self.done)))
-        self.population.load(below("population/", tensors))
-        self.network.load(below("network/", tensors))
-        if self.done >= self.study.training.stage1_rounds:
-            # Copies: a file's tensors lie at any address, and products round otherwise where none is aligned.
-            kept = {name: t.to(self.device, copy=True) for name, t in below("method/", tensors).items()}
-            observed = below("certificate/", tensors) or below(
-                "certificate/", kept
-            )  # the first version's place
-            self.state = self.method.unpack(kept)
-            self._certify({name: t.to(self.device) for name, t in observed.items()})
-        self.labelled.steps_taken = tensors["taken"].to(self.device)
-        self._history.load(tensors)
-        if "diverged" in tensors:  # an earlier version's checkpoint does not know
-            self._watch.load(tensors["diverged"])
-        if "asked" in tensors:
-            self._asked = tensors["asked"].tolist()
-
-    # -- Stage 1 once for several runs -------------------------------------------------------------
+        tensors, metadata = read_checkpoint(path, self._together)
+        done = int(metadata.get("round", 0))
+        due = [number for number in range(1, done + 1) if evaluation_due(self.study, number)]
+        read_evaluations(course, path, self.folders, due)
+        with fitting(path):
+            course.done, course.seconds = int(metadata["round"]), float(metadata["seconds"])
+            if course.done >= self.study.training.stage1_rounds:
+                self._enter_stage(max(2, self._stage(course.done)))
+            self.population.load(below("population/", tensors))
+            self.network.load(below("network/", tensors))
+            if course.done >= self.study.training.stage1_rounds:
+                kept = {name: t.to(self.device) for name, t in tensors.items()}
+                course.state = self.method.unpack(below("method/", kept))
+                self._certify(observed(kept))
+            self.labelled.taken = tensors["taken"].to(self.device)
+            restore(course, tensors)
 
     @property
     def _stage1(self) -> Path:
@@ -484,33 +443,9 @@ class Runs:
         method = {"uses_validation": self.method.uses_validation, "common_start": self.method.common_start}
         return self._stage1_base / stage1_file(self._identities, {**method, "lr": self.training.lr})
 
-    def _keep_stage1(self) -> None:
-        """What all runs have in common that differ in Stage 2 only."""
-        self._guard()
-        tensors = {f"population/{name}": t for name, t in self.population.state().items()}
-        ended = self._history.copy()
-        ended.note(self._losses(), [0] * len(self.seeds))  # nobody speaks in Stage 1
-        tensors |= ended.state()
-        tensors |= {f"evaluation/{name}": t for name, t in packed(self._evaluations).items()}
-        self._stop_clock()
-        write_tensors(self._stage1, tensors, {"seconds": f"{self.seconds:.3f}"})
-
     def _take_stage1(self) -> None:
-        """Begin where another run's Stage 1 has ended. The steps are the same, so the bits are, too."""
-        tensors, metadata = read_tensors(self._stage1)
-        try:
-            self.seconds += float(metadata["seconds"])  # it was trained, if not now
-            self.population.load(below("population/", tensors))
-            self._evaluations = unpacked(below("evaluation/", tensors), len(self.seeds))
-            self._history.load(tensors)
-        except (KeyError, ValueError, RuntimeError) as error:  # another version's, or tampered with
-            raise LNTrustError(f"{self._stage1}: does not fit this run; remove it to start over") from error
-        for folder, evaluations in zip(self.folders, self._evaluations, strict=True):
-            for number, by_way in evaluations.items():
-                own = {way: torch.from_numpy(p) for way, p in by_way.items()}
-                write_tensors(evaluation_file(folder, number), own)
-        losses = self._history.drop_last()  # noted again below, with what is said when Stage 1 has ended
-        self.done = self.network.round = self.study.training.stage1_rounds
+        losses = read_stage1(self._stage1, self.course, self.population, self.folders)
+        self.course.done = self.network.round = self.study.training.stage1_rounds
         self._begin_collaboration()
         self._note(losses)
 
@@ -523,3 +458,35 @@ class Runs:
         """A fresh start takes an earlier run of the same identity away."""
         for folder in {*self.folders, self._checkpoint.parent}:
             clear_run(folder)
+
+
+class Run(Runs):
+    """One method on one study with one seed."""
+
+    def __init__(self, study: Study, method: str, seed: int, views: Views, **options: Any) -> None:
+        super().__init__(study, method, [seed], views, **options)
+        self.seed = seed
+
+    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> dict[str, Any]:  # type: ignore[override]
+        return super().__call__(resume=resume, progress=progress)[0]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.identity_of(self.seed)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.identity)
+
+    @property
+    def slug(self) -> Path:
+        return slug(self.identity)
+
+    @property
+    def folder(self) -> Path | None:
+        return self.folders[0] if self.folders else None
+
+
+def run(study: Study, method: str, seed: int, views: Views, **options: Any) -> dict[str, Any]:
+    """Make a run and carry it out without a folder: for notebooks and tests."""
+    return Run(study, method, seed, views, **options)()

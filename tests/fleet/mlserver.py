@@ -9,15 +9,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
-from fleets import free_port
+import urllib3
+from fleets import free_port, wait_until
 
 HOME = Path(__file__).parents[2] / ".venv-mlserver"
 NEEDS = ["mlserver==1.7.1", "mlserver-sklearn==1.7.1"]
@@ -65,61 +64,37 @@ def serving(folder: Path) -> Iterator[Served]:
     programs = environment()
     (folder / "model.py").write_text(MODEL, "utf-8")
     _run(programs / "python", "model.py", cwd=folder)
-    http, grpc, metrics = (free_port() for _ in range(3))
-    ports = {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
-    _write(folder / "settings.json", {"host": "127.0.0.1", **ports, "parallel_workers": 0})
+    ports = {f"{name}_port": free_port() for name in ("http", "grpc", "metrics")}
+    server = {"host": "127.0.0.1", **ports, "parallel_workers": 0}
     model = {"implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "./model.joblib"}}
-    _write(folder / "model-settings.json", {"name": "iris", **model})
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [programs / "mlserver", "start", "."], cwd=folder, env=_plain(), stdout=log, stderr=log
-        )
+    for name, table in {"settings": server, "model-settings": {"name": "iris", **model}}.items():
+        (folder / f"{name}.json").write_text(json.dumps(table), "utf-8")
+    url, log = f"http://127.0.0.1:{ports['http_port']}/v2/models/iris", folder / "log"
+    with log.open("wb") as out:
+        command = [programs / "mlserver", "start", "."]
+        process = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=out, stderr=out)
         try:
-            _until_ready(server, http, folder / "log")
+            wait_until(lambda: _is_ready(url, process), 180, lambda: log.read_text("utf-8")[-2000:])
             with np.load(folder / "known.npz") as known:
-                yield Served(f"http://127.0.0.1:{http}/v2/models/iris", known["x"], known["p"])
+                yield Served(url, known["x"], known["p"])
         finally:
-            _end(server)
+            process.kill()
+            process.wait(20)
 
 
-def _until_ready(server: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not _is_ready(port):
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"MLServer did not come up:\n{log.read_text('utf-8', 'replace')[-2000:]}")
-        time.sleep(0.05)
-
-
-def _is_ready(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+def _is_ready(url: str, process: "subprocess.Popen[bytes]") -> bool:
+    assert process.poll() is None, "MLServer has ended"
     try:
-        connection.request("GET", "/v2/models/iris/ready")
-        return connection.getresponse().status == 200
-    except OSError:
+        return urllib3.request("GET", f"{url}/ready", timeout=5, retries=False).status == 200
+    except urllib3.exceptions.HTTPError:
         return False
-    finally:
-        connection.close()
-
-
-def _end(server: "subprocess.Popen[bytes]") -> None:
-    server.terminate()
-    try:
-        server.wait(20)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait(20)
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, env=_plain(), capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    done = subprocess.run(command, cwd=cwd, env=_environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-2000:]}"
 
 
-def _plain() -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """The variables of this process, but those that lead to its own packages."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-
-
-def _write(path: Path, table: dict[str, object]) -> None:
-    path.write_text(json.dumps(table), "utf-8")

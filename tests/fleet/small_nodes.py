@@ -73,11 +73,12 @@ def normalised(input_shape: tuple[int, ...], classes: int, width: int = 5) -> nn
 class Failing(nn.Module):
     """Trains for a while, and then no more; or, after some failures, again."""
 
-    error: BaseException = ArithmeticError("no more passes")
-
-    def __init__(self, inputs: int, classes: int, passes: int, failures: int) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], classes: int, passes: int, failures: int, error: BaseException
+    ) -> None:
         super().__init__()
-        self.linear, self.left, self.failures = nn.Linear(inputs, classes), passes, failures
+        self.linear, self.left = nn.Linear(prod(input_shape), classes), passes
+        self.failures, self.error = failures, error
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -92,19 +93,15 @@ class Failing(nn.Module):
 def failing(
     input_shape: tuple[int, ...], classes: int, passes: int = 5, failures: int = 1_000_000
 ) -> nn.Module:
-    return Failing(prod(input_shape), classes, passes, failures)
+    return Failing(input_shape, classes, passes, failures, ArithmeticError("no more passes"))
 
 
 def stumbling(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return failing(input_shape, classes, failures=2)
 
 
-class Exiting(Failing):
-    error = SystemExit("enough")
-
-
 def exiting(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return Exiting(prod(input_shape), classes, 5, 2)
+    return Failing(input_shape, classes, 5, 2, SystemExit("enough"))
 
 
 def text(_input_shape: tuple[int, ...], _classes: int) -> str:

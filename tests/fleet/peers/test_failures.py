@@ -54,7 +54,7 @@ def fleet(running: Fleet) -> Iterator[Fleet]:
     running.start(*gone)
     running.until("a", probed("b", "s"))
     yield running
-    running.print_new_logs()
+    print(running.logs())
 
 
 def test_one_with_an_older_state_is_left_out_until_it_is_probed_again(fleet: Fleet) -> None:

@@ -5,20 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fleets import SOON, Fleet, all_probed, until
-from small_servers import JSON, Request, Street
+from fleets import SOON, Fleet, all_probed, deployed, until
+from small_servers import JSON, Request, Street, answer_with
 
-from lntrust.fleet.http.tensors import Tensor, read_request, write_message
 from lntrust.fleet.node import Node
-from lntrust.fleet.settings import NeighbourSettings, load_node
+from lntrust.fleet.settings import NeighbourSettings
 
 
-def uniform(request: Request) -> None:
-    """Every class is as likely as any other."""
-    _, headers, body = request.server.seen[-1]
-    (tensor,) = read_request(body, headers.get("Inference-Header-Content-Length")).inputs
-    output = Tensor("probabilities", np.full((len(tensor.array), 10), 0.1), False)
-    request.answer(write_message({"model_name": "m"}, [output], "outputs")[0])
+def node_with(tmp_path: Path, url: str, wait: float) -> Node:
+    """A node whose only neighbour is a server."""
+    fleet = Fleet.of(tmp_path, ["a"], everybody={**SOON, "life": {**SOON["life"], "wait": wait}})
+    them = NeighbourSettings(name="them", url=url)
+    return Node(fleet.members["a"].settings.model_copy(update={"neighbours": [them]}))
 
 
 def test_a_server_counts_when_it_is_ready(tmp_path: Path) -> None:
@@ -27,26 +25,20 @@ def test_a_server_counts_when_it_is_ready(tmp_path: Path) -> None:
     def unless_down(act: Any) -> Any:
         return lambda request: act(request) if up.is_set() else request.answer({"error": "starting"}, 503)
 
+    def uniform(request: Request) -> None:
+        answer_with(request, lambda x: np.full((len(x), 10), 0.1))
+
     server = street.server(unless_down(uniform), unless_down(lambda request: request.answer(JSON)))
-    life = {"life": {**SOON["life"], "wait": 300.0}}
-    folder = Fleet.of(tmp_path, ["a"], everybody={**SOON, **life}).members["a"].folder
-    them = NeighbourSettings(name="them", url=server.url)
-    settings = load_node(folder).model_copy(update={"neighbours": [them]})
-    with street.ends, Node(settings).start() as node:
-        knocked = until(node, lambda status: status["phase"] == "deployed" or len(server.seen) >= 3)
+    with street.ends, node_with(tmp_path, server.url, 300.0).start() as node:
+        knocked = until(node, lambda status: deployed(status) or len(server.seen) >= 3)
         assert knocked["phase"] == "stage 2"
         assert {path for path, _, _ in server.seen} == {"/v2/models/m/ready"}, "it is asked nothing else yet"
         up.set()
-        status = until(node, all_probed)
-        assert status["error"] is None
+        assert until(node, all_probed)["error"] is None
 
 
 def test_a_server_that_is_not_there_is_not_waited_for_longer_than_said(tmp_path: Path) -> None:
-    life = {"life": {**SOON["life"], "wait": 0.5}}
-    folder = Fleet.of(tmp_path, ["a"], everybody={**SOON, **life}).members["a"].folder
-    them = NeighbourSettings(name="them", url="http://127.0.0.1:9/v2/models/m")
-    settings = load_node(folder).model_copy(update={"neighbours": [them]})
-    with Node(settings).start() as node:
-        status = until(node, lambda status: status["phase"] == "deployed")
+    with node_with(tmp_path, "http://127.0.0.1:9/v2/models/m", 0.5).start() as node:
+        status = until(node, deployed)
         assert not status["neighbours"]["them"]["probed"]
         assert status["error"] is None

@@ -54,7 +54,7 @@ def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(asking: M
     kit = asking(SHAPE, good={}, hung={})
     kit.hang("hung")
     x = np.zeros((3, *SHAPE), np.float32)
-    replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=8)
+    replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=12)
     assert replies["good"].probabilities.shape == (3, 2)
     assert failed["hung"].kind == "silent"
 
@@ -190,15 +190,15 @@ def test_one_that_comes_back_well_is_asked_at_once(asking: MakeAsking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "timeout", "kinds"), [(0.0, LONG, {"input": 4}), (4.0, 5.0, {"refused": 2, "breaker": 2})]
+    ("after", "timeout", "kinds"), [(0.0, LONG, ["input"] * 2), (6.1, 8.0, ["refused", "breaker"])]
 )
 def test_to_refuse_inputs_is_no_failure_unless_it_takes_long(
-    asking: MakeAsking, after: float, timeout: float, kinds: dict[str, int]
+    asking: MakeAsking, after: float, timeout: float, kinds: list[str]
 ) -> None:
-    kit = asking(limits={"failures": 2, "pause": 600}, picky={})
+    kit = asking(limits={"failures": 1, "pause": 600}, picky={})
     kit.neighbours.greet(["picky"], LONG)
     refuse(kit.answers, "picky", "inputs: this node's model fails on them", after)
-    assert Counter(ask(kit.neighbours, "picky", timeout) for _ in range(4)) == kinds
+    assert [ask(kit.neighbours, "picky", timeout) for _ in range(2)] == kinds
 
 
 def test_to_refuse_inputs_takes_no_failure_back(asking: MakeAsking) -> None:

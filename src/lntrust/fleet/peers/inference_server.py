@@ -106,8 +106,8 @@ class InferenceServer:
             raise RefusedError(f"{self.name}: cannot be asked: {error}") from None
         if length is None:
             return body, {"Content-Type": "application/json"}
-        split = {"Inference-Header-Content-Length": str(length)}
-        return body, {"Content-Type": "application/octet-stream", **split}
+        kind = {"Content-Type": "application/octet-stream"}
+        return body, kind | {"Inference-Header-Content-Length": str(length)}
 
     def _probabilities(self, reply: _Response, m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
 _THREADS = 4  # per neighbour: so many questions to it at the same time
+_Pending = Pending | Future[ServerReply]  # a question to a node, or to a server
 
 
 @dataclass
@@ -63,11 +65,8 @@ class Neighbour:
         """Whether a question about m inputs would be a storm of messages, though so many fit into one."""
         if self.at_once >= at_once or m <= _MOST_PIECES * self.at_once:
             return None
-        pieces = -(-m // self.at_once)
-        text = (
-            f"takes {self.at_once} inputs at once: {pieces} messages for {m}; at most {_MOST_PIECES} are sent"
-        )
-        return Failure("few", text)
+        text = f"takes {self.at_once} inputs at once: {-(-m // self.at_once)} messages for {m}"
+        return Failure("few", f"{text}; at most {_MOST_PIECES} are sent")
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,11 @@ class _Question:
     deadline: float
     retries: int
     attachment: bytes | None  # its round, in lockstep
+    encoding: ReplyEncoding  # of nodes' replies; servers know one only
+
+    @cached_property
+    def data(self) -> bytes:
+        return encode(wire.question(self.x, encoding=self.encoding))
 
 
 class Neighbours:
@@ -98,7 +102,7 @@ class Neighbours:
         }
         self._servers = {name: each.server for name, each in self.members.items() if each.server is not None}
         self._at_once = wire.at_once(settings.input)
-        self._encoding = ReplyEncoding(settings.trust.reply)  # of nodes' replies; servers know one only
+        self._encoding = ReplyEncoding(settings.trust.reply)
         self._lockstep = settings.network.clock == "lockstep"
         self._seldom = Seldom()
         self._server_pool = ThreadPoolExecutor(max(1, _THREADS * len(self._servers)), "server")
@@ -218,8 +222,7 @@ class Neighbours:
         return name not in self._servers and self.members[name].greeted < max(1, self.appearances(name))
 
     def _greet_new(self, names: Sequence[str], deadline: float) -> set[str]:
-        """Greet new ones; returns who did not answer. That takes a part of the time only: then comes the
-        question to the others."""
+        """Greet new ones, in a part of the time: others wait for their question. Returns who is silent."""
         new = [name for name in names if self._is_new(name)]
         if new:
             self.greet(new, max(0.01, min(_HELLO_PATIENCE, _HELLO_SHARE * (deadline - time.monotonic()))))
@@ -258,7 +261,8 @@ class Neighbours:
                 self._seldom.event("neighbour takes too few", neighbour=name, reason=few.text)
         asked = [name for name in admitted if name not in failed]
         attachment = wire.attachment(round_) if self._lockstep else None
-        results = self._ask_in_pieces(asked, _Question(x, phase, deadline, retries, attachment))
+        question = _Question(x, phase, deadline, retries, attachment, self._encoding)
+        results = self._ask_in_pieces(asked, question)
         for name, result in results.items():
             self._tell_breaker(name, result)
             if (count := self.instances(name)) > 1:
@@ -307,17 +311,13 @@ class Neighbours:
 
     def _ask_with_retries(self, names: list[str], question: _Question) -> dict[str, Reply | Failure]:
         """One message to each, and after a pause again to those who were busy, silent or had enough."""
-        data, results = (
-            encode(wire.question(question.x, encoding=self._encoding)),
-            dict[str, Reply | Failure](),
-        )
-        retries = question.retries
+        results, retries = dict[str, Reply | Failure](), question.retries
         for attempt in range(retries + 1):
             timeout = (question.deadline - time.monotonic()) / (retries + 1 - attempt)
             if timeout <= 0:
                 return {name: Failure("silent", "no time left") for name in names} | results
             phase = RETRY if attempt else question.phase
-            begun = [(name, self._begin(name, question, data, phase, timeout)) for name in names]
+            begun = [(name, self._begin(name, question, phase, timeout)) for name in names]
             results |= {name: self._collect(name, pending, question, phase) for name, pending in begun}
             if attempt == retries:
                 break
@@ -335,22 +335,19 @@ class Neighbours:
             time.sleep(max(0.0, min(max(pause, *waits.values()), left)))
         return results
 
-    def _begin(
-        self, name: str, question: _Question, data: bytes, phase: str, timeout: float
-    ) -> "Pending | Future[ServerReply]":
+    def _begin(self, name: str, question: _Question, phase: str, timeout: float) -> _Pending:
         self._traffic.count("queries out", name)
         if phase == RETRY:
             self._traffic.count("retries", name)
         if name in self._servers:
             return self._server_pool.submit(self._servers[name].ask, question.x, timeout)
         assert self._door is not None
-        self._traffic.sent(name, phase, "query", size_of([question.x], len(data)))
-        return self._door.begin(name, data, timeout, question.attachment)
+        self._traffic.sent(name, phase, "query", size_of([question.x], len(question.data)))
+        return self._door.begin(name, question.data, timeout, question.attachment)
 
     def _collect(
-        self, name: str, pending: "Pending | Future[ServerReply]", question: _Question, phase: str,
-        greet: bool = True,
-    ) -> Reply | Failure:  # fmt: skip
+        self, name: str, pending: _Pending, question: _Question, phase: str, greet: bool = True
+    ) -> Reply | Failure:
         """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
         each, m, C = self.members[name], len(question.x), len(self._settings.input.classes)
         try:
@@ -366,9 +363,9 @@ class Neighbours:
             if reason == wire.HELLO_FIRST and greet:
                 self.greet([name], max(0.01, min(_HELLO_PATIENCE, question.deadline - time.monotonic())))
                 if each.refused is None:
-                    data = encode(wire.question(question.x, encoding=self._encoding))
-                    left = max(0.01, question.deadline - time.monotonic())
-                    again = self._begin(name, question, data, RETRY, left)
+                    again = self._begin(
+                        name, question, RETRY, max(0.01, question.deadline - time.monotonic())
+                    )
                     return self._collect(name, again, question, RETRY, greet=False)
             return self._refusal(each, reason, error.late)
         except NoAnswerError as error:

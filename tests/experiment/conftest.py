@@ -1,4 +1,4 @@
-"""What tests of runs share: small studies, runs that are stopped, and a checkout without changes."""
+"""What tests of runs share; see helpers.py, too."""
 
 import sys
 from importlib import import_module
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for small.py
+sys.path.insert(0, str(Path(__file__).parent))  # for helpers.py
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from lntrust.core.threads import FEW
 from lntrust.experiment import run
 from lntrust.experiment.compared import compared
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from lntrust import Study, load_study
 from lntrust.core.errors import CannotStackError
 from lntrust.experiment.divergence import what_diverged
-from lntrust.experiment.driver import Runs
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run, Runs
 from lntrust.experiment.sweep import Task, carry_out
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, list_methods

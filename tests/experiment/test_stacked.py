@@ -1,46 +1,46 @@
 """Several seeds in one stack of tensors: every seed's result is that of a run by itself."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from helpers import LINEAR, Stopped, named, stop_after
 
-from lntrust import LNTrustError, Study, load_study
+from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError
 from lntrust.core.files import read_tensors
-from lntrust.experiment.driver import Runs
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run, Runs
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side
 
-SMALL = [
-    "graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", "training.stage2_rounds=4",
-    "training.refresh=2", "evaluation.every=2", "evaluation.checkpoint_every=2", "training.precision=float64",
-    "methods.lntrust.warmup=1", "methods.lntrust.budget=40", "methods.lntrust.sample=50",
-    "methods.desa.condense_steps=20", "methods.centralized.epochs=3", "methods.fedmd.budget=50",
-]  # fmt: skip
-SEEDS = (3, 0, 7)
+SEEDS = (3, 0)
+MORE = (
+    "training.precision=float64", "training.stage2_rounds=5", "training.refresh=2", "evaluation.every=2",
+    "evaluation.checkpoint_every=2", "methods.lntrust.budget=40", "methods.desa.condense_steps=20",
+    "methods.centralized.epochs=3", "methods.fedmd.budget=50",
+)  # fmt: skip
+Together = Callable[..., Runs]
+Alone = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def views() -> Views:
-    return Views(load_dataset("digits"), torch.device("cpu"), torch.float64)
+@pytest.fixture
+def study(small: Any) -> Any:
+    return lambda *overrides: small(*MORE, *overrides)
 
 
-def study(*overrides: str) -> Study:
-    return load_study("digits", [*SMALL, *overrides])
+@pytest.fixture
+def together(study: Any, views64: Views) -> Together:
+    """Runs of two seeds in a stack."""
+    return lambda method, *changes, **options: Runs(study(*changes), method, SEEDS, views64, **options)
 
 
-class EnoughError(Exception):
-    """What stops a run in the midst of it."""
-
-
-def stop(done: int, *_: object) -> None:
-    if done == 5:
-        raise EnoughError
+@pytest.fixture
+def alone(study: Any, views64: Views) -> Alone:
+    """What one seed gives by itself."""
+    return lambda method, seed, *changes: Run(study(*changes), method, seed, views64)()
 
 
 def assert_same(a: Any, b: Any, where: str = "") -> None:
@@ -59,70 +59,57 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert a == b, where
 
 
-@pytest.mark.parametrize("method", sorted(list_methods()))
-def test_every_method_gives_what_it_gives_alone(method: str, views: Views) -> None:
-    together = Runs(study(), method, SEEDS, views)()
-    for seed, summary in zip(SEEDS, together, strict=True):
-        assert summary["seed"] == seed
-        assert summary["stacked"] == len(SEEDS)
-        assert_same(summary, Run(study(), method, seed, views)())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "training.schedule=random_node",
-        "network.query=handle",
-        "partition.validation=fresh",
-        "deploy=trust",
-        "methods.lntrust.top_k=2",
-        "methods.lntrust.weighting=weighted_majority",
-    ],
-)
-def test_so_does_every_way_to_set_a_study(change: str, views: Views) -> None:
-    method = "d_psgd" if change == "deploy=trust" else "lntrust"
-    together = Runs(study(change), method, SEEDS, views)()
-    for seed, summary in zip(SEEDS, together, strict=True):
-        assert_same(summary, Run(study(change), method, seed, views)())
-
-
 # Everything of LNTrust that is off by default.
 LEVERS = [
     f"methods.lntrust.{change}"
     for change in (
-        "query=handle", "reply=top3", "recall=2", "top_k=2", "probe_others=2", "refresh=1", "answer_k=2",
-        "certainty=0.7", "typical_margin=true", "self_share=0.1", "prior_wins=0.5",
-        "importance_power=0.5", "training_gate=evidence", "deployment_gate=evidence",
-        "evidence=0.3", "look_back=0.6", "final_rounds=1", "prior=accuracy", "calibrate=true",
+        "query=handle", "reply=top3", "recall=2", "top_k=2", "refresh=1", "certainty=0.7", "self_share=0.1",
+        "typical_margin=true", "prior_wins=0.5", "deployment_gate=evidence", "evidence=0.3", "final_rounds=1",
+        "prior=accuracy",
     )
 ]  # fmt: skip
+UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_node", LINEAR)
 
 
-def test_so_do_all_levers_at_once(views: Views) -> None:
-    together = Runs(study(*LEVERS), "lntrust", SEEDS, views)()
-    alone = [Run(study(*LEVERS), "lntrust", seed, views)() for seed in SEEDS]
-    assert len({summary["bytes"]["asked_per_input"] for summary in alone}) == 3, "or nothing is shown"
-    for mine, theirs in zip(together, alone, strict=True):
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        *((method, []) for method in sorted(list_methods())),
+        ("lntrust", ["training.schedule=random_node"]),
+        ("lntrust", ["network.query=handle"]),
+        ("lntrust", ["partition.validation=fresh"]),
+        ("lntrust", ["methods.lntrust.top_k=2"]),
+        ("lntrust", ["methods.lntrust.weighting=weighted_majority"]),
+        ("d_psgd", ["deploy=trust"]),
+        ("lntrust", LEVERS),
+        ("d_psgd", [*UNEVEN, "methods.d_psgd.local_steps=1"]),  # worlds whose draws fall unevenly
+        ("d_psgd", [*UNEVEN, "methods.d_psgd.local_steps=3"]),
+    ],
+)
+def test_every_seed_gives_what_it_gives_alone(
+    method: str, changes: list[str], together: Together, alone: Alone
+) -> None:
+    single = [alone(method, seed, *changes) for seed in SEEDS]
+    if changes == LEVERS:
+        assert len({summary["bytes"]["asked_per_input"] for summary in single}) == 2, "or nothing is shown"
+    if method == "d_psgd" and "deploy=trust" not in changes and changes:
+        assert len({summary["bytes"]["total"] for summary in single}) > 1, "or nothing is shown"
+    for seed, mine, theirs in zip(SEEDS, together(method, *changes)(), single, strict=True):
+        assert (mine["seed"], mine["stacked"]) == (seed, len(SEEDS))
         assert_same(mine, theirs)
 
 
-def test_a_stack_with_all_levers_goes_on_where_it_stopped(views: Views, tmp_path: Path) -> None:
-    with pytest.raises(EnoughError):
-        Runs(study(*LEVERS), "lntrust", SEEDS, views, folder=tmp_path)(progress=stop)
-    got = Runs(study(*LEVERS), "lntrust", SEEDS, views, folder=tmp_path)(resume=True)
-    for mine, theirs in zip(got, Runs(study(*LEVERS), "lntrust", SEEDS, views)(), strict=True):
-        assert_same(mine, theirs)
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_worlds_whose_draws_fall_unevenly_mix_as_they_would_alone(steps: int, views: Views) -> None:
-    one_kind = 'population.learners=[{name="linear",kind="linear",view="pixels"}]'
-    often = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_node", one_kind)
-    uneven = study(*often, f"methods.d_psgd.local_steps={steps}")
-    together = Runs(uneven, "d_psgd", SEEDS, views)()
-    alone = [Run(uneven, "d_psgd", seed, views)() for seed in SEEDS]
-    assert len({summary["bytes"]["total"] for summary in alone}) > 1, "or nothing is shown"
-    for mine, theirs in zip(together, alone, strict=True):
+@pytest.mark.parametrize("changes", [[], LEVERS], ids=["plain", "all levers"])
+def test_a_stack_goes_on_where_it_stopped(together: Together, tmp_path: Path, changes: list[str]) -> None:
+    with pytest.raises(Stopped):
+        together("lntrust", *changes, folder=tmp_path)(progress=stop_after(5))
+    assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
+    seen: list[int] = []
+    got = together("lntrust", *changes, folder=tmp_path)(
+        resume=True, progress=lambda done, *_: seen.append(done)
+    )
+    assert seen[0] == 4, "from its last checkpoint"
+    for mine, theirs in zip(got, together("lntrust", *changes)(), strict=True):
         assert_same(mine, theirs)
 
 
@@ -133,12 +120,13 @@ class Taciturn(Method):
         return {"told": True}
 
 
-def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(views: Views) -> None:
-    name = f"{__name__}:Taciturn"
-    assert Run(study(), name, 0, views)()["method_report"] == {"told": True}
+def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(
+    together: Together, alone: Alone
+) -> None:
+    assert alone(named(Taciturn), 0)["method_report"] == {"told": True}
     for deploy in ([], ["deploy=uniform"]):
         with pytest.raises(CannotStackError, match=r"Taciturn: report.*one by one"):
-            Runs(study(*deploy), name, SEEDS, views)
+            together(named(Taciturn), *deploy)
 
 
 def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
@@ -147,81 +135,72 @@ def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
         Runs(load_study("wearables", ["methods.fedmd.budget=2000"]), "fedmd", [0, 1], views)
 
 
-def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(views: Views, tmp_path: Path) -> None:
-    with pytest.raises(EnoughError):
-        Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(progress=stop)
-    gone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)
-    with pytest.raises(EnoughError):
-        gone(progress=lambda done, *_: stop(5 if done == 1 else 0))
+def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(
+    together: Together, study: Any, views64: Views, tmp_path: Path
+) -> None:
+    with pytest.raises(Stopped):
+        together("uniform", folder=tmp_path)(progress=stop_after(5))
+    with pytest.raises(Stopped):
+        Run(study(), "uniform", SEEDS[1], views64, folder=tmp_path)(progress=stop_after(1))
     with pytest.raises(LNTrustError, match=r"round-00002.safetensors: is gone; remove .*stack-") as error:
-        Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)
+        together("uniform", folder=tmp_path)(resume=True)
     Path(str(error.value).rpartition("remove ")[2].removesuffix(" to start over")).unlink()
-    assert len(Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True)) == 3
+    assert len(together("uniform", folder=tmp_path)(resume=True)) == 2
 
 
-def test_seeds_do_not_notice_each_other(views: Views) -> None:
+def test_seeds_do_not_notice_each_other(study: Any, views64: Views, tmp_path: Path) -> None:
     """Bit for bit the same answers, whoever stands beside."""
-    a, b = (Runs(study(), "lntrust", seeds, views) for seeds in ((0, 3), (3, 9)))
-    a(), b()
-    for name, predicted in a._evaluations[1][6].items():
-        assert np.array_equal(predicted, b._evaluations[0][6][name])
+    for seeds in ((0, 3), (3, 9)):
+        Runs(study(), "lntrust", seeds, views64, folder=tmp_path / str(seeds[0]))()
+    a, b = (
+        {file.name: file.read_bytes() for file in tmp_path.glob(f"{k}/*/*/seed-3-*/evaluations/*")}
+        for k in (0, 3)
+    )
+    assert a == b
+    assert len(a) == 4
 
 
-def test_each_seed_has_a_folder_as_if_it_had_run_alone(views: Views, tmp_path: Path) -> None:
-    Runs(study(), "lntrust", SEEDS, views, folder=tmp_path / "together")()
+def test_each_seed_has_a_folder_as_if_it_had_run_alone(
+    together: Together, study: Any, views64: Views, tmp_path: Path
+) -> None:
+    made = together("lntrust", folder=tmp_path / "together")()
     for seed in SEEDS:
-        one = Run(study(), "lntrust", seed, views, folder=tmp_path / "alone")
+        one = Run(study(), "lntrust", seed, views64, folder=tmp_path / "alone")
         one()
         assert one.folder is not None
         beside = tmp_path / "together" / one.slug
         names = {p.name for p in one.folder.iterdir()} - {"checkpoint.safetensors"}
         assert {p.name for p in beside.iterdir()} == names
         for file in (one.folder / "evaluations").iterdir():
-            alone, together = (
-                read_tensors(folder / "evaluations" / file.name)[0] for folder in (one.folder, beside)
+            own, theirs = (
+                read_tensors(place / "evaluations" / file.name)[0] for place in (one.folder, beside)
             )
-            assert all(torch.equal(alone[name], together[name]) for name in alone)
+            assert all(torch.equal(own[name], theirs[name]) for name in own)
     assert not list((tmp_path / "together").rglob("stack-*")), "what only a stop would need is gone"
+    again = Run(study(), "lntrust", SEEDS[1], views64, folder=tmp_path / "together")(resume=True)
+    assert again == made[1], "finished runs are read again, alone or together"
+    assert together("lntrust", folder=tmp_path / "together")(resume=True) == made
 
 
-def test_a_stack_goes_on_where_it_stopped(views: Views, tmp_path: Path) -> None:
-    with pytest.raises(EnoughError):
-        Runs(study(), "lntrust", SEEDS, views, folder=tmp_path)(progress=stop)
-    assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
-    went_on = Runs(study(), "lntrust", SEEDS, views, folder=tmp_path)
-    seen: list[int] = []
-    got = went_on(resume=True, progress=lambda done, *_: seen.append(done))
-    assert seen[0] == 4, "from the checkpoint of round 4"
-    for mine, theirs in zip(got, Runs(study(), "lntrust", SEEDS, views)(), strict=True):
-        assert_same(mine, theirs)
-
-
-def test_finished_runs_are_read_again_alone_or_together(views: Views, tmp_path: Path) -> None:
-    together = Runs(study(), "uniform", SEEDS, views, folder=tmp_path)()
-    alone = Run(study(), "uniform", SEEDS[1], views, folder=tmp_path)(resume=True)
-    assert alone == together[1]
-    assert Runs(study(), "uniform", SEEDS, views, folder=tmp_path)(resume=True) == together
-
-
-def test_a_guard_may_object_before_anything_is_written(views: Views, tmp_path: Path) -> None:
+def test_a_guard_may_object_before_anything_is_written(together: Together, tmp_path: Path) -> None:
     def never() -> None:
         raise LNTrustError("not yours any more")
 
     with pytest.raises(LNTrustError, match="not yours"):
-        Runs(study(), "independent", SEEDS, views, folder=tmp_path, guard=never)()
+        together("independent", folder=tmp_path, guard=never)()
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_no_certificate_for_a_stack(views: Views) -> None:
+def test_no_certificate_for_a_stack(together: Together) -> None:
     with pytest.raises(LNTrustError, match="one by one"):
-        Runs(study(), "lntrust", SEEDS, views, certify=True)
+        together("lntrust", certify=True)
 
 
-def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(views: Views) -> None:
-    worlds = [build_world(study(), views.dataset, seed) for seed in SEEDS]
+def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(study: Any, views64: Views) -> None:
+    worlds = [build_world(study(), views64.dataset, seed) for seed in SEEDS]
     both = side_by_side(worlds)
-    n, N = worlds[0].n, len(views.dataset.labels)
-    assert both.n == 3 * n
+    n, N = worlds[0].n, len(views64.dataset.labels)
+    assert both.n == len(SEEDS) * n
     assert (both.edges[:, 0] // n == both.edges[:, 1] // n).all()
     for s, world in enumerate(worlds):
         assert (both.edges[both.edges_of(s)] - s * n == world.edges).all()

@@ -25,8 +25,7 @@ from numpy import ndarray
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.core.randomness import small_seed
-from lntrust.experiment.driver import Progress
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Progress, Run
 from lntrust.experiment.store.identity import content_of, data_digest
 from lntrust.experiment.store.records import versions
 from lntrust.experiment.store.schemas import SCHEMA, under_old_names

@@ -1,8 +1,9 @@
-"""Runs that earlier versions recorded: readable, and comparable with today's.
+"""Runs that earlier versions recorded: readable, comparable with today's, kept and continued.
 
-`schema_1/` was made by revision 757f17b: the tiny study, seed 0, with independent, lntrust, lntrust under
-Weighted Majority, whose weights were not normalised then, and a method of one's own; independent on a graph
-from a file; and a log of trials.
+`fixtures/made_by_3123855/` was made before settings were renamed and cut; see its README. `schema_1/` was
+made by revision 757f17b: the tiny study, seed 0, with independent, lntrust, lntrust under Weighted Majority
+(whose weights were not normalised then), and a method of one's own; independent on a graph from a file; a log
+of trials.
 """
 
 import json
@@ -10,11 +11,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from helpers import read_summary
 
 from lntrust import LNTrustError, load_study
 from lntrust.experiment import Run
-from lntrust.experiment.store.collection import read_runs, write_collection
+from lntrust.experiment.store import read_runs, slug, write_collection
 from lntrust.experiment.store.schemas import SCHEMA, upgrade
 from lntrust.experiment.tune import Search
 from lntrust.learners.views import Views
@@ -30,6 +33,75 @@ class Halves(Method):
     def round(self, site, state, t):
         return super().round(site, state, t) if t % 2 else state
 """
+
+
+OLD = Path(__file__).parents[2] / "fixtures" / "made_by_3123855"
+
+
+@pytest.mark.usefixtures("clean_checkout")
+class TestRenamedAndCutSettings:
+    """The same runs under today's names: found by the same folder, whatever a setting is called now."""
+
+    def test_folders_and_their_collection_are_read_under_todays_names(self) -> None:
+        folders, collected = read_runs([OLD / "runs"]), read_runs([OLD / "collection.parquet"])
+        assert [(r.key, r.identity) for r in folders] == [(r.key, r.identity) for r in collected]
+        renamed = [r.identity for r in folders if r.study == "old-names"]
+        for part in (renamed[0]["answerer"], renamed[1]["settings"]):
+            assert (part["typical_margin"], part["prior_wins"]) == (True, 0.25)
+            assert not {"usual_lead", "head_start"} & set(part)
+        for file in OLD.rglob("run.json"):
+            today = upgrade(json.loads(file.read_text()))
+            asked_for = {name: part for name, part in today.items() if name not in ("versions", "hardware")}
+            assert slug(asked_for).name == file.parent.name
+
+    def test_settings_that_are_gone_still_tell_rows_apart(self) -> None:
+        rows = {row.label for row in rows_of(read_runs([OLD / "runs"]))["tiny"]}
+        assert len(rows) == 9
+        for gone in ("look_back = 0.8", "calibrate = True", "answer_k = 2", "training_gate = evidence"):
+            assert any(gone in label for label in rows), rows
+
+    def test_finished_runs_are_kept(self, lntrust: Any, tmp_path: Path) -> None:
+        shutil.copytree(OLD / "runs", tmp_path / "runs")
+        again = ["--device", "cpu", "--out", tmp_path / "runs", "--json"]
+        for words in (["tiny.toml"], ["old-names.toml", "--method", "lntrust"],
+                      ["old-names.toml", "--method", "independent", "--set", "deploy=trust"]):  # fmt: skip
+            got = lntrust("run", OLD / "studies" / words[0], *words[1:], *again)
+            assert got.code == 0, got.err
+            assert "(made by revision 3123855123b9 of lntrust); --fresh makes them anew" in got.err
+            for summary in map(json.loads, got.out.splitlines()):
+                kept = (OLD / "runs" / summary["study"] / summary["method"]).glob("*/summary.json")
+                assert summary in [json.loads(file.read_text()) for file in kept]
+
+    def test_one_that_was_stopped_goes_on_to_the_same_end(self, lntrust: Any, tmp_path: Path) -> None:
+        shutil.copytree(OLD / "begun" / "stopped", tmp_path / "runs")
+        method = ["--method", "lntrust+best", "--device", "cpu", "--out", tmp_path / "runs"]
+        assert lntrust("run", OLD / "studies" / "begun.toml", *method).code == 0
+        (folder,) = tmp_path.rglob("lntrust+best/seed-*")
+        (completed,) = OLD.glob("begun/completed/begun/lntrust+best/seed-*")
+        assert folder.name == completed.name
+        assert read_summary(folder) == read_summary(completed)
+        for name in ("rounds", "trust"):
+            tables = [pq.read_table(place / f"{name}.parquet") for place in (folder, completed)]
+            assert tables[0].equals(tables[1])
+
+    @pytest.mark.parametrize(
+        "gone",
+        ["look_back=0.8", "calibrate=true", "probe_others=2", "answer_k=2", "importance_power=0.5",
+         "training_gate=evidence"],
+    )  # fmt: skip
+    def test_with_a_setting_that_is_gone_nothing_is_continued(self, lntrust: Any, gone: str) -> None:
+        got = lntrust("run", OLD / "studies" / "tiny.toml", "--set", f"methods.lntrust.{gone}")
+        assert got.code == 2
+        assert f"{gone.partition('=')[0]} = " in got.err
+        assert "no longer there" in got.err
+
+    @pytest.mark.parametrize(
+        ("name", "methods"),
+        [("tiny", {"independent": 2, "lntrust": 2, "lntrust+best": 2}), ("old-names", {"lntrust": 1})],
+    )
+    def test_trials_count_as_done(self, name: str, methods: dict[str, int], views: Views) -> None:
+        study, log = load_study(OLD / "studies" / f"{name}.toml"), OLD / "tune" / f"{name}-tuned.jsonl"
+        assert {m: len(Search(study, m, 0, views, log).lines) for m in methods} == methods
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
+from lntrust.methods.lntrust.settings import RENAMED
 
 SCHEMA = 2
-RENAMED = {"usual_lead": "typical_margin", "head_start": "prior_wins"}
 Identity = dict[str, Any]
 _PARTS = ("settings", "answerer")  # where a run's identity has settings of methods
 

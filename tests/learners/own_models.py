@@ -4,11 +4,8 @@ from math import prod
 from typing import Any
 
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -142,24 +139,8 @@ def nonsense(_input_shape: Shape, _classes: int) -> Any:
     return {"a": "dictionary"}
 
 
-def neighbours(_input_shape: Shape, _classes: int) -> Any:
-    return KNeighborsClassifier(1)
-
-
-def bayes(_input_shape: Shape, _classes: int) -> Any:
-    return GaussianNB()
-
-
-def logistic(_input_shape: Shape, _classes: int) -> Any:
-    return LogisticRegression()
-
-
 def pipeline(_input_shape: Shape, _classes: int) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression())
-
-
-def undecided(_input_shape: Shape, _classes: int) -> Any:
-    return SVC()
 
 
 not_a_factory = 3.0

@@ -24,15 +24,8 @@ class Named(sklearn.base.BaseEstimator):  # type: ignore[misc]
         return np.full((len(x), CLASSES), 1 / CLASSES)
 
 
-def test_a_class_of_scikit_learn_is_called_with_the_options_alone() -> None:
-    model = build(learner("sklearn.ensemble:ExtraTreesClassifier", n_estimators=7), (6,), CLASSES)
-    assert isinstance(model, ExtraTreesClassifier)
-    assert model.n_estimators == 7
-
-
-def test_nodes_have_it_and_learn() -> None:
-    kind = "sklearn.ensemble:ExtraTreesClassifier"
-    nodes = population(learner(kind, n_estimators=20), n=2)
+def test_a_class_of_scikit_learn_is_called_with_the_options_alone_and_learns() -> None:
+    nodes = population(learner("sklearn.ensemble:ExtraTreesClassifier", n_estimators=20), n=2)
     held = lists(2)
     nodes.refit(held)
     got = nodes.predict_all(everything()).numpy()
@@ -43,11 +36,8 @@ def test_nodes_have_it_and_learn() -> None:
         np.testing.assert_allclose(got[node][:, own.classes_], own.predict_proba(x), atol=1e-12)
 
 
-def test_a_class_that_takes_any_option_gets_them() -> None:
+def test_a_class_may_take_any_option_and_a_factory_return_a_pipeline() -> None:
     assert build(learner(f"{__name__}:Named", colour="red"), (6,), CLASSES).options == {"colour": "red"}
-
-
-def test_a_factory_may_return_a_pipeline() -> None:
     assert isinstance(build(learner("own_models:pipeline"), (6,), CLASSES), Pipeline)
 
 

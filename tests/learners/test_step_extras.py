@@ -164,15 +164,3 @@ def test_both_backends_make_the_same_step_of_it_all(kind: str) -> None:
         torch.testing.assert_close(*losses, rtol=0, atol=1e-12)
     for name, value in both[0].state().items():
         torch.testing.assert_close(both[1].state()[name], value, rtol=0, atol=1e-10, msg=name)
-
-
-@BACKENDS
-def test_resting_nodes_stay_as_they_are_with_extras_too(backend: Backend) -> None:
-    nodes = population("mlp", n=3, backend=backend)
-    stack = only_stack(nodes)
-    batch = batch_of(nodes, torch.tensor([True, False, True]))
-    before = stack.flat()
-    losses = nodes.step(batch, pulled, more=more_for(nodes), inputs={"mlp": inputs_for(stack)}, embed=True)
-    assert torch.equal(stack.flat()[1], before[1])
-    assert not torch.allclose(stack.flat()[[0, 2]], before[[0, 2]])
-    assert losses.isnan().tolist() == [False, True, False]

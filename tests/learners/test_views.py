@@ -33,6 +33,8 @@ def test_a_view_is_made_once_in_the_runs_precision(dtype: torch.dtype) -> None:
     assert views["series"].dtype == dtype
     assert views["series"].shape == (120, 2, 16)
     assert views["series"] is views["series"]
+    with pytest.raises(LNTrustError, match="no such view; it has flat, series, image"):
+        views["smell"]
     np.testing.assert_array_equal(views["series"].numpy(), DATASET.view("series"))
 
 

@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
+from lntrust.experiment.driver import Run
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
-from lntrust.experiment.run import Run
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.learners.views import load_views

@@ -3,20 +3,21 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fleets import Fleet, all_probed, deployed, until
-from rogue import ANSWERS, Rogue
 from small_nodes import settings as small_settings
 from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.fleet.node import Node
+from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import load_node
@@ -30,24 +31,53 @@ from lntrust.methods import Site
 from lntrust.methods.base import below
 from lntrust.methods.protocols import AnswerNetwork, SharingNetwork
 from lntrust.network import Questions
-from lntrust.network.codec import Message, encode, size
+from lntrust.network.codec import size
 from lntrust.network.encodings import ReplyEncoding
 
 # -- protocols ------------------------------------------------------------------------------------
 
 
-def live_site() -> Site:
-    """A node whose neighbours are away."""
+class Garbled:
+    """Neighbours of whom b replies with nonsense, and c with an older model than was probed."""
+
+    members = dict.fromkeys(("b", "c"), SimpleNamespace(degree=3, version=1))
+
+    def __init__(self) -> None:
+        self.version = 7
+
+    def chosen(self) -> list[str]:
+        return ["b", "c"]
+
+    def meet(self, only_new: bool = False) -> None:
+        pass
+
+    def ask(self, names: list[str], x: np.ndarray, phase: str, **_: Any) -> Any:
+        self.version -= 1
+        return {"c": Reply(np.full((len(x), 3), 1 / 3), self.version)}, {
+            "b": Failure("malformed", "no codes")
+        }
+
+
+def live_site(neighbours: Any = None) -> Site:
+    """A node whose neighbours are away, or such."""
     settings = small_settings(neighbours=[{"name": "b"}, {"name": "c"}])
     data = load_data(settings)
     world, population = node_world(settings, data), LiveLearner(settings, data).population
-    neighbours = Neighbours(settings, TrafficCounters(["b", "c"]), None, dict)
-    network: AnswerNetwork = LiveNetwork(
-        settings, world, lambda: population, data, neighbours, lambda _: None
-    )
+    others = neighbours or Neighbours(settings, TrafficCounters(["b", "c"]), None, dict)
+    network: AnswerNetwork = LiveNetwork(settings, world, lambda: population, data, others, lambda _: None)
     lists = world.labelled(1, uses_validation=True)
     labelled = Labelled(lists, population.labels, settings.training, population.seeds, 1, population.device)
     return Site(world, population, network, labelled)
+
+
+def test_nonsense_is_counted_and_a_model_older_than_probed_has_no_say() -> None:
+    site = live_site(Garbled())
+    probe = site.network.ask(site.validation, "probe")
+    distil = site.network.ask(Questions.of(site.shard, "shard"), "distil")
+    assert probe.sound.tolist() == [False, True]
+    assert distil.sound.tolist() == [False, False]
+    assert site.network.faulty.tolist() == [2, 0]
+    assert site.world.degrees.tolist() == [2, 3, 3], "as they said when they met"
 
 
 def simulated_site(study: Any, views: Views) -> Site:
@@ -89,7 +119,7 @@ def test_both_views_are_what_a_population_needs(views: Views) -> None:
         assert view[name] is view[name]
 
 
-# -- replies --------------------------------------------------------------------------------------
+# -- what nodes ask --------------------------------------------------------------------------------------
 
 SOON: dict[str, dict[str, Any]] = {
     "http": {"listen": "off"},
@@ -139,83 +169,6 @@ def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
             assert payload == messages * size(ReplyEncoding("top3").specs(m, 10)).payload
     assert answer.silent == {}
     assert set(answer.weights) == {"a", "b"}
-
-
-def _codes(codes: Any, classes: Any) -> Callable[[Rogue, np.ndarray], bytes]:
-    def said(rogue: Rogue, x: np.ndarray) -> bytes:
-        tensors = {"codes": np.array([codes] * len(x)), "classes": np.array([classes] * len(x))}
-        tensors = {name: t.astype(np.uint8) if t.max() < 256 else t for name, t in tensors.items()}
-        return encode(Message("reply", tensors, version=rogue.version))
-
-    return said
-
-
-CODES = {
-    "a class twice": _codes([200, 50, 1], [1, 1, 2]),
-    "a class that is none": _codes([200, 50, 1], [1, 2, 10]),
-    "codes of nothing": _codes([0, 0, 0], [1, 2, 3]),
-    "codes of another type": _codes([20000, 50, 1], [1, 2, 3]),
-    "too few codes": _codes([200, 50], [1, 2]),
-}
-ANSWERS.update(CODES)
-
-
-def test_one_that_knows_only_float32_is_understood_and_one_that_cheats_is_not(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, "ar", {"a": trusting(reply="top3")}, everybody=SOON)
-    with Rogue(fleet.place("r"), fleet.members["r"].settings) as rogue, start_among_all(fleet) as a:
-        until(a, all_probed)
-        answer, own = a.predict(fleet.x), a.predict(fleet.x, "self").probabilities
-        np.testing.assert_allclose(answer.probabilities, (own + rogue.right(fleet.x)) / 2, atol=1e-5)
-        for mode in CODES:
-            rogue.mode = mode
-            assert a.predict(fleet.x).weights == {"a": 1.0}, mode
-            rogue.mode = "honest"
-            until(a, lambda status: status["neighbours"]["r"]["state"] != "open")
-            assert set(a.predict(fleet.x).weights) == {"a", "r"}
-        assert a.status()["failures"]["malformed"] == len(CODES)
-
-
-# -- how often ------------------------------------------------------------------------------------
-
-
-def test_a_node_asks_in_turn_and_only_about_what_is_open(tmp_path: Path) -> None:
-    """All weigh a third. r, who is sure, is asked about what the node does not know by itself; q about the
-    rest."""
-    fleet = Fleet.of(tmp_path, "arq", {"a": trusting(certainty=0.7)}, everybody=SOON)
-    x = np.concatenate([np.load(fleet.members[name].folder / "shard.npz")["x"] for name in "arq"])[:200]
-    with ExitStack() as stack:
-        rogues = {n: stack.enter_context(Rogue(fleet.place(n), fleet.members[n].settings)) for n in "rq"}
-        a = stack.enter_context(start_among_all(fleet))
-        until(a, all_probed)
-        for rogue in rogues.values():
-            rogue.asked.clear()
-        before = a.status()["queries"]["out"]
-        answer, own = a.predict(x), a.predict(x, "self").probabilities
-        right = rogues["r"].right(x)
-
-        def lead(p: np.ndarray) -> np.ndarray:
-            return np.diff(np.sort(p, axis=1)[:, -2:], axis=1)[:, 0]
-
-        first = ~(lead(own / 3) > 0.7 * 2 / 3)
-        second = ~(lead((own + right) / 3) > 0.7 / 3) & first
-        assert first.all(), "a third is never enough"
-        assert 0 < second.sum() < len(x)
-        ((_, to_r),), ((_, to_q),) = rogues["r"].asked, rogues["q"].asked
-        np.testing.assert_array_equal(to_r, x)
-        np.testing.assert_array_equal(to_q, x[second])
-        after = a.status()["queries"]["out"]
-        assert {name: after[name] - before[name] for name in "rq"} == {"r": 1, "q": 1}
-        assert list(answer.weights) == ["a", "r", "q"]
-        share = second.mean()
-        assert answer.weights["q"] == pytest.approx(share / 3, abs=1e-5)
-        assert answer.weights["a"] == pytest.approx(share / 3 + (1 - share) / 2, abs=1e-5)
-        expected = np.where(second[:, None], (own + 2 * right) / 3, (own + right) / 2)
-        np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5)
-        rogues["r"].mode = "garbage"  # then its weight is not waited for
-        rogues["q"].asked.clear()
-        assert set(a.predict(x).weights) == {"a", "q"}
-        np.testing.assert_array_equal(rogues["q"].asked[0][1], x[~(lead(own) > 0.7)])
-        a.predict(x[:0])
 
 
 def test_trust_has_a_rhythm_of_its_own(tmp_path: Path) -> None:

@@ -93,14 +93,14 @@ def throughput(folder: Path, seconds: float, turns: int, in_flight: int) -> dict
         fleet.start("node")
         peers = (Peer("node", settings.network.listen), Peer(_ECHO, f"127.0.0.1:{echo_port}"))
         door = Door(Place(_ASKER, f"127.0.0.1:{own}", authority / _ASKER, peers), lambda *_: b"")
-        circle = Neighbours(asking, TrafficCounters(["node"]), door, lambda: wire.facts(asking.input, 1, 0))
+        neighbours = Neighbours(asking, TrafficCounters(["node"]), door, lambda: wire.facts(asking.input, 1, 0))
         try:
             _wait(lambda: door.present == {"node", _ECHO}, "node and echo", fleet)
             _deployed(fleet, ["node"])
 
             def ask_node() -> None:
-                heard, failed = circle.ask(["node"], x, "deploy", timeout=10)
-                if not heard:
+                replies, failed = neighbours.ask(["node"], x, "deploy", timeout=10)
+                if not replies:
                     raise LNTrustError(f"bench fleet: the node did not answer: {failed['node'].text}")
 
             def ask_echo() -> None:
@@ -113,7 +113,7 @@ def throughput(folder: Path, seconds: float, turns: int, in_flight: int) -> dict
                     if turn:  # the first turn warms up
                         rates[name].append(rate)
         finally:
-            circle.close()
+            neighbours.close()
             door.close()
     ratios = [a / b for a, b in zip(rates["node"], rates[_ECHO], strict=True)]
     return {

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -244,25 +245,20 @@ class Fleet:
 
     def until(self, name: str, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
         """The node's status, once it is such."""
-        status: Status = {}
 
-        def seen() -> bool:
-            nonlocal status
+        def look() -> Status:
             process = self.members[name].process
             code = None if process is None else process.poll()
             assert code is None, f"{name} has ended with {code}\n{self.logs()}"
             with suppress(LNTrustError):  # it may be about to start
-                status = self.status(name)
-            return bool(status) and what(status)
+                return self.status(name)
+            return {}
 
-        self.wait(seen, seconds, lambda: f"{name}: {json.dumps(status)}")
-        return status
+        return _status_when(look, what, seconds, self.logs)
 
-    def wait(
-        self, what: Callable[[], bool], seconds: float = 90.0, why: Callable[[], str] = lambda: "not so"
-    ) -> None:
+    def wait(self, what: Callable[[], bool], seconds: float = 90.0) -> None:
         """Until this is so. If it does not come, the failure has the nodes' logs in it."""
-        wait_until(what, seconds, lambda: f"{why()}\n{self.logs()}", every=0.05)
+        wait_until(what, seconds, self.logs, every=0.05)
 
     def trains(self, name: str, rounds: int = 2) -> None:
         """Its training goes on: wait for so many rounds more."""
@@ -283,32 +279,27 @@ class Clients:
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._fleet, self._name, self._over = fleet, name, threading.Event()
         self.answers: list[Answer] = []
-        self._errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            self.answers.append(self._fleet.ask(self._name))
 
     def wait_for_more(self) -> None:
         """An answer to a question that is asked from now on."""
         seen = len(self.answers)
-        wait_until(lambda: len(self.answers) > seen + 1 or bool(self._errors), 2 * DEADLINE + 2 * SLACK)
-
-    def _run(self) -> None:
-        while not self._over.wait(0.05):
-            try:
-                self.answers.append(self._fleet.ask(self._name))
-            except BaseException as error:
-                self._errors.append(error)
-                return
+        wait_until(lambda: len(self.answers) > seen + 1 or self._asking.done(), 2 * (DEADLINE + SLACK))
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._pool = ThreadPoolExecutor(1)
+        self._asking = self._pool.submit(self._run)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._over.set()
-        self._thread.join(30)
-        if self._errors and kind is None:
-            raise self._errors[0]
-        assert kind is not None or self.answers
+        self._pool.shutdown()
+        if kind is None:
+            self._asking.result()  # raises what was wrong with an answer
+            assert self.answers
 
 
 def probed(*names: str) -> Callable[[Status], bool]:
@@ -337,14 +328,20 @@ SOON: dict[str, dict[str, Any]] = {
 
 def until(node: Node, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
     """The node's status, once it is such."""
+    return _status_when(node.status, what, seconds)
+
+
+def _status_when(
+    look: Callable[[], Status], what: Callable[[Status], bool], seconds: float, why: Callable[[], str] = str
+) -> Status:
     status: Status = {}
 
     def seen() -> bool:
         nonlocal status
-        status = node.status()
-        return what(status)
+        status = look()
+        return bool(status) and what(status)
 
-    wait_until(seen, seconds, lambda: json.dumps(status), every=0.02)
+    wait_until(seen, seconds, lambda: f"{json.dumps(status)}\n{why()}", every=0.02)
     return status
 
 

@@ -119,12 +119,6 @@ def _slow_hello(rogue: Rogue) -> bytes:
     return rogue.hello()
 
 
-def _deep_hello(rogue: Rogue) -> bytes:
-    """JSON within JSON, as deep as a reader may just bear."""
-    text = b'{"protocol":' + b"[" * 950 + b"]" * 950 + b"}"
-    return encode(Message("reply", {wire.HELLO: np.frombuffer(text, dtype=np.uint8)}))
-
-
 ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
     "honest": honest,
     "slow": _slow,
@@ -137,8 +131,6 @@ ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
 }
 GREETINGS: dict[str, Callable[[Rogue], bytes]] = {
     "slow hello": _slow_hello,
-    "deep hello": _deep_hello,
     "garbage hello": lambda rogue: b"\xff" * 100,
     "permuted hello": lambda rogue: rogue.hello(classes=list(rogue.settings.input.classes[::-1])),
-    "another protocol": lambda rogue: rogue.hello(protocol=2),
 }

@@ -142,19 +142,6 @@ def test_questions_and_replies_arrive_as_they_were(
     assert wire.probabilities_in(answer, m, len(wanted.classes)).tobytes() == p.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        (np.zeros((2, 4, 4), np.float32), r"inputs are float32\[2, 4, 4\]; must be float32\[m, 1, 4, 4\]"),
-        (np.zeros((2, 1, 4, 4), np.float64), r"inputs are float64\[2, 1, 4, 4\]"),
-        (np.zeros((), np.float32), r"inputs are float32\[\]"),
-    ],
-)
-def test_questions_that_do_not_fit(x: ndarray, expected: str) -> None:
-    with pytest.raises(LNTrustError, match=expected):
-        wire.inputs_in(wire.question(x), settings().input)
-
-
 def test_what_is_no_question_or_no_reply() -> None:
     p = np.zeros((2, 3), np.float32)
     with pytest.raises(LNTrustError, match="needs a tensor 'inputs'; this is a reply"):

@@ -140,7 +140,7 @@ def most_of(theirs: dict[str, Any]) -> int:
 
 
 def session_of(theirs: dict[str, Any]) -> str | None:
-    """The number of its session, by which two of one name can be told apart; older nodes say none."""
+    """The number of its session, by which two of one name differ; older nodes say none."""
     session = theirs.get("session")
     return session if isinstance(session, str) and 0 < len(session) <= 64 else None
 

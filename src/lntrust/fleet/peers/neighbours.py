@@ -50,7 +50,7 @@ class Neighbour:
     breaker: Breaker
     waits: Quota  # the seconds for which it may be waited for because of its quota
     server: InferenceServer | None = None  # none: it is a node
-    tried: int = 0  # at which of its appearances its breaker was last told of it
+    tried: int = 0  # of its appearances, the last one that its breaker knows of
     greeted: int = 0  # at which of its appearances it answered a hello; 0: never
     mute: tuple[int, float] = (0, -math.inf)  # at which appearance, and when, it last ignored a hello
     put_off: int = 0  # refusals for its quota in a row, without a reply between

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.network import Message, Network, encode
 from lntrust.network.codec import Kind

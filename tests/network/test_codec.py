@@ -58,7 +58,7 @@ def assert_same(a: Message, b: Message) -> None:
 # -- sizes --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(MESSAGES)
 def test_sizes_are_exact_without_encoding(message: Message) -> None:
     got = size(specs(message))
@@ -84,7 +84,7 @@ def test_the_envelope_costs_the_same_in_every_round() -> None:
 # -- round trips --------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(MESSAGES)
 def test_a_message_survives_the_wire(message: Message) -> None:
     assert_same(decode(encode(message)), message)
@@ -119,13 +119,13 @@ def decode_or_refuse(data: bytes) -> Message | None:
     return None
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     assert decode_or_refuse(data) is None
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(MESSAGES, st.data())
 def test_damaged_messages_are_read_or_refused(message: Message, data: st.DataObject) -> None:
     whole = bytearray(encode(message))
@@ -162,7 +162,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.data())
 def test_any_header_is_read_as_by_the_library_or_refused(data: st.DataObject) -> None:
     entry = {
@@ -190,7 +190,7 @@ NUMBERS = np.array([1, 0, 0, 0]).tobytes()
 HEADER_DTYPES = ["BOOL", "F4", "F6_E2M3", "F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16", "F16", "C64", "U64", "X"]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.sampled_from(HEADER_DTYPES),
     st.lists(st.sampled_from([0, 1, 2, 8, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1]), max_size=70),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lntrust.network import Ledger, Size
@@ -30,7 +30,6 @@ def filled(entries: list[Entry]) -> Ledger:
     return ledger
 
 
-@settings(deadline=None)
 @given(ENTRIES)
 def test_every_byte_is_in_every_total_once(entries: list[Entry]) -> None:
     ledger = filled(entries)
@@ -47,7 +46,6 @@ def test_every_byte_is_in_every_total_once(entries: list[Entry]) -> None:
     assert int(ledger.payload().sum()) + summary["framing"] == summary["total"]
 
 
-@settings(deadline=None)
 @given(ENTRIES)
 def test_phases_sum_to_the_totals(entries: list[Entry]) -> None:
     summary = filled(entries).summary()
@@ -57,7 +55,6 @@ def test_phases_sum_to_the_totals(entries: list[Entry]) -> None:
     assert sum(phase["messages"] for phase in phases) == len(entries)
 
 
-@settings(deadline=None)
 @given(ENTRIES, ENTRIES)
 def test_a_loaded_ledger_goes_on_counting(first: list[Entry], second: list[Entry]) -> None:
     loaded = filled(second)

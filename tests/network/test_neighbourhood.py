@@ -14,7 +14,7 @@ def random_edges(seed: int, n: int, share: float = 0.4) -> torch.Tensor:
     return torch.nonzero(linked)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.floats(0, 1))
 def test_equals_a_loop(seed: int, n: int, share: float) -> None:
     edges = random_edges(seed, n, share)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_networks import INPUT, C, answer, make, question, total, wire
 
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.network import Network, Questions, ReplyEncoding, Source, WireFormat, size
 from lntrust.world import Ragged, World
 

@@ -22,7 +22,7 @@ def edges(graph: nx.Graph) -> set[tuple[int, int]]:
     return {(min(e), max(e)) for e in graph.edges}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     kind=st.sampled_from(["barabasi_albert", "gnm", "geographic", "ring", "complete", "knn"]),
     n=st.integers(1, 30),
@@ -30,13 +30,9 @@ def edges(graph: nx.Graph) -> set[tuple[int, int]]:
     seed=st.integers(0, 2**40),
 )
 def test_every_kind_is_simple_and_repeatable(kind: str, n: int, attach: int, seed: int) -> None:
-    wanted = GraphSettings(
-        nodes=n,
-        kind=kind,
-        attach=attach,
-        density=0.6 if kind == "gnm" else None,
-        connected=kind != "knn" and not (kind == "gnm" and n < 10),
-    )
+    connected = kind != "knn" and not (kind == "gnm" and n < 10)
+    density = 0.6 if kind == "gnm" else None
+    wanted = GraphSettings(nodes=n, kind=kind, attach=attach, density=density, connected=connected)
     given_rows = {"positions": positions(n, 1), "features": positions(n, 2)}
     graph = make_graph(wanted, seed, **given_rows)
     assert sorted(graph.nodes) == list(range(n))
@@ -177,10 +173,7 @@ def test_unreadable_and_missing_files(tmp_path: Path) -> None:
     [
         ({"density": 0.05}, "graph.density = 0.05 asks for 61 edges.*already makes 97"),
         ({"kind": "gnm"}, r"needs graph\.density"),
-        (
-            {"kind": "gnm", "density": 0.02},
-            r"graph\.density = 0\.02: 24 edges left 50 nodes in pieces",
-        ),
+        ({"kind": "gnm", "density": 0.02}, r"graph\.density = 0\.02: 24 edges left 50 nodes in pieces"),
         ({"kind": "geographic"}, "needs positions"),
         ({"kind": "knn"}, "needs features"),
     ],

@@ -39,15 +39,8 @@ class TestKinds:
 
     def test_in_turn(self) -> None:
         degrees = np.array([9, 1, 1, 1, 5, 1, 7])
-        assert assign_kinds(population("in_turn", None, None, None), degrees).tolist() == [
-            0,
-            1,
-            2,
-            0,
-            1,
-            2,
-            0,
-        ]
+        kinds = assign_kinds(population("in_turn", None, None, None), degrees)
+        assert kinds.tolist() == [0, 1, 2, 0, 1, 2, 0]
 
     def test_the_degrees_are_the_graphs(self) -> None:
         hubs = ["population.assign=by_degree", "population.learners.0.share=0.1"]
@@ -66,50 +59,40 @@ def lists(ragged: Ragged) -> list[list[int]]:
     return [sorted(one.tolist()) for one in ragged]
 
 
+@pytest.mark.parametrize("validation", ["withheld", "fresh"])
 class TestLabelled:
     @pytest.mark.parametrize("stage", [1, 2])
-    @pytest.mark.parametrize("uses_validation", [False, True])
-    def test_withheld(self, tiny: Any, stage: int, uses_validation: bool) -> None:
-        one = world(tiny, "withheld")
-        p = one.partition
-        expected = p.train if uses_validation else p.train.joined(p.validation)
-        assert lists(one.labelled(stage, uses_validation)) == lists(expected)
-        assert p.validation.lengths.min() > 0
-        assert len(p.given_up.values) == 0
-
-    @pytest.mark.parametrize("stage", [1, 2])
-    @pytest.mark.parametrize("uses_validation", [False, True])
-    def test_fresh(self, tiny: Any, stage: int, uses_validation: bool) -> None:
+    def test_what_a_method_trains_on(self, tiny: Any, validation: str, stage: int) -> None:
         """As many training examples are given up for Stage 2 as fresh validation examples come in."""
-        one = world(tiny, "fresh")
-        p = one.partition
-        expected = p.train if uses_validation and stage == 2 else p.train.joined(p.given_up)
-        assert lists(one.labelled(stage, uses_validation)) == lists(expected)
-        assert p.given_up.lengths.tolist() == p.validation.lengths.tolist()
-        assert p.given_up.lengths.min() > 0
-
-    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
-    def test_who_uses_validation_never_trains_on_it(self, tiny: Any, validation: str) -> None:
         one = world(tiny, validation)
-        for stage in (1, 2):
-            trained = set(one.labelled(stage, uses_validation=True).values.tolist())
-            assert not trained & set(one.partition.validation.values.tolist())
+        p, fresh = one.partition, validation == "fresh"
+        every = p.train.joined(p.given_up if fresh else p.validation)
+        assert lists(one.labelled(stage, uses_validation=False)) == lists(every)
+        some = every if fresh and stage == 1 else p.train
+        assert lists(one.labelled(stage, uses_validation=True)) == lists(some)
+        assert p.validation.lengths.min() > 0
+        assert (
+            p.given_up.lengths.tolist() == (p.validation.lengths if fresh else 0 * p.train.lengths).tolist()
+        )
 
-    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
-    def test_in_the_final_rounds_all_that_others_train_on(self, tiny: Any, validation: str) -> None:
+    @pytest.mark.parametrize("uses_validation", [False, True])
+    def test_in_the_final_rounds_all_that_others_train_on(
+        self, tiny: Any, validation: str, uses_validation: bool
+    ) -> None:
         one = world(tiny, validation)
         others = lists(one.labelled(2, uses_validation=False))
-        for uses_validation in (False, True):
-            assert lists(one.labelled(3, uses_validation)) == others
+        assert lists(one.labelled(3, uses_validation)) == others
 
-    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
     @pytest.mark.parametrize("uses_validation", [False, True])
-    def test_nobody_trains_on_test_or_pool(self, tiny: Any, validation: str, uses_validation: bool) -> None:
+    def test_nobody_trains_on_test_or_pool_nor_on_validation_and_uses_it(
+        self, tiny: Any, validation: str, uses_validation: bool
+    ) -> None:
         one = world(tiny, validation)
         away = set(one.partition.test.values.tolist()) | set(one.partition.pool.tolist())
         for stage in (1, 2, 3):
             trained = one.labelled(stage, uses_validation).values
-            assert not set(trained.tolist()) & away
+            own = set(one.partition.validation.values.tolist()) if uses_validation and stage < 3 else set()
+            assert not set(trained.tolist()) & (away | own)
             assert (one.labels[trained] == DIGITS.labels[trained]).all()
 
 
@@ -132,13 +115,11 @@ class TestLabels:
             held = DIGITS.labels[np.concatenate([p.train[i], p.validation[i]])]
             assert one.class_distribution[i] == pytest.approx(np.bincount(held, minlength=10) / len(held))
 
-    def test_the_seal_opens_once(self) -> None:
+    def test_the_seal_opens_once(self, tiny: Any) -> None:
         sealed = SealedLabels(np.array([5, 6, 7]))
         assert sealed.open(np.array([2, 0])).tolist() == [7, 5]
         with pytest.raises(RuntimeError, match="test labels have been read already"):
             sealed.open(np.array([1]))
-
-    def test_a_world_does_not_show_them(self, tiny: Any) -> None:
         assert "sealed" not in repr(world(tiny, "withheld"))
 
 

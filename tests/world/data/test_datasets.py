@@ -10,7 +10,7 @@ import torch
 
 from lntrust import LNTrustError
 from lntrust.learners.views import Views
-from lntrust.world import load_dataset
+from lntrust.world import Dataset, load_dataset
 from lntrust.world.data.datasets import BACKBONES, FILES, Coded, data_directory, missing_files
 
 
@@ -63,6 +63,19 @@ class TestMissing:
         monkeypatch.delenv("LNTRUST_DATA")
         monkeypatch.setenv("HOME", str(tmp_path))
         assert data_directory() == tmp_path / ".local" / "share" / "lntrust"
+
+
+WINDOWS = {
+    "x": np.ones((4, 9, 16), dtype=np.float16), "y": np.array([0, 1, 1, 0]),
+    "subject": np.array([1, 1, 2, 2]), "segment": np.arange(4), "classes": np.array(["sit", "walk"]),
+}  # fmt: skip
+
+
+def windows(folder: Path, table: dict[str, np.ndarray]) -> Dataset:
+    """A uci_har of four windows."""
+    (folder / "uci_har").mkdir(exist_ok=True)
+    np.savez(folder / "uci_har" / "windows.npz", **table)  # type: ignore[arg-type]
+    return load_dataset("uci_har", folder)
 
 
 @pytest.fixture
@@ -167,15 +180,10 @@ class TestNotFinite:
 
     @pytest.mark.parametrize("name", ["y", "subject", "segment"])
     def test_a_column_of_the_windows(self, tmp_path: Path, name: str) -> None:
-        folder = tmp_path / "uci_har"
-        folder.mkdir()
-        table = {"y": np.zeros(4), "subject": np.ones(4), "segment": np.arange(4.0)}
-        table[name][3] = np.inf
-        x = np.ones((4, 9, 16), dtype=np.float16)
-        np.savez(folder / "windows.npz", x=x, classes=np.array(["sit", "walk"]), **table)
+        spoilt = WINDOWS | {name: np.array([0, 1, 1, np.inf])}
         message = rf"windows\.npz: dataset uci_har, {name}: row 3 is inf; all must be finite"
         with pytest.raises(LNTrustError, match=message):
-            load_dataset("uci_har", tmp_path)
+            windows(tmp_path, spoilt)
 
     def test_a_view_is_looked_at_once_and_in_pieces(self) -> None:
         """Beside a large view there is no room for a second one."""
@@ -194,19 +202,25 @@ class TestNotFinite:
 
 class TestWindows:
     def test_read(self, tmp_path: Path) -> None:
-        folder = tmp_path / "uci_har"
-        folder.mkdir()
-        x = np.ones((4, 9, 16), dtype=np.float16)
-        np.savez(
-            folder / "windows.npz", x=x, y=np.array([0, 1, 1, 0]), subject=np.array([1, 1, 2, 2]),
-            segment=np.arange(4), classes=np.array(["sit", "walk"]),
-        )  # fmt: skip
-        dataset = load_dataset("uci_har", tmp_path)
-        windows = dataset.view("windows")
-        assert isinstance(windows, np.ndarray)
-        assert windows.dtype == np.float32
-        assert windows[0, :, 0].tolist() == pytest.approx([5.0] * 3 + [2.0] * 6)
+        dataset = windows(tmp_path, WINDOWS)
+        view = dataset.view("windows")
+        assert isinstance(view, np.ndarray)
+        assert view.dtype == np.float32
+        assert view[0, :, 0].tolist() == pytest.approx([5.0] * 3 + [2.0] * 6)
         assert dataset.classes == ("sit", "walk")
         assert (dataset.input_shape, dataset.input_dtype) == ((9, 16), "float16")
         assert dataset.subject is not None
         assert dataset.subject.tolist() == [1, 1, 2, 2]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"x": np.ones((4, 8, 16))}, r"x has shape \(4, 8, 16\); must be \[N, 9, samples\]"),
+            ({"segment": np.arange(3)}, r"segment has shape \(3,\); x has 4 rows"),
+            ({"y": np.zeros(3)}, r"y has shape \(3,\); must be one label for each of 4 rows"),
+            ({"y": np.array([0, 1, 2, 0])}, r"y runs from 0 to 2; labels must be 0…1"),
+        ],
+    )
+    def test_what_does_not_fit(self, tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
+        with pytest.raises(LNTrustError, match=message):
+            windows(tmp_path, WINDOWS | changes)

@@ -11,9 +11,10 @@ import torch
 from numpy import ndarray
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+from raw_files import random_pixels, write_cifar, write_eurosat, write_positions
 
 from lntrust.core.errors import LNTrustError
-from lntrust.world.data.datasets import BACKBONES, Coded, how_to_get, load_dataset
+from lntrust.world.data.datasets import BACKBONES, Coded, load_dataset
 from lntrust.world.data.extract import (
     OnnxBackbone,
     TorchvisionBackbone,
@@ -28,37 +29,8 @@ from lntrust.world.data.images import read_images
 FEATURES = 5
 
 
-def write_cifar(folder: Path, fine: bool = False, each: int = 2, seed: int = 0) -> Path:
-    rng = np.random.default_rng(seed)
-    folder.mkdir(parents=True)
-    kinds = 100 if fine else 10
-    files = ["train", "test"] if fine else [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    for name in files:
-        rows = rng.integers(0, 256, (each, 3073 + fine), dtype=np.uint8)
-        rows[:, : 1 + fine] %= 10
-        rows.tofile(folder / f"{name}.bin")
-    names = "fine_label_names.txt" if fine else "batches.meta.txt"
-    (folder / names).write_text("\n".join(f"kind{i}" for i in range(kinds)))
-    return folder
-
-
-def write_eurosat(folder: Path) -> tuple[Path, Path]:
-    rng = np.random.default_rng(1)
-    rows = ["file,latitude,longitude"]
-    for kind in ("Forest", "River", "SeaLake"):
-        (folder / kind).mkdir(parents=True)
-        for i, suffix in enumerate(("jpg", "png", "jpg")):
-            pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / kind / f"{kind}_{i}.{suffix}")
-            rows.append(f"{kind}/{kind}_{i}.{suffix},{40 + i},{5 + i}")
-    table = folder.parent / "positions.csv"
-    table.write_text("\n".join(rows))
-    return folder, table
-
-
 def write_onnx(
     path: Path,
-    *,
     channels_last: bool = False,
     pooled: bool = True,
     batch: int | str = "b",
@@ -73,68 +45,48 @@ def write_onnx(
     if channels_last:
         nodes.insert(0, helper.make_node("Transpose", ["x"], ["nchw"], perm=[0, 3, 1, 2]))
     if pooled:
-        nodes += [
-            helper.make_node("GlobalAveragePool", ["map"], ["pool"]),
-            helper.make_node("Flatten", ["pool"], ["y"]),
-        ]
+        nodes.append(helper.make_node("GlobalAveragePool", ["map"], ["pool"]))
+        nodes.append(helper.make_node("Flatten", ["pool"], ["y"]))
     elif channels_last:
         nodes.append(helper.make_node("Transpose", ["map"], ["y"], perm=[0, 2, 3, 1]))
     else:
         nodes.append(helper.make_node("Identity", ["map"], ["y"]))
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, path)
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "small", given, made, [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def decoded(view: object) -> tuple[ndarray, ndarray]:
-    assert isinstance(view, Coded)
-    return view.codes * view.step + view.offset, view.step
 
 
 def check_features(name: str, out: Path, images: Path, model: Path, table: Path | None) -> None:
     """Both views of the written dataset are within half a step of the features themselves."""
     pixels = np.concatenate(list(read_images(name, images, table).batches(4)))
-    direct = OnnxBackbone(model).embed(pixels)
-    dataset = load_dataset(name, out)
+    direct, dataset = OnnxBackbone(model).embed(pixels), load_dataset(name, out)
     for backbone in BACKBONES:
-        features, step = decoded(dataset.view(backbone))
-        assert (np.abs(features - direct) <= step / 2 * 1.001).all()
+        view = dataset.view(backbone)
+        assert isinstance(view, Coded)
+        features = view.codes * view.step + view.offset
+        assert (np.abs(features - direct) <= view.step / 2 * 1.001).all()
         assert features.shape == (len(dataset.labels), FEATURES)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_cifar_to_archive(tmp_path: Path, name: str) -> None:
-    images = write_cifar(tmp_path / "raw" / "inner", fine=name == "cifar100")
-    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
+    images, out, model = tmp_path / "raw", tmp_path / "data", write_onnx(tmp_path / "m.onnx")
+    _, labels = write_cifar(images / "inner", fine=name == "cifar100")
     seen: list[tuple[int, int]] = []
     for backbone in BACKBONES:
-        path = extract(
-            name,
-            tmp_path / "raw",
-            out,
-            backbone,
-            onnx=model,
-            batch=3,
-            progress=lambda *p: seen.append(p),
-        )
+        path = extract(name, images, out, backbone, onnx=model, batch=4, progress=lambda *p: seen.append(p))
         assert path == out / name / f"{backbone}.npz"
     check_features(name, out, images, model, None)
-    raw = read_images(name, images)
-    assert seen[-1] == (len(raw), len(raw))
+    assert seen[-1] == (len(labels), len(labels))
     dataset = load_dataset(name, out)
-    assert (dataset.labels == raw.labels).all()
-    assert dataset.classes == raw.classes
+    assert dataset.labels.tolist() == labels.tolist()
+    assert dataset.classes == read_images(name, images).classes
     with np.load(out / name / "labels.npz") as table:
         assert sorted(table.files) == ["classes", "official_test", "y"]
         assert table["y"].dtype == np.uint8
-        assert table["official_test"].tolist() == [False] * (len(raw) - 2) + [True] * 2
+        assert table["official_test"].tolist() == [False] * (len(labels) - 3) + [True] * 3
     with np.load(path) as table:
         kinds = {key: table[key].dtype for key in table.files}
     assert kinds == {"codes": np.uint8, "offset": np.float32, "step": np.float32}
@@ -143,46 +95,48 @@ def test_cifar_to_archive(tmp_path: Path, name: str) -> None:
 
 
 def test_eurosat_to_archive(tmp_path: Path) -> None:
-    images, table = write_eurosat(tmp_path / "raw")
-    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
+    images, out, model = tmp_path / "raw", tmp_path / "data", write_onnx(tmp_path / "m.onnx")
+    write_eurosat(images)
+    table = write_positions(tmp_path / "positions.csv")
     for backbone in BACKBONES:
         extract("eurosat", images, out, backbone, onnx=model, coordinates=table)
     check_features("eurosat", out, images, model, table)
     dataset = load_dataset("eurosat", out)
-    assert dataset.classes == ("Forest", "River", "SeaLake")
+    assert dataset.classes == ("Forest", "River")
     assert dataset.latitude is not None
-    assert dataset.latitude.tolist() == [40, 41, 42] * 3
+    assert dataset.latitude.tolist() == [51.0, 50.5, -40.0]
     with np.load(out / "eurosat" / "labels.npz") as stored:
-        assert stored["files"][1] == "Forest/Forest_1.png"
+        assert stored["files"][1] == "Forest/Forest_2.png"
 
 
 def test_labels_that_disagree_are_kept(tmp_path: Path) -> None:
-    model, out = write_onnx(tmp_path / "m.onnx"), tmp_path / "data"
-    extract("cifar10", write_cifar(tmp_path / "a"), out, "mobilenet_v2", onnx=model)
+    out, model = tmp_path / "data", write_onnx(tmp_path / "m.onnx")
+    for seed in (0, 1):
+        write_cifar(tmp_path / f"raw{seed}", seed=seed)
+    extract("cifar10", tmp_path / "raw0", out, "mobilenet_v2", onnx=model)
     labels = out / "cifar10" / "labels.npz"
     before = labels.read_bytes()
-    other = write_cifar(tmp_path / "b", seed=1)
     with pytest.raises(LNTrustError, match=r"labels\.npz: y is not that of the images given"):
-        extract("cifar10", other, out, "efficientnet_b0", onnx=model)
+        extract("cifar10", tmp_path / "raw1", out, "efficientnet_b0", onnx=model)
     assert labels.read_bytes() == before
     assert not (out / "cifar10" / "efficientnet_b0.npz").exists()
     labels.write_bytes(before[:40])
     with pytest.raises(LNTrustError, match=r"labels\.npz: not a readable npz"):
-        extract("cifar10", tmp_path / "a", out, "efficientnet_b0", onnx=model)
+        extract("cifar10", tmp_path / "raw0", out, "efficientnet_b0", onnx=model)
 
 
 def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
-    images, table = write_eurosat(tmp_path / "raw")
-    (images / "SeaLake" / "SeaLake_2.jpg").write_bytes(b"damaged")
-    out = tmp_path / "data"
-    model = write_onnx(tmp_path / "m.onnx")
-    with pytest.raises(LNTrustError, match=r"SeaLake_2\.jpg"):
+    images, out, model = tmp_path / "raw", tmp_path / "data", write_onnx(tmp_path / "m.onnx")
+    write_eurosat(images)
+    (images / "River" / "River_1.jpg").write_bytes(b"damaged")
+    table = write_positions(tmp_path / "positions.csv")
+    with pytest.raises(LNTrustError, match=r"River_1\.jpg"):
         extract("eurosat", images, out, "mobilenet_v2", onnx=model, coordinates=table, batch=2)
     assert not out.exists()
     out.write_text("a file where the folder should be")
-    images = write_cifar(tmp_path / "c")
+    write_cifar(tmp_path / "c")
     with pytest.raises(LNTrustError, match="cannot write"):
-        extract("cifar10", images, out, "mobilenet_v2", onnx=model)
+        extract("cifar10", tmp_path / "c", out, "mobilenet_v2", onnx=model)
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -191,7 +145,7 @@ def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
 def test_onnx_layouts_and_batches_agree(
     tmp_path: Path, channels_last: bool, pooled: bool, batch: int | str
 ) -> None:
-    pixels = np.random.default_rng(2).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    pixels = random_pixels(6, 32)
     expected = OnnxBackbone(write_onnx(tmp_path / "plain.onnx")).embed(pixels)
     model = write_onnx(tmp_path / "m.onnx", channels_last=channels_last, pooled=pooled, batch=batch)
     features = OnnxBackbone(model).embed(pixels)
@@ -247,7 +201,7 @@ def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> N
     fake = ModuleType("torchvision")
     fake.models = SimpleNamespace(get_model=get_model)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchvision", fake)
-    pixels = np.random.default_rng(3).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+    pixels = random_pixels(2, 64)
     features = TorchvisionBackbone("efficientnet_b0").embed(pixels)
     expected = network(preprocess(pixels)).mean((2, 3)).detach().numpy()
     np.testing.assert_allclose(features, expected, atol=1e-6)
@@ -297,14 +251,9 @@ def test_not_finite_features_are_refused(tmp_path: Path) -> None:
     weights = np.full((FEATURES, 3, 32, 32), np.nan, dtype=np.float32)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
     onnx.save(model, tmp_path / "m.onnx")
-    images = write_cifar(tmp_path / "a", each=5)
+    write_cifar(tmp_path / "a", each=5)
     with pytest.raises(LNTrustError, match="images 0…4: the backbone gives NaN"):
-        extract("cifar10", images, tmp_path / "out", "mobilenet_v2", onnx=tmp_path / "m.onnx")
-
-
-def test_the_commands_a_missing_dataset_prints() -> None:
-    assert "--coordinates" in how_to_get("eurosat", Path("data"))
-    assert "--coordinates" not in how_to_get("cifar10", Path("data"))
+        extract("cifar10", tmp_path / "a", tmp_path / "out", "mobilenet_v2", onnx=tmp_path / "m.onnx")
 
 
 # --- UCI HAR ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,19 @@ def earth(seed: int, count: int = 600, classes: int = 4) -> Dataset:
     return dataset(labels, classes, latitude=latitude, longitude=longitude)
 
 
+def people(seed: int, n: int = 6, classes: int = 4) -> Dataset:
+    """Each person has 3 to 5 segments of every class, of 2 to 9 windows."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for person in range(n):
+        for c in range(classes):
+            rows += [(10 + person, c)] * int(rng.integers(3, 6))
+    order = rng.permutation(len(rows))
+    segment = np.repeat(np.arange(len(rows)), rng.integers(2, 10, len(rows)))
+    table = np.array(rows)[order][segment]
+    return dataset(table[:, 1], classes, subject=table[:, 0], segment=segment)
+
+
 def all_ids(lists: Iterable[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.asarray(a) for a in lists])
 
@@ -71,7 +85,7 @@ def same(a: Ragged, b: Ragged) -> bool:
     return np.array_equal(a.values, b.values) and np.array_equal(a.offsets, b.offsets)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=SEEDS,
     n=st.integers(1, 12),
@@ -107,19 +121,12 @@ def test_label_skew_disjoint(
     assert len(p.given_up.values) == 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=SEEDS, n=st.integers(1, 12), few=st.none() | st.integers(2, 5))
 def test_label_skew_overlapping(seed: int, n: int, few: int | None) -> None:
     data = balanced(300, 5)
-    wanted = PartitionSettings(
-        draws="overlapping",
-        labelled=n * 60,
-        minimum=10,
-        pool=50,
-        shard=9,
-        classes_per_node=few,
-        sizes="equal",
-    )
+    own = PartitionSettings(draws="overlapping", labelled=n * 60, sizes="equal", classes_per_node=few)
+    wanted = own.model_copy(update={"minimum": 10, "pool": 50, "shard": 9})
     p = make_partition(data, wanted, np.ones(n, int), seed)
     check_complete(p)
     check_shards(p, 9)
@@ -131,7 +138,7 @@ def test_label_skew_overlapping(seed: int, n: int, few: int | None) -> None:
         assert {(int(c) - i) % 5 for c in data.labels[mine]} <= set(range(few or 5))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=SEEDS,
     n=st.integers(1, 8),
@@ -140,15 +147,8 @@ def test_label_skew_overlapping(seed: int, n: int, few: int | None) -> None:
 )
 def test_fresh_validation(seed: int, n: int, split: str, val: float) -> None:
     data = balanced(600, 5)
-    wanted = PartitionSettings(
-        validation="fresh",
-        labelled=300,
-        minimum=10,
-        pool=50,
-        shard=9,
-        split=split,
-        val_fraction=val,
-    )
+    some = {"labelled": 300, "minimum": 10, "pool": 50, "shard": 9, "split": split, "val_fraction": val}
+    wanted = PartitionSettings(validation="fresh", **some)
     p = make_partition(data, wanted, np.ones(n, int), seed)
     check_disjoint(p)
     allocation = p.train.lengths + p.given_up.lengths + p.test.lengths
@@ -156,9 +156,7 @@ def test_fresh_validation(seed: int, n: int, split: str, val: float) -> None:
     np.testing.assert_array_equal(p.given_up.lengths, p.validation.lengths)
     np.testing.assert_array_equal(p.validation.lengths, split_counts(allocation, 0.15, val)[1])
     assert p.train.lengths.min() >= 1
-    withheld = make_partition(
-        data, wanted.model_copy(update={"validation": "withheld"}), np.ones(n, int), seed
-    )
+    withheld = make_partition(data, PartitionSettings(**some), np.ones(n, int), seed)
     assert same(p.test, withheld.test)
 
 
@@ -172,7 +170,7 @@ def test_fresh_validation_is_like_the_node() -> None:
         np.testing.assert_allclose(fresh, own, atol=0.03)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=SEEDS, few=st.integers(1, 4))
 def test_few_classes_per_node(seed: int, few: int) -> None:
     data = balanced(800, 8)
@@ -200,7 +198,7 @@ def test_per_class_rounding_never_tests_rare_classes() -> None:
         np.testing.assert_array_equal(np.bincount(lists[1], minlength=10), np.floor(0.2 * count + 1e-9))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=SEEDS, n=st.integers(1, 6), most=st.integers(20, 200))
 def test_regions_at_random(seed: int, n: int, most: int) -> None:
     data = earth(seed % 50)
@@ -216,7 +214,7 @@ def test_regions_at_random(seed: int, n: int, most: int) -> None:
     assert (p.favoured_share >= 1 / 4).all()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=SEEDS, n=st.integers(1, 6), most=st.integers(20, 200), pool=st.integers(0, 120))
 def test_regions_by_blocks(seed: int, n: int, most: int, pool: int) -> None:
     data = earth(seed % 50)
@@ -239,31 +237,38 @@ def test_regions_by_blocks(seed: int, n: int, most: int, pool: int) -> None:
     assert (side[used][:, None] == side[used][None])[touching].all()
 
 
-def test_a_region_of_one_block_is_refused() -> None:
-    data = earth(0)
-    wanted = PartitionSettings(by="region", split="blocks", pool=0, block_km=4000.0)
-    with pytest.raises(LNTrustError, match=r"partition\.block_km = 4000\.0: region 0 has"):
-        make_partition(data, wanted, np.zeros(5, int), 0)
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), pool_fraction=st.sampled_from([0.0, 0.1, 0.3]))
+def test_people_keep_segments_together(seed: int, pool_fraction: float) -> None:
+    data = people(seed % 20)
+    wanted = PartitionSettings(by="subject", pool_fraction=pool_fraction, shard=5)
+    p = make_partition(data, wanted, np.zeros(6, int), seed)
+    check_disjoint(p)
+    check_complete(p)
+    assert (p.shard.lengths == (5 if pool_fraction else 0)).all()
+    assert data.segment is not None
+    assert data.subject is not None
+    sides = [set(data.segment[ids]) for ids in (p.train.values, p.validation.values, p.test.values, p.pool)]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == data.segment.max() + 1
+    for i in range(6):
+        mine = np.concatenate([p.train[i], p.validation[i], p.test[i]])
+        assert (data.subject[mine] == 10 + i).all()
+        assert len(p.test[i]) >= 0.15 * len(mine)
+        assert len(p.test[i]) <= 0.15 * len(mine) + 9
+        assert len(p.validation[i]) >= 0.2 * len(mine)
+        segments, classes = len(set(data.segment[p.test[i]])), len(set(data.labels[mine]))
+        assert len(set(data.labels[p.test[i]])) == min(segments, classes)  # dealt class by class
 
 
+SKEW = {"labelled": 300, "minimum": 10, "pool": 100}
+BLOCKS = {"split": "blocks", "block_km": 2.0, "per_region": 50}
 KINDS: dict[str, tuple[Callable[[], Dataset], int, dict[str, Any]]] = {
-    "skew": (lambda: balanced(500, 5), 8, {"labelled": 300, "minimum": 10, "pool": 100}),
-    "overlapping": (
-        lambda: balanced(500, 5),
-        8,
-        {"labelled": 300, "minimum": 10, "pool": 100, "draws": "overlapping"},
-    ),
-    "fresh": (
-        lambda: balanced(500, 5),
-        8,
-        {"labelled": 300, "minimum": 10, "pool": 100, "validation": "fresh"},
-    ),
+    "skew": (lambda: balanced(500, 5), 8, SKEW),
+    "overlapping": (lambda: balanced(500, 5), 8, {**SKEW, "draws": "overlapping"}),
+    "fresh": (lambda: balanced(500, 5), 8, {**SKEW, "validation": "fresh"}),
     "region": (lambda: earth(0), 5, {"by": "region", "pool": 100}),
-    "blocks": (
-        lambda: earth(0),
-        5,
-        {"by": "region", "pool": 100, "split": "blocks", "block_km": 2.0, "per_region": 50},
-    ),
+    "blocks": (lambda: earth(0), 5, {"by": "region", "pool": 100, **BLOCKS}),
+    "subject": (lambda: people(0), 6, {"by": "subject", "pool_fraction": 0.3}),
 }
 
 
@@ -273,56 +278,70 @@ def test_seeds_and_streams(kind: str) -> None:
     make, n, wanted = KINDS[kind]
     data, degrees = make(), np.arange(n)
     p, again, small = (
-        make_partition(data, PartitionSettings(**wanted, shard=shard), degrees, 7) for shard in (40, 40, 11)
+        make_partition(data, PartitionSettings(**wanted, shard=shard), degrees, 7) for shard in (20, 20, 11)
     )
     for name in ("train", "validation", "test", "given_up"):
         assert same(getattr(p, name), getattr(again, name))
         assert same(getattr(p, name), getattr(small, name))
     assert same(p.shard, again.shard)
     np.testing.assert_array_equal(p.pool, small.pool)
-    other = make_partition(data, PartitionSettings(**wanted, shard=40), degrees, 8)
+    other = make_partition(data, PartitionSettings(**wanted, shard=20), degrees, 8)
     assert not same(p.train, other.train)
     assert not same(p.shard, other.shard)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "says"),
-    [
-        (
-            {"labelled": 500, "pool": 200},
-            "partition.labelled = 500 and partition.pool = 200 need 700 examples; toy has 600",
-        ),
-        ({"classes_per_node": 12}, "partition.classes_per_node = 12: toy has 10 classes"),
-        ({"minimum": 60}, "partition.minimum = 60 for 8 nodes needs 480 labelled.*labelled = 400"),
-        ({"shard": 101}, "partition.shard = 101: the pool holds 100 examples"),
-        (
-            {"validation": "fresh", "val_fraction": 0.5},
-            "needs 198 examples nobody holds; toy has 600, less 400 held .* leaves 100",
-        ),
-        ({"by": "region"}, "partition.by = region: toy has no coordinates"),
-        ({"by": "subject"}, "partition.by = subject: toy does not say whose"),
-        (
-            {"classes_per_node": 1},
-            r"may hold only .*they need \d+ examples; those classes have \d+",
-        ),
-        (
-            {"draws": "overlapping", "labelled": 4000, "pool": 100},
-            "node [0-9] needs [0-9]+ examples of its classes, which have 500",
-        ),
-    ],
-)
+BASE = {"labelled": 400, "pool": 100, "shard": 10, "minimum": 5}
+REFUSED = [
+    (
+        {"labelled": 500, "pool": 200},
+        r"labelled = 500 and partition.pool = 200 need 700 examples; toy has 600",
+    ),
+    ({"classes_per_node": 12}, r"partition.classes_per_node = 12: toy has 10 classes"),
+    ({"minimum": 60}, r"partition.minimum = 60 for 8 nodes needs 480 labelled.*labelled = 400"),
+    ({"shard": 101}, r"partition.shard = 101: the pool holds 100 examples"),
+    (
+        {"validation": "fresh", "val_fraction": 0.5},
+        r"needs 198 examples nobody holds; toy has 600, less 400 held .* leaves 100",
+    ),
+    ({"by": "region"}, r"partition.by = region: toy has no coordinates"),
+    ({"by": "subject"}, r"partition.by = subject: toy does not say whose"),
+    ({"classes_per_node": 1}, r"may hold only .*they need \d+ examples; those classes have \d+"),
+    (
+        {"draws": "overlapping", "labelled": 4000},
+        r"node \d needs \d+ examples of its classes, which have 500",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "says"), REFUSED)
 def test_refusals(wanted: dict[str, Any], says: str) -> None:
-    base = {"labelled": 400, "pool": 100, "shard": 10, "minimum": 5}
     with pytest.raises(LNTrustError, match=says):
-        make_partition(balanced(600, 10), PartitionSettings(**(base | wanted)), np.arange(8), 0)
+        make_partition(balanced(600, 10), PartitionSettings(**(BASE | wanted)), np.arange(8), 0)
 
 
-def test_more_refusals() -> None:
+def test_refusals_of_other_data() -> None:
     uneven = dataset(np.array([0] * 90 + [1] * 10), 2)
     with pytest.raises(LNTrustError, match=r"pool = 40 takes 20 of each of 2 classes; class 'c1' .* has 10"):
         make_partition(uneven, PartitionSettings(labelled=50, pool=40, minimum=3), np.ones(2, int), 0)
     with pytest.raises(LNTrustError, match=r"partition\.pool = 590 and 3 .* need 605 examples; toy has 600"):
         make_partition(earth(0), PartitionSettings(by="region", pool=590), np.zeros(5, int), 0)
+    wanted = PartitionSettings(by="region", split="blocks", pool=0, block_km=4000.0)
+    with pytest.raises(LNTrustError, match=r"partition\.block_km = 4000\.0: region 0 has"):
+        make_partition(earth(0), wanted, np.zeros(5, int), 0)
+
+
+def test_refusals_of_people() -> None:
+    with pytest.raises(LNTrustError, match=r"graph\.nodes = 7: toy has 6 people.* set graph\.nodes = 6"):
+        make_partition(people(0), PartitionSettings(by="subject"), np.zeros(7, int), 0)
+    one_segment = replace(people(0), segment=people(0).subject)
+    with pytest.raises(LNTrustError, match="person 0 of toy has 1 segments"):
+        make_partition(one_segment, PartitionSettings(by="subject"), np.zeros(6, int), 0)
+    shared = replace(people(0), segment=people(0).labels)
+    with pytest.raises(LNTrustError, match="a segment holds windows of two people"):
+        make_partition(shared, PartitionSettings(by="subject"), np.zeros(6, int), 0)
+    rounded = PartitionSettings(by="subject", split="per_class_rounded")
+    with pytest.raises(LNTrustError, match=r"partition\.split = per_class_rounded parts segments"):
+        make_partition(people(0), rounded, np.zeros(6, int), 0)
 
 
 def degrees_of(wanted: GraphSettings, seed: int) -> np.ndarray:
@@ -362,3 +381,13 @@ def test_eurosat(split: str) -> None:
     assert len(p.pool) == 5000
     graph = make_graph(GraphSettings(kind="geographic", seed=0), 3, positions=p.centres)
     assert graph.number_of_edges() == 97
+
+
+@real_data
+def test_wearables() -> None:
+    data = load_dataset("uci_har")
+    p = make_partition(data, PartitionSettings(by="subject", shard=300), np.zeros(30, int), 0)
+    check_disjoint(p)
+    check_complete(p)
+    assert held(p).sum() + len(p.pool) == 10_299
+    assert len(p.pool) == pytest.approx(1030, rel=0.1)

@@ -23,7 +23,7 @@ def clusters(seed: int, count: int = 300) -> tuple[np.ndarray, np.ndarray]:
     return latitude, town[:, 1] + east / 111.195 / np.cos(np.radians(town[:, 0]))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 5.0, 40.0]))
 def test_touching_tiles_share_a_block(seed: int, block_km: float) -> None:
     latitude, longitude = clusters(seed)

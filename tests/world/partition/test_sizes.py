@@ -12,7 +12,7 @@ from lntrust.study.settings import PartitionSettings
 from lntrust.world.partition.sizes import allocate, cap_counts, class_weights, fit_counts, largest_remainder
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     degrees=hnp.arrays(np.int64, st.integers(1, 40), elements=st.integers(0, 12)),
     minimum=st.integers(3, 50),
@@ -35,10 +35,8 @@ def test_allocations_meet_total_and_minimum(
 
 def test_hubs_get_more() -> None:
     degrees = np.array([1] * 40 + [10] * 10)
-    sizes = np.mean(
-        [allocate(PartitionSettings(), degrees, np.random.default_rng(s)) for s in range(50)],
-        axis=0,
-    )
+    drawn = [allocate(PartitionSettings(), degrees, np.random.default_rng(s)) for s in range(50)]
+    sizes = np.mean(drawn, axis=0)
     assert sizes[40:].mean() > 10 * sizes[:40].mean()
 
 
@@ -61,7 +59,6 @@ def test_too_small_a_total_is_refused_with_arithmetic() -> None:
         allocate(PartitionSettings(labelled=4999), np.ones(50, int), np.random.default_rng(0))
 
 
-@settings(deadline=None)
 @given(hnp.arrays(float, st.integers(1, 30), elements=st.floats(0, 100)), st.integers(0, 1000))
 def test_largest_remainder(values: np.ndarray, total: int) -> None:
     assume(values.sum() > 1e-3)
@@ -71,7 +68,6 @@ def test_largest_remainder(values: np.ndarray, total: int) -> None:
     assert np.abs(counts - exact).max() < 1 + 1e-6
 
 
-@settings(deadline=None)
 @given(st.integers(1, 30), st.integers(1, 12), st.floats(1, 50), st.data())
 def test_class_weights(n: int, classes: int, skew: float, data: st.DataObject) -> None:
     held = data.draw(st.none() | st.integers(1, classes))
@@ -94,7 +90,7 @@ def feasible(allowed: np.ndarray, sizes: np.ndarray, supply: np.ndarray) -> bool
     return bool(answer.status == 0)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data(), n=st.integers(1, 7), classes=st.integers(1, 6))
 def test_fitted_counts_are_exact_or_refused(data: st.DataObject, n: int, classes: int) -> None:
     draw = data.draw
@@ -128,7 +124,6 @@ def test_infeasible_counts_say_who_needs_what() -> None:
         fit_counts(target, np.array([10, 20, 5]), np.array([25, 50, 50]))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 8), st.integers(1, 6))
 def test_capped_counts(seed: int, n: int, classes: int) -> None:
     rng = np.random.default_rng(seed)

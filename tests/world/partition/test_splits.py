@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
-from lntrust.world.partition.places import POOL, deal_blocks, keep_at_most
-from lntrust.world.partition.splits import cut, level_counts, split_counts
+from lntrust.world.partition.places import deal_blocks, keep_at_most
+from lntrust.world.partition.splits import POOL, cut, level_counts, split_counts
 from lntrust.world.ragged import Ragged
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(size=st.integers(3, 300), test=st.floats(0.001, 0.998), val=st.floats(0.001, 0.998))
 def test_split_counts(size: int, test: float, val: float) -> None:
     if test + val < 1:
@@ -21,7 +21,6 @@ def test_split_counts(size: int, test: float, val: float) -> None:
             assert (t[0], v[0]) == (round(test * size), round(val * size))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 200))
 def test_level_counts(available: list[int], total: int) -> None:
     have = np.array(available)
@@ -43,7 +42,7 @@ def test_cut_and_keep() -> None:
     assert [len(a.values) for a in (kept.test, kept.validation, kept.train)] == [1, 1, 8]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 6), blocks=st.integers(3, 30))
 def test_blocks_that_straddle_regions(seed: int, n: int, blocks: int) -> None:
     """Few blocks for many regions, so that most deals have to be mended or refused."""

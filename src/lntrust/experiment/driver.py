@@ -20,6 +20,17 @@ from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.files import read_json, write_json, write_tensors, write_whole
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
+from lntrust.experiment.checkpoints import (
+    Course,
+    fitting,
+    observed,
+    read_checkpoint,
+    read_evaluations,
+    read_stage1,
+    restore,
+    write_checkpoint,
+    write_stage1,
+)
 from lntrust.experiment.divergence import finite, without_scores
 from lntrust.experiment.evaluation import (
     answers,

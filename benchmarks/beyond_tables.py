@@ -232,7 +232,7 @@ def keep(files: Sequence[Path]) -> None:
 
 def draw() -> None:
     """Accuracy against bytes: LNTrust and its presets among the baselines of the paper's tables."""
-    from lntrust.report.figures.bytes import draw_bytes
+    from lntrust.report.figures.lines import draw_bytes
 
     paper = read_runs([ROOT / "benchmarks" / "results" / "reproduction" / "runs-tables.parquet"])
     first, last = GROUPS[0]

@@ -9,8 +9,7 @@ import pytest
 
 from lntrust.experiment.reproduction import list_reproductions, load_reproduction
 from lntrust.experiment.store import Record, read_runs
-from lntrust.report.sections import panel_rows, sections_of_one
-from lntrust.report.text import arrow
+from lntrust.report.sections import arrow, panel_rows, sections_of_one
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"

@@ -1,23 +1,25 @@
-"""Runs to make a page of, and the page in a browser."""
+"""Runs to draw and to make a page of, and the page in a browser."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+sys.path.insert(0, str(Path(__file__).parent))  # for browsing.py, drawn.py and made_up.py
+
+from made_up import in_study, on_earth
+
 from lntrust import load_study
 from lntrust.experiment import Run
-from lntrust.experiment.store import Record, read_runs, write_collection
+from lntrust.experiment.store import Record, read_runs
 from lntrust.learners.views import Views
-from lntrust.report.page.write import write_page
-
-sys.path.insert(0, str(Path(__file__).parent))  # for browsing.py and made_up.py
+from lntrust.report.page import write_page
+from lntrust.report.rows import Row, rows_of
 
 SMALL = """
 inherits = "digits"
@@ -38,14 +40,14 @@ kind = "mlp"
 view = "pixels"
 options = { hidden = 16 }
 """
-RUNS = [("independent", []), ("uniform", []), ("lntrust", ["methods.lntrust.budget=50"]), ("lntrust", [])]
-PLACES = [[48.86, 2.35], [52.52, 13.4], [41.9, 12.5], [40.42, -3.7], [59.33, 18.07], [51.5, -0.12]]
+RUNS = [("independent", []), ("uniform", []), ("d_psgd", []), ("lntrust", ["methods.lntrust.budget=50"]),
+        ("lntrust", [])]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def runs_folder(tmp_path_factory: pytest.TempPathFactory, views: Views) -> Path:
-    """Two seeds of three methods, one of them at two settings."""
-    folder = tmp_path_factory.mktemp("page")
+    """Two seeds of four methods, one of them at two settings: six nodes, two kinds of learners in turn."""
+    folder = tmp_path_factory.mktemp("report")
     file = folder / "small.toml"
     file.write_text(SMALL, "utf-8")
     for method, sets in RUNS:
@@ -54,32 +56,29 @@ def runs_folder(tmp_path_factory: pytest.TempPathFactory, views: Views) -> Path:
     return folder / "runs"
 
 
-def on_earth(record: Record) -> Record:
-    """The same run in a study of another name, whose nodes lie in six cities with 30 tiles around each."""
-    tiles = [(i, round(100 * lat) + k % 6, round(100 * lon) + k // 6, (i + k) % 10)
-             for i, (lat, lon) in enumerate(PLACES) for k in range(30)]  # fmt: skip
-    node, latitude, longitude, of_class = zip(*tiles, strict=True)
-    told = {"node": node, "latitude": latitude, "longitude": longitude, "class": of_class, "per_degree": 100}
-    study = {**record.identity["study"], "name": "earth"}
-    return replace(
-        record,
-        identity={**record.identity, "study": study},
-        world_text=json.dumps({**record.world, "centres": PLACES, "tiles": told}),
-    )
+@pytest.fixture(scope="session")
+def all_records(runs_folder: Path) -> list[Record]:
+    return read_runs([runs_folder])
 
 
 @pytest.fixture(scope="session")
-def records(runs_folder: Path) -> list[Record]:
-    """The runs, and one seed of two of them once more on a map."""
-    real = read_runs([runs_folder])
-    moved = [on_earth(r) for r in real if r.seed == 0 and r.method in ("independent", "lntrust")]
-    return [*real, *moved]
+def records(all_records: list[Record]) -> list[Record]:
+    """For the page: without D-PSGD, and one seed of two methods once more, in a study on a map."""
+    real = [r for r in all_records if r.method != "d_psgd"]
+    moved = [r for r in real if r.seed == 0 and r.method in ("independent", "lntrust")]
+    return [*real, *(in_study(on_earth(record), name="earth") for record in moved)]
+
+
+@pytest.fixture
+def rows(all_records: list[Record]) -> list[Row]:
+    """For figures: Independent, D-PSGD, Uniform and LNTrust, two seeds each."""
+    return rows_of([r for r in all_records if r.identity["settings"].get("budget") != 50])["small"]
 
 
 @pytest.fixture(scope="session")
-def collection(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("collection") / "runs.parquet"
-    write_collection(records, path)
+def report(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(records, path, "lntrust report runs -o report.html")
     return path
 
 
@@ -134,10 +133,3 @@ def opened(browser: Browser) -> Iterator[Opened]:
         one.page.context.close()
         assert one.troubles == []
         assert len(set(one.requests)) == 1, one.requests  # the page itself, perhaps again
-
-
-@pytest.fixture(scope="session")
-def report(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    write_page(records, path, "lntrust report runs -o report.html")
-    return path

@@ -1,10 +1,12 @@
-"""Which tables a heap of runs makes: the paper's as far as they were run, then the rest."""
+"""Which tables a heap of runs makes: the paper's as far as they were run, then the rest; and as Parquet."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from made_up import made
+from made_up import made, made_seeds, sending
 
 from lntrust.experiment.reproduction import (
     Claim,
@@ -19,7 +21,8 @@ from lntrust.experiment.reproduction import (
 from lntrust.experiment.store import Record, read_runs
 from lntrust.experiment.sweep import carry_out
 from lntrust.learners.views import Views
-from lntrust.report.sections import Section, panel_rows, sections_of
+from lntrust.report.rows import make_row
+from lntrust.report.sections import SCHEMA, Section, arrow, panel_rows, sections_of
 
 PANEL = Panel(
     title="all",
@@ -170,3 +173,69 @@ def test_no_runs_of_the_papers_tables_share_a_row_by_mistake() -> None:
             keys: dict[str, Any] = {}
             for row in panel.rows:
                 assert keys.setdefault(panel.key(row), row.label) == row.label, (name, panel.title)
+
+
+SENT = {"query": 40 * 10**9, "reply": 4 * 10**9, "framing": 4 * 10**8}
+
+
+class TestArrow:
+    def test_a_flat_row_each(self) -> None:
+        alone, ours = (
+            made_seeds("independent", 0.7, 0.72),
+            made_seeds("lntrust", 0.8, 0.84, pooled=0.81, sent=SENT),
+        )
+        paper = {"test": 0.865, "test_std": 0.017, "gain": 0.09}
+        rows = [make_row("Independent", alone, alone), make_row("Ours", ours, alone, paper)]
+        table = arrow([Section("t-1", "A title", "digits", rows)])
+        assert table.schema.equals(SCHEMA)
+        assert table["section"].to_pylist() == ["t-1"] * 2
+        assert table["label"].to_pylist() == ["Independent", "Ours"]
+        first, row = table.to_pylist()
+        expected = {
+            "study": "digits", "method": "lntrust", "deploy": None, "device": "cpu", "seeds": [0, 1],
+            "test_is_test_selected": False, "against_paper": "lower by .045", "paper_test": 0.865,
+            "paper_test_std": 0.017, "paper_self": None, "paper_gain": 0.09, "improvement": 1.0,
+            "below_independent": 0.0, "p10": 0.65, "harmed": 0.25, "bytes_per_answer": 100.0, "seconds": 2.0,
+        }  # fmt: skip
+        assert expected.items() <= row.items()
+        numbers = {
+            "test_mean": 0.82, "test_std": 0.02, "self_mean": 0.7, "test_pooled_mean": 0.81,
+            "stage1_mean": 0.6, "gain_mean": 0.22, "best_round_test_selected_mean": 0.82,
+            "difference_mean": 0.11,
+            "difference_low": 0.11 - 0.01 * 2**0.5, "difference_high": 0.11 + 0.01 * 2**0.5,
+            "gb_query": 10.0, "gb_reply": 1.0, "gb_parameters": 0.0, "gb_anchors": 0.0, "gb_framing": 0.1,
+            "gb_total": 11.1, "accuracy_per_gb_reply": 0.82,
+        }  # fmt: skip
+        assert {name: row[name] for name in numbers} == pytest.approx(numbers)
+        assert row["self_pooled_mean"] is None
+        assert row["pooled_difference_mean"] is None, "Independent has no pooled score here"
+        assert first["accuracy_per_gb_reply"] is None, "nothing sent is no efficiency"
+        assert arrow([]).equals(pa.Table.from_pylist([], schema=SCHEMA))
+
+    def rows_of(self, *records: Record) -> list[dict[str, Any]]:
+        rows = [make_row("r", [record], []) for record in records]
+        return list(arrow([Section("s", "s", "digits", rows)]).to_pylist())
+
+    def test_its_settings_are_json(self) -> None:
+        [row] = self.rows_of(made(sets=["methods.lntrust.top_k=3", "training.refresh=4"]))
+        setting = json.loads(row["setting"])
+        assert (setting["settings.top_k"], setting["study.training.refresh"]) == (3, 4)
+
+    def test_the_best_round_has_one_name_and_the_last_is_kept(self) -> None:
+        paper = {"sets": ["reading=paper"]}
+        alone, ours = self.rows_of(made("independent", test=0.7, **paper), made(best=0.9, **paper))
+        assert (ours["test_mean"], ours["test_is_test_selected"]) == (0.9, True)
+        assert (ours["best_round_test_selected_mean"], ours["last_round_test_mean"]) == (0.9, 0.8)
+        assert (alone["test_mean"], alone["test_is_test_selected"]) == (0.7, False)
+
+    def test_headers_and_the_asked_where_they_are_known(self) -> None:
+        headers = {"query": 4 * 10**8, "reply": 0, "parameters": 0, "anchors": 0}
+        old, new = self.rows_of(made(), sending(made(), asked_per_input=1.25, framing_by_kind=headers))
+        assert (old["asked_per_input"], old["gb_headers_query"]) == (None, None)
+        assert new["asked_per_input"] == 1.25
+        assert (new["gb_headers_query"], new["gb_headers_reply"]) == (pytest.approx(0.1), 0.0)
+
+    def test_what_diverged_has_no_price(self) -> None:
+        [row] = self.rows_of(made(test=None, own=None, diverged=7, sent=SENT))
+        assert (row["diverged"], row["seeds"]) == ("diverged at round 7", [])
+        assert row["gb_total"] is row["bytes_per_answer"] is row["test_mean"] is None

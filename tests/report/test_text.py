@@ -1,28 +1,24 @@
-"""Tables on the terminal, in Markdown, in LaTeX and in Parquet: the same numbers, and nothing is lost."""
+"""Tables on the terminal, in Markdown and in LaTeX: the same numbers, and nothing is lost."""
 
 import io
-import json
 import re
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from made_up import made
+from made_up import made, sending
+from made_up import made_seeds as seeds
 from rich.console import Console
+from rich.table import Table
 
-from lntrust.experiment.store import Record
+from lntrust import load_study
+from lntrust.experiment import run
+from lntrust.learners.views import Views
 from lntrust.report.claims import Verdict
 from lntrust.report.rows import Row, make_row
 from lntrust.report.sections import Section
-from lntrust.report.text import DAGGER, SCHEMA, arrow, latex, markdown, terminal
+from lntrust.report.text import DAGGER, latex, markdown, results_table, terminal, trust_table
 
 SENT = {"query": 40 * 10**9, "reply": 4 * 10**9, "framing": 4 * 10**8}
-
-
-def seeds(method: str, *tests: float, **more: Any) -> list[Record]:
-    return [made(method, seed, test, **more) for seed, test in enumerate(tests)]
-
-
 ALONE = seeds("independent", 0.7, 0.72)
 OURS = seeds("lntrust", 0.8, 0.84, pooled=0.81, sent=SENT)
 
@@ -51,9 +47,9 @@ def selected() -> Section:
     return section(make_row("alone", alone, alone), make_row("ours", ours, alone))
 
 
-def printed(of: Section, width: int = 100) -> str:
+def printed(table: Table, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(terminal(of))
+    console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -131,12 +127,8 @@ class TestMarkdown:
 
 def asking(label: str = "lntrust+lean", count: float = 1.25) -> Section:
     """A method that says how many neighbours it asks, one that asks nobody, and one of earlier days."""
-    ours, alone = seeds("lntrust+lean", 0.8, 0.84, sent=SENT), seeds("independent", 0.7, 0.72)
-    headers = {"query": 4 * 10**8, "reply": 0, "parameters": 0, "anchors": 0}
-    for record in ours:
-        record.summary["bytes"] |= {"asked_per_input": count, "framing_by_kind": headers}
-    for record in alone:
-        record.summary["bytes"]["asked_per_input"] = 0.0
+    alone = [sending(record, asked_per_input=0.0) for record in ALONE]
+    ours = [sending(record, asked_per_input=count) for record in seeds("lntrust+lean", 0.8, 0.84, sent=SENT)]
     rows = [("independent", alone), ("lntrust", OURS), (label, ours)]
     return section(*(make_row(name, records, alone) for name, records in rows))
 
@@ -158,18 +150,9 @@ class TestAsked:
         ("a_name_that_is_longer", 100, True),
     ])  # fmt: skip
     def test_nothing_is_folded_for_it(self, label: str, width: int, there: bool) -> None:
-        console = Console(file=io.StringIO(), width=width)
-        console.print(terminal(asking(label), width))
-        assert isinstance(console.file, io.StringIO)
-        text = console.file.getvalue()
+        text = printed(terminal(asking(label), width), width)
         assert (" asked" in text) == there
         assert "[+.096, +.124]" in text
-
-    def test_parquet_has_headers_by_kind_too(self) -> None:
-        alone, old, lean = arrow([asking()]).to_pylist()
-        assert [row["asked_per_input"] for row in (alone, old, lean)] == [0.0, None, 1.25]
-        assert [row["gb_headers_query"] for row in (alone, old)] == [None, None]
-        assert (lean["gb_headers_query"], lean["gb_headers_reply"]) == (pytest.approx(0.1), 0.0)
 
 
 class TestLatex:
@@ -194,11 +177,11 @@ class TestLatex:
     def test_everything_is_escaped(self) -> None:
         label = r"50 % of_a & b #1 {x} $y ~ ^ \z → −1 ± λ"
         (line,) = [line for line in latex(section(make_row(label, OURS, []))).splitlines() if "50" in line]
-        told = (
+        expected = (
             r"50 \% of\_a \& b \#1 \{x\} \$y \textasciitilde{} \textasciicircum{} \textbackslash{}z "
             r"$\rightarrow$ $-$1 $\pm$ $\lambda$ & "
         )
-        assert line.startswith(told)
+        assert line.startswith(expected)
 
     def test_what_is_selected_on_test_says_so(self) -> None:
         text = latex(selected())
@@ -208,7 +191,7 @@ class TestLatex:
 
 class TestTerminal:
     def test_numbers_and_their_spread_below(self) -> None:
-        lines = printed(plain()).splitlines()
+        lines = printed(terminal(plain())).splitlines()
         assert lines[0].strip() == "A title, seeds 0, 1"
         at = next(k for k, line in enumerate(lines) if line.strip().startswith("lntrust"))
         assert lines[at].split() == [
@@ -219,7 +202,7 @@ class TestTerminal:
     @pytest.mark.parametrize("width", [100, 80, 60])
     @pytest.mark.parametrize("make", [plain, of_the_paper, selected])
     def test_narrow_terminals_fold_and_lose_nothing(self, make: Any, width: int) -> None:
-        text, wide = printed(make(), width), printed(make(), 200)
+        text, wide = printed(terminal(make()), width), printed(terminal(make()), 200)
         assert max(map(len, text.splitlines())) <= width
         assert "…" not in text
 
@@ -229,58 +212,123 @@ class TestTerminal:
         assert letters(text) == letters(wide)
 
     def test_a_hundred_columns_hold_a_table_of_the_paper(self) -> None:
-        lines = printed(of_the_paper(), 100).splitlines()
+        lines = printed(terminal(of_the_paper())).splitlines()
         assert any(re.search(r"\[\+\.096, \+\.124\]", line) for line in lines), "the interval in one line"
         assert len(lines) <= 12
 
     def test_square_brackets_are_text(self) -> None:
-        assert "[bold]x" in printed(section(make_row("[bold]x", OURS, []), x="[b]"))
+        assert "[bold]x" in printed(terminal(section(make_row("[bold]x", OURS, []), x="[b]")))
 
     def test_what_is_selected_on_test_says_so(self) -> None:
-        assert f".900{DAGGER}" in printed(selected())
-        assert "selected on test" in " ".join(printed(selected()).split())
+        text = printed(terminal(selected()))
+        assert f".900{DAGGER}" in text
+        assert "selected on test" in " ".join(text.split())
 
 
-class TestArrow:
-    def test_a_flat_row_each(self) -> None:
-        table = arrow([plain(), of_the_paper()])
-        assert table.schema.equals(SCHEMA)
-        assert table["section"].to_pylist() == ["t-1"] * 4
-        assert table["label"].to_pylist() == ["independent", "lntrust, top_k = 3", "Independent", "Ours"]
-        row = table.to_pylist()[3]
-        expected = {
-            "study": "digits", "method": "lntrust", "deploy": None, "device": "cpu", "seeds": [0, 1],
-            "test_is_test_selected": False, "against_paper": "lower by .045", "paper_test": 0.865,
-            "paper_test_std": 0.017, "paper_self": None, "paper_gain": 0.09, "improvement": 1.0,
-            "below_independent": 0.0, "p10": 0.65, "harmed": 0.25, "bytes_per_answer": 100.0, "seconds": 2.0,
-        }  # fmt: skip
-        assert expected.items() <= row.items()
-        numbers = {
-            "test_mean": 0.82, "test_std": 0.02, "self_mean": 0.7, "test_pooled_mean": 0.81,
-            "stage1_mean": 0.6, "gain_mean": 0.22, "best_round_test_selected_mean": 0.82,
-            "difference_mean": 0.11,
-            "difference_low": 0.11 - 0.01 * 2**0.5, "difference_high": 0.11 + 0.01 * 2**0.5,
-            "gb_query": 10.0, "gb_reply": 1.0, "gb_parameters": 0.0, "gb_anchors": 0.0, "gb_framing": 0.1,
-            "gb_total": 11.1, "accuracy_per_gb_reply": 0.82,
-        }  # fmt: skip
-        assert {name: row[name] for name in numbers} == pytest.approx(numbers)
-        assert row["self_pooled_mean"] is None
-        assert row["pooled_difference_mean"] is None, "Independent has no pooled score here"
+# -- the end of a run -----------------------------------------------------------------------------
 
-    def test_its_settings_are_json(self) -> None:
-        changed = make_row("ours", [made(sets=["methods.lntrust.top_k=3", "training.refresh=4"])], [])
-        setting = json.loads(arrow([section(changed)])["setting"][0].as_py())
-        assert setting["settings.top_k"] == 3
-        assert setting["study.training.refresh"] == 4
 
-    def test_the_best_round_has_one_name_and_the_last_is_kept(self) -> None:
-        alone, ours = arrow([selected()]).to_pylist()
-        assert (ours["test_mean"], ours["test_is_test_selected"]) == (0.9, True)
-        assert (ours["best_round_test_selected_mean"], ours["last_round_test_mean"]) == (0.9, 0.8)
-        assert (alone["test_mean"], alone["test_is_test_selected"]) == (0.7, False)
+def summary(
+    method: str = "uniform", seed: int = 0, test: float | None = 0.8, **changes: Any
+) -> dict[str, Any]:
+    return {
+        "study": "digits", "method": method, "deploy": None, "seed": seed, "test": test, "self": 0.7,
+        "test_pooled": 0.75, "harmed": 0.25, "bytes": {"total": 1_234_567, "per_deployed_query": 900.0},
+        "seconds": 1.26, "variants": {}, **changes,
+    }  # fmt: skip
 
-    def test_nothing_sent_is_no_efficiency(self) -> None:
-        assert arrow([plain()])["accuracy_per_gb_reply"][0].as_py() is None
 
-    def test_no_sections(self) -> None:
-        assert arrow([]).equals(pa.Table.from_pylist([], schema=SCHEMA))
+def broken(seed: int, number: int) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(("self", "test_pooled", "harmed"))
+    sent = {"total": 0, "per_deployed_query": None}
+    return summary("uniform", seed, None, bytes=sent, diverged=number, seconds=0.26) | nothing
+
+
+def table_rows(*summaries: dict[str, Any]) -> list[list[str]]:
+    """The cells of each row as printed."""
+    lines = printed(results_table(summaries), 200).splitlines()
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+
+
+class TestResults:
+    def test_one_seed(self) -> None:
+        assert results_table([summary()]).title == "digits, seed 0"
+        assert table_rows(summary()) == [
+            ["uniform", ".800", ".700", ".750", ".250", "1.2 MB", "900 B", "1.3"]
+        ]  # fmt: skip
+
+    def test_several_seeds_as_mean_and_deviation(self) -> None:
+        runs = [
+            summary("uniform", k, test, seconds=k, bytes={"total": 1000 * k, "per_deployed_query": 100})
+            for k, test in ((2, 0.7), (0, 0.8), (1, 0.9))
+        ]
+        assert results_table(runs).title == "digits, seeds 0, 1, 2"
+        uniform, alone, perfect = table_rows(
+            *runs, summary("independent"), *(summary("dml", k, 1.0, seconds=99.96) for k in (0, 1))
+        )
+        assert uniform[:3] == ["uniform", ".800 ±.082", ".700"]  # √(0.02 / 3), ddof 0
+        assert uniform[5:] == ["1.0 kB", "100 B", "1.0"]
+        assert alone[:2] == ["independent", ".800"]
+        assert (perfect[1], perfect[-1]) == ("1.000 ±.000", "100")
+
+    def test_the_demos_methods_have_a_line_each_in_80_columns(self) -> None:
+        sent = {"independent": (0, 0), "uniform": (0, 1664), "lntrust": (358.9e6, 814),
+                "lntrust+best": (45.6e6, 11)}  # fmt: skip
+        runs = [
+            summary(method, seed, seconds=123.4, bytes={"total": total, "per_deployed_query": asking})
+            for method, (total, asking) in sent.items()
+            for seed in (0, 1, 2)
+        ]
+        lines = [line for line in printed(results_table(runs), 80).splitlines() if line.startswith("│")]
+        assert [line.split()[1] for line in lines] == list(sent)
+        assert all(".800 ±.000" in line and " 123 │" in line for line in lines)
+        assert "359 MB" in lines[2]
+
+    def test_what_is_set_otherwise_has_a_row_of_its_own(self) -> None:
+        """How it is deployed, and in a sweep every setting, on a line each."""
+        cells = table_rows(
+            summary("dml"), summary("dml", test=0.9, deploy="trust", setting={"deploy": "trust", "a.skew": 2})
+        )
+        assert [row[:2] for row in cells] == [["dml", ".800"], ["dml → trust", ".900"], ["skew=2", ""]]
+
+    def test_scores_that_are_not_there(self) -> None:
+        assert table_rows(summary(test_pooled=None, harmed=None))[0][3:5] == ["–", "–"]
+
+    def test_variants_have_a_row_below(self) -> None:
+        runs = [
+            summary("centralized", seed, variants={"label_prior": {"test": test, "test_pooled": 0.9}})
+            for seed, test in ((0, 0.85), (1, 0.95))
+        ]
+        cells = table_rows(*runs, summary("uniform"))
+        assert [row[0] for row in cells] == ["centralized", "+ label_prior", "uniform"]
+        assert cells[1] == ["+ label_prior", ".900 ±.050", "", ".900", "", "", "", ""]
+
+    def test_what_diverged_is_named_and_in_no_mean(self) -> None:
+        cells = table_rows(summary(test=0.6), broken(1, 7), summary(seed=2, test=0.8))
+        assert cells[0][:2] == ["uniform", ".700 ±.100"]
+        assert cells[0][-1] == "1.3"
+        assert " ".join(line[0] for line in cells[1:]) == "2 of 3 seeds; seed 1 diverged at round 7"
+        cells = table_rows(broken(4, 7))
+        assert cells[0] == ["uniform", *["–"] * 6, "0.3"]
+        assert " ".join(line[0] for line in cells[1:]) == "diverged at round 7"
+
+    def test_real_summaries(self, tiny: Any, views: Views) -> None:
+        study = tiny("methods.centralized.epochs=2")
+        real = [run(study, method, 0, views) for method in ("uniform", "centralized")]
+        cells = table_rows(*real)
+        assert [row[0] for row in cells] == ["uniform", "centralized", "+ label_prior"]
+        assert cells[0][1] == f"{real[0]['test']:.3f}".removeprefix("0")
+
+
+@pytest.mark.parametrize("pooled", [[0.6, 0.7], None])
+def test_whom_each_node_trusts(pooled: list[float] | None) -> None:
+    scores = {"test": [0.5, None], "self": [0.4, None], "test_pooled": pooled, "self_pooled": pooled}
+    report = {"trust": [{"0": 0.25, "1": 0.75}, {"1": 1.0, "0": 0.001}], "together": [True, False]}
+    of = {"method": "lntrust", "seed": 3, "method_report": report, "per_node": scores}
+    text = printed(trust_table(of, [0, 1], load_study("digits")), 120)
+    assert "1 (mlp) 0.75, itself 0.25" in text, "largest first"
+    assert "itself 1.00" in text
+    assert "0.00" not in text, "nothing negligible"
+    assert text.index("together") < text.index("alone")
+    for number in ["0.600"] if pooled else ["0.400", "0.500", "–"]:  # a node without test examples
+        assert number in text

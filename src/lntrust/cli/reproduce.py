@@ -128,13 +128,11 @@ def _show(
     one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path, as_json: bool
 ) -> None:
     """The tables on the screen, and all files."""
-    from lntrust.report import text as render
-    from lntrust.report.figures import draw as figures
-    from lntrust.report.sections import sections_of_one
+    from lntrust.report import figures, sections_of_one, terminal
 
     sections = sections_of_one(one, records, seeds)
     for section in [] if as_json else sections:
-        out.print(render.terminal(section, out.width))
+        out.print(terminal(section, out.width))
         say_verdicts(section)
     written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
     for path in written:

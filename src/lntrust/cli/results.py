@@ -15,7 +15,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.text import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from lntrust.report.sections import Section
+    from lntrust.report import Section
 
 
 def compare(
@@ -67,9 +67,7 @@ def compare(
     each node's classes, unless test sets overlap with training sets.
     """
     from lntrust.experiment.store import read_runs
-    from lntrust.report.rows import rows_of
-    from lntrust.report.sections import Section, sections_of
-    from lntrust.report.text import terminal
+    from lntrust.report import Section, rows_of, sections_of, terminal
 
     for path in to or []:
         _check_file(path, ".md", ".tex", ".parquet")
@@ -100,7 +98,7 @@ def write_tables(path: Path, sections: "Sequence[Section]") -> None:
     import pyarrow.parquet as pq
 
     from lntrust.core.files import write_whole
-    from lntrust.report.text import arrow, latex, markdown
+    from lntrust.report import arrow, latex, markdown
 
     write: Callable[[Path], object]
     if path.suffix == ".parquet":
@@ -161,7 +159,7 @@ def report(
     stand beside them.
     """
     from lntrust.experiment.store import read_runs
-    from lntrust.report.page.write import write_page
+    from lntrust.report.page import write_page
 
     _check_file(to, ".html")
     records = read_runs(runs)
@@ -186,8 +184,8 @@ def figures(
     figures that its runs allow. The same runs give the same files.
     """
     from lntrust.experiment.store import read_runs
-    from lntrust.report.figures.draw import all_figures, save
-    from lntrust.report.sections import sections_of
+    from lntrust.report import sections_of
+    from lntrust.report.figures import all_figures, save
 
     nothing = True
     for stem, figure in all_figures(sections_of(read_runs(runs))):

@@ -102,8 +102,7 @@ def run(
                     print(json.dumps(summary, allow_nan=False), flush=True)
     if as_json:
         return
-    from lntrust.report.table import results_table
-    from lntrust.report.trust import trust_table
+    from lntrust.report import results_table, trust_table
     from lntrust.world import build_world
 
     out.print(results_table(summaries))

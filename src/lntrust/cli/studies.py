@@ -87,7 +87,7 @@ def graph(
     debug: options.Debug = False,
 ) -> None:
     """Draw a study's topology: degrees as colours, architectures as shapes, data sizes as areas."""
-    from lntrust.report.figures.topology import draw_topology
+    from lntrust.report.figures import draw_topology
     from lntrust.world import build_world, load_dataset
 
     chosen, seed_ = load_study(study, set_ or []), options.seed_of(seed)

@@ -98,7 +98,7 @@ def sweep(
             board.watch(local_pool.run_tasks(board.todo, work, count, board.part))
     summaries = [line for task in tasks for line in board.lines.get(str(task), [])]
     if summaries and not as_json:
-        from lntrust.report.table import results_table
+        from lntrust.report import results_table
 
         out.print(results_table(summaries))
         out.print(f"Run folders: {folder / summaries[0]['study']}", highlight=False)

@@ -1,12 +1,12 @@
 """What the paper says about its rows, held against ours."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from lntrust.core.text import score_text
 from lntrust.experiment.reproduction import Claim
 from lntrust.experiment.statistics import Interval, paired_interval
 from lntrust.report.rows import Row, difference
@@ -61,9 +61,8 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     if not common:
         return None, ""
     if on == "test" and (a.test_selected or b.test_selected):  # one number a seed is all there is
-        names = ["best_round_test_selected" if row.test_selected else "test" for row in (a, b)]
         pairs = zip(ours, theirs, strict=True)
-        scores = [(x.summary[names[0]], y.summary[names[1]]) for x, y in pairs]
+        scores = [(x.summary[a.test_score], y.summary[b.test_score]) for x, y in pairs]
         by_seed = [np.array([x - y]) for x, y in scores if x is not None and y is not None]
         if len(by_seed) == 1:  # one number says nothing of its spread
             return Interval(float(by_seed[0][0]), -np.inf, np.inf), " (best round, one seed)"
@@ -72,7 +71,7 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     if plain is not None and abs(plain.mean) < SMALL:
         pooled = difference(ours, theirs, f"{on}_pooled")
         if pooled is not None:
-            return pooled, f" (pooled; own test sets {_bare(f'{plain.mean:+.3f}')})"
+            return pooled, f" (pooled; own test sets {score_text(plain.mean, sign=True)})"
     return plain, ""
 
 
@@ -82,8 +81,8 @@ def _alike(claim: Claim, rows: Sequence[Row]) -> Verdict:
     if len(means) < len(rows):
         return Verdict(claim.says, "not run", "not all rows have a score")
     width = max(means) - min(means)
-    range_ = f"{short(min(means))} to {short(max(means))}, {short(width)} apart"
-    words = f"{range_}; alike means within {short(claim.within)}"
+    range_ = f"{score_text(min(means))} to {score_text(max(means))}, {score_text(width)} apart"
+    words = f"{range_}; alike means within {score_text(claim.within)}"
     return Verdict(claim.says, "holds" if width <= claim.within else "does not hold", words)
 
 
@@ -97,20 +96,10 @@ def against_paper(row: Row) -> str | None:
     gap = ours.mean - printed
     if abs(gap) <= max(2 * noise, SMALL):
         return "agrees"
-    return f"{'higher' if gap > 0 else 'lower'} by {short(abs(gap))}"
-
-
-def short(value: float) -> str:
-    """.775"""
-    return _bare(f"{value:.3f}")
+    return f"{'higher' if gap > 0 else 'lower'} by {score_text(abs(gap))}"
 
 
 def signed(interval: Interval) -> str:
     """+.045 [+.030, +.060]"""
-    mean, low, high = (_bare(f"{value:+.3f}") for value in interval)
+    mean, low, high = (score_text(value, sign=True) for value in interval)
     return f"{mean} [{low}, {high}]"
-
-
-def _bare(number: str) -> str:
-    """Without the zero before the point."""
-    return re.sub(r"^([+-]?)0\.", r"\1.", number)

@@ -1,6 +1,6 @@
 """Runs side by side: one row per method and setting, means over seeds, differences to Independent.
 
-Everything that is shown anywhere (terminal, Markdown, LaTeX, Parquet, the page) is computed here, once.
+Everything that is shown anywhere (tables, figures, the page) is computed here, once.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -21,6 +21,7 @@ from lntrust.methods.lntrust.presets import names as preset_names
 
 KINDS = ("query", "reply", "parameters", "anchors", "framing")
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
+Score = Literal["test", "self"]
 
 
 class Spread(NamedTuple):
@@ -31,6 +32,18 @@ class Spread(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.std:.3f}"
+
+
+@dataclass(frozen=True)
+class Course:
+    """A score at the rounds that every seed evaluated."""
+
+    rounds: Float[ndarray, "k"]
+    bytes: Float[
+        ndarray, "k"
+    ]  # sent so far, per node; in the end all of it, also what followed the last round
+    mean: Float[ndarray, "k"]
+    std: Float[ndarray, "k"]
 
 
 @dataclass(frozen=True)
@@ -64,25 +77,53 @@ class Row:
         """In words: `2 of 3 seeds; seed 1 diverged at round 7`; nothing where none did."""
         return what_diverged([record.summary | {"seed": record.seed} for record in self.runs])
 
-    @property
-    def test_selected(self) -> bool:
-        """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
-        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
-
-    @property
-    def test(self) -> Spread | None:
-        return self.spread("best_round_test_selected" if self.test_selected else "test")
+    # -- scores
 
     def spread(self, score: str) -> Spread | None:
         """Of a score in the summaries: test, self, test_pooled, self_pooled, stage1, p10, harmed, …"""
         return spread([record.summary[score] for record in self.records])
 
     @property
+    def test_selected(self) -> bool:
+        """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
+        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
+
+    @property
+    def test_score(self) -> str:
+        """What Test is called in the summaries."""
+        return "best_round_test_selected" if self.test_selected else "test"
+
+    @property
+    def test(self) -> Spread | None:
+        return self.spread(self.test_score)
+
+    @property
     def gain(self) -> Spread | None:
         """Test − the nodes' own models after Stage 1: the paper's deploy gain."""
-        score = "best_round_test_selected" if self.test_selected else "test"
-        pairs = [(record.summary[score], record.summary["stage1"]) for record in self.records]
+        pairs = [(record.summary[self.test_score], record.summary["stage1"]) for record in self.records]
         return spread([None if test is None or one is None else test - one for test, one in pairs])
+
+    @cached_property
+    def courses(self) -> dict[Score, Course]:
+        """Test and Self over the rounds, means over seeds."""
+        return {"test": self._course("test"), "self": self._course("self")}
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether there are rounds at which every run has a score."""
+        return len(self.courses["test"].rounds) > 0
+
+    def _course(self, score: Score) -> Course:
+        by_seed = [_bytes_and_score(record, score) for record in self.records]
+        common = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
+        table = np.array([[each[number] for number in common] for each in by_seed], dtype=float)
+        sent, values = np.moveaxis(table.reshape(max(len(by_seed), 1) if common else 1, len(common), 2), 2, 0)
+        total = [1e9 * self.gigabytes()] if common else []
+        return Course(
+            np.array(common, float), np.append(sent.mean(0)[:-1], total), values.mean(0), values.std(0)
+        )
+
+    # -- against Independent
 
     @cached_property
     def difference(self) -> Interval | None:
@@ -99,32 +140,48 @@ class Row:
         """The chance that a node scores higher than under Independent: pooled where there is such a score."""
         if self.independent is None:
             return None
-        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
-        return probability_of_improvement([ours for ours, _ in judged], [theirs for _, theirs in judged])
+        ours, theirs = zip(*self._judged(self.independent), strict=True)
+        return probability_of_improvement(ours, theirs)
 
     @property
     def below_independent(self) -> float | None:
         """Share of nodes that score lower than under Independent; those without a score are left out."""
         if self.independent is None:
             return None
-        judged = [_judged(*pair) for pair in zip(self.records, self.independent, strict=True)]
-        known = [np.isfinite(ours) & np.isfinite(theirs) for ours, theirs in judged]
-        shares = [
-            float((a < b)[where].mean()) for (a, b), where in zip(judged, known, strict=True) if where.any()
-        ]
+        lower = [(a < b)[np.isfinite(a) & np.isfinite(b)] for a, b in self._judged(self.independent)]
+        shares = [float(each.mean()) for each in lower if len(each)]
         return float(np.mean(shares)) if shares else None
 
+    def _judged(self, others: list[Record]) -> list[tuple[Float[ndarray, "n"], Float[ndarray, "n"]]]:
+        """What single nodes are judged by, seed by seed: the same score of both, pooled if both have it."""
+        found = []
+        for pair in zip(self.records, others, strict=True):
+            pooled = [_per_node(record, "test_pooled") for record in pair]
+            a, b = (
+                pooled
+                if all(scores is not None for scores in pooled)
+                else [_per_node(r, "test") for r in pair]
+            )
+            assert a is not None
+            assert b is not None
+            found.append((a, b))
+        return found
+
+    # -- bytes
+
+    def sent(self, kind: str = "total") -> float:
+        """Bytes that all nodes together send in training; `total` includes framing."""
+        return _mean([record.summary["bytes"][kind] for record in self.records])
+
     def gigabytes(self, kind: str = "total") -> float:
-        """Sent in training per node, in GB; `total` includes framing. Where all diverged, nothing counts."""
-        per_node = [record.summary["bytes"][kind] / record.summary["nodes"] for record in self.records]
-        return float(np.mean(per_node)) / 1e9 if per_node else 0.0
+        """The same per node, in GB. Where all diverged, nothing counts."""
+        return _mean([r.summary["bytes"][kind] / r.summary["nodes"] for r in self.records]) / 1e9
 
     def headers(self, kind: str) -> float | None:
         """Of what is sent in training of this kind, the framing, per node, in GB; older runs do not know."""
-        books = [record.summary["bytes"].get("framing_by_kind") for record in self.records]
-        nodes = [record.summary["nodes"] for record in self.records]
-        each = [book[kind] / n for book, n in zip(books, nodes, strict=True) if book is not None]
-        return float(np.mean(each)) / 1e9 if each and len(each) == len(books) else None
+        each = [(r.summary["bytes"].get("framing_by_kind"), r.summary["nodes"]) for r in self.records]
+        known = [by_kind[kind] / nodes for by_kind, nodes in each if by_kind is not None]
+        return _mean(known) / 1e9 if known and len(known) == len(each) else None
 
     @property
     def answers(self) -> float:
@@ -133,19 +190,21 @@ class Row:
 
     @property
     def bytes_per_answer(self) -> float:
-        each = [record.summary["bytes"]["per_deployed_query"] for record in self.records]
-        return float(np.mean(each)) if each else 0.0
+        return _mean([record.summary["bytes"]["per_deployed_query"] for record in self.records])
 
     @property
     def asked(self) -> float | None:
         """Neighbours that a deployed node asks about an input; older runs do not know."""
         each = [record.summary["bytes"].get("asked_per_input") for record in self.records]
-        known = [count for count in each if count is not None]
-        return float(np.mean(known)) if known and len(known) == len(each) else None
+        return _mean(each) if each and None not in each else None
 
     @property
     def seconds(self) -> float:
-        return float(np.mean([record.summary["seconds"] for record in self.records or self.diverged]))
+        return _mean([record.summary["seconds"] for record in self.records or self.diverged])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
@@ -166,25 +225,22 @@ def _per_node(record: Record, score: str) -> Float[ndarray, "n"] | None:
     return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
-def _judged(a: Record, b: Record) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
-    """What single nodes of two runs are judged by: the same score of both, pooled if both have it."""
-    pooled = _per_node(a, "test_pooled"), _per_node(b, "test_pooled")
-    if pooled[0] is not None and pooled[1] is not None:
-        return pooled[0], pooled[1]
-    own = _per_node(a, "test"), _per_node(b, "test")
-    assert own[0] is not None
-    assert own[1] is not None
-    return own[0], own[1]
+def _bytes_and_score(record: Record, score: Score) -> dict[int, tuple[float, float]]:
+    """By round: what a node has sent so far, and the score, where there is one."""
+    if "rounds" not in record.tables or score not in record.rounds.column_names:
+        return {}
+    columns = (record.rounds.column(name).to_pylist() for name in ("round", "bytes", score))
+    nodes = record.summary["nodes"]
+    return {r: (sent / nodes, value) for r, sent, value in zip(*columns, strict=True) if value is not None}
 
 
 def main_row(rows: Sequence[Row]) -> Row | None:
     """The row that stands for LNTrust: as published, else called so, else the first; none without LNTrust."""
     ours = [row for row in rows if row.first.method == "lntrust"]
-    ranks = sorted(ours, key=lambda row: (not row.published, row.label.lower() != "lntrust"))
-    return ranks[0] if ranks else None
+    return min(ours, key=lambda row: (not row.published, row.label.lower() != "lntrust"), default=None)
 
 
-def headers(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: row.label) -> str:
+def headers_text(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: row.label) -> str:
     """In words, whether the rows' `answers` include headers."""
     talking = [row for row in rows if row.answers > 0]
     lacking = [name(row) for row in talking if row.headers("reply") is None]
@@ -210,39 +266,41 @@ def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
     return studies
 
 
+def method_label(method: str, deploy: str | None) -> str:
+    """`dml → trust`: the method, and how it is deployed where the study says so."""
+    return method + (f" → {deploy}" if deploy else "")
+
+
+def _label(record: Record) -> str:
+    return method_label(record.method, record.identity["study"]["deploy"])
+
+
 def _methods(records: Sequence[Record]) -> list[list[Record]]:
     """Independent first, then others by name, LNTrust, and its presets last."""
-    by_name: dict[str, list[Record]] = defaultdict(list)
+    by_label: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        by_name[_name(record)].append(record)
-    ours = ["lntrust", *preset_names()]
-    places = {name: place for place, name in enumerate(ours, 1)}
-    order = sorted(by_name, key=lambda name: (places.get(name, 0), name != "independent", name))
-    return [by_name[name] for name in order]
-
-
-def _name(record: Record) -> str:
-    deploy = record.identity["study"]["deploy"]
-    return record.method + (f" → {deploy}" if deploy else "")
+        by_label[_label(record)].append(record)
+    places = {name: place for place, name in enumerate(["lntrust", *preset_names()], 1)}
+    order = sorted(by_label, key=lambda name: (places.get(name, 0), name != "independent", name))
+    return [by_label[name] for name in order]
 
 
 def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     """The rows of one method: one for each setting."""
-    settings: dict[str, list[Record]] = defaultdict(list)
+    by_setting: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda r: r.seed):
-        told = {**comparable(record.identity), "seed": None, "versions": None, "hardware": None}
-        settings[fingerprint(told)].append(record)
-    flat = {key: flat_settings(each[0].identity) for key, each in settings.items()}
+        setting = {**comparable(record.identity), "seed": None, "versions": None, "hardware": None}
+        by_setting[fingerprint(setting)].append(record)
+    flat = {key: flat_settings(each[0].identity) for key, each in by_setting.items()}
     rows = []
-    for key, each in settings.items():
-        others = [table for name, table in flat.items() if name != key]
-        felt = _felt(flat[key], others)
-        label = _name(each[0]) + "".join(f", {_said(path, flat[key][path])}" for path in felt)
+    for key, each in by_setting.items():
+        paths = _distinguishing(flat[key], [table for name, table in flat.items() if name != key])
+        label = _label(each[0]) + "".join(f", {_setting_text(path, flat[key][path])}" for path in paths)
         rows.append(make_row(label, each, all_here))
     return sorted(rows, key=lambda row: _sortable(row.label))
 
 
-def _said(path: str, value: Any) -> str:
+def _setting_text(path: str, value: Any) -> str:
     """`skew = 20`; of a user's own file, its name and what tells its content from another's."""
     for part in ("content.sources.", "content.files."):
         if path.startswith(part):
@@ -250,12 +308,12 @@ def _said(path: str, value: Any) -> str:
     return f"{path.rpartition('.')[2]} = {value}"
 
 
-def _felt(own: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
-    """The paths that tell a row from the others. How often was evaluated is told if nothing else does."""
-    felt = [path for path, value in own.items() if any(o.get(path) != value for o in others)]
-    plain = [path for path in felt if not path.startswith("study.evaluation.")]
+def _distinguishing(own: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
+    """The paths that tell a row from the others; how often it was evaluated only if nothing else does."""
+    every = [path for path, value in own.items() if any(o.get(path) != value for o in others)]
+    plain = [path for path in every if not path.startswith("study.evaluation.")]
     doubled = any(all(o.get(path) == own[path] for path in plain) for o in others)
-    return felt if doubled else plain
+    return every if doubled else plain
 
 
 def _sortable(label: str) -> list[Any]:
@@ -268,14 +326,15 @@ def _sortable(label: str) -> list[Any]:
 def flat_settings(identity: dict[str, Any]) -> dict[str, Any]:
     """Every setting of a run by its path: `study.training.refresh`, `settings.budget`, `device`."""
     skipped = ("seed", "method", "versions", "hardware")
-    flat = _flat({name: value for name, value in comparable(identity).items() if name not in skipped})
-    return {path: value for path, value in flat.items() if path != "study.name"}
+    table = flat({name: value for name, value in comparable(identity).items() if name not in skipped})
+    return {path: value for path, value in table.items() if path != "study.name"}
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of tables as one, by paths: `{"a": {"b": 1}}` → `{"a.b": 1}`."""
     out: dict[str, Any] = {}
     for name, value in table.items():
-        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        out |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return out
 
 
@@ -292,9 +351,9 @@ def make_row(
     records = [record for record in records if record.diverged is None]
     alone: dict[str, list[Record]] = defaultdict(list)
     for record in among:
-        if _name(record) == "independent" and record.diverged is None:
+        if _label(record) == "independent" and record.diverged is None:
             alone[world_of(record)].append(record)
-    partners = [_partner(record, alone.get(world_of(record), [])) for record in records]
+    partners = [_partner(record, alone.get(world_of(record), [])) for record in records] if alone else []
     found = [partner for partner in partners if partner is not None]
     independent = found if found and len(found) == len(records) else None
     return Row(label, list(records), paper or {}, independent, x, published, diverged)
@@ -323,8 +382,8 @@ def _same_models(alone: Record, record: Record) -> bool:
     models: dict[str, str] = theirs.get("sources", {})
     sources: dict[str, str] = ours.get("sources", {})
     learners = record.identity["study"]["population"]["learners"]
-    told = models or all(":" not in learner["kind"] for learner in learners)
-    same = models.items() <= sources.items() if ":" in record.method and told else models == sources
+    known = models or all(":" not in learner["kind"] for learner in learners)
+    same = models.items() <= sources.items() if ":" in record.method and known else models == sources
     return same and bool(theirs.get("files") == ours.get("files"))
 
 

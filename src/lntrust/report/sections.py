@@ -1,8 +1,11 @@
 """What a page or a folder of figures is made of: the paper's tables as they were run, then the rest."""
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from lntrust.experiment.reproduction import (
     FigureSettings,
@@ -11,10 +14,11 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
+from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
-from lntrust.report.claims import Verdict, judge
-from lntrust.report.rows import Row, make_row, rows_of, world_of
+from lntrust.report.claims import Verdict, against_paper, judge
+from lntrust.report.rows import KINDS, Row, flat_settings, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,16 @@ class Section:
     @property
     def has_paper(self) -> bool:
         return any(row.paper for row in self.rows)
+
+    @property
+    def seeds(self) -> list[int]:
+        """All that any row has."""
+        return sorted({record.seed for row in self.rows for record in row.runs})
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """seed 0; seeds 0, 1"""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def sections_of(
@@ -81,11 +95,8 @@ def sections_of_one(
     reproduction: Reproduction, records: Sequence[Record], seeds: Sequence[int] = ()
 ) -> list[Section]:
     """The tables of one reproduction, as far as they were run."""
-    pairs = enumerate(reproduction.panels)
-    found = [
-        (number, panel_rows(panel, records, reproduction.seeds_of(panel, seeds))) for number, panel in pairs
-    ]
-    return [_section(reproduction, number, rows) for number, rows in found if rows]
+    found = [panel_rows(panel, records, reproduction.seeds_of(panel, seeds)) for panel in reproduction.panels]
+    return [_section(reproduction, number, rows) for number, rows in enumerate(found) if rows]
 
 
 def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Section:
@@ -108,8 +119,7 @@ def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = (
             by_key[record.row_key].append(record)
     rows = []
     for row in panel.rows:
-        found = _one_device(by_key.get(panel.key(row), []))
-        if found:
+        if found := _one_device(by_key.get(panel.key(row), [])):
             numbers = row.paper.model_dump(exclude_none=True)
             rows.append(make_row(row.label, found, records, numbers, row.x, published=not row.set))
     return rows
@@ -121,3 +131,67 @@ def _one_device(records: Sequence[Record]) -> list[Record]:
     for record in sorted(records, key=lambda r: r.seed):
         devices[record.identity["device"]].append(record)
     return max(devices.values(), key=len, default=[])
+
+
+# -- as one flat table, for Parquet ---------------------------------------------------------------
+
+_SPREADS = ("test", "self", "test_pooled", "self_pooled", "stage1")
+_NUMBERS = (
+    *(f"{score}_{part}" for score in _SPREADS for part in ("mean", "std")),
+    "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
+    *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
+    "p10", "harmed", "below_independent", "improvement",
+    *(f"gb_{kind}" for kind in (*KINDS, "total")),
+    *(f"gb_headers_{kind}" for kind in KINDS[:-1]),
+    "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
+    *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
+)  # fmt: skip
+_WORDS = ("section", "study", "label", "method", "deploy", "setting", "device")
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in _WORDS),
+        ("seeds", pa.list_(pa.int64())),
+        ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
+        ("test_is_test_selected", pa.bool_()),
+        *((name, pa.float64()) for name in _NUMBERS),
+        ("against_paper", pa.string()),
+    ]
+)
+
+
+def arrow(sections: Sequence[Section]) -> pa.Table:
+    """One flat row per row of the tables. Bytes are per node in training, in GB. Runs made before headers
+    were counted by kind have none there; `gb_framing` is all of them."""
+    rows = [_flat_row(section, row) for section in sections for row in section.rows]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _flat_row(section: Section, row: Row) -> dict[str, object]:
+    identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
+    spreads = {score: row.spread(score) for score in _SPREADS} | {"test": test}
+    means = {"gain_mean": row.gain, "last_round_test_mean": row.spread("test"),
+             "best_round_test_selected_mean": row.spread("best_round_test_selected"),
+             "p10": row.spread("p10"), "harmed": row.spread("harmed")}  # fmt: skip
+    intervals = {"difference": row.difference, "pooled_difference": row.pooled_difference}
+    sent = {
+        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
+        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
+        "bytes_per_answer": row.bytes_per_answer,
+    }
+    return {
+        "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
+        "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
+        "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
+        "test_is_test_selected": row.test_selected,
+        **{f"{score}_{part}": x for score, found in spreads.items() if found
+           for part, x in found._asdict().items()},
+        **{name: found.mean for name, found in means.items() if found},
+        **{f"{name}_{part}": x for name, found in intervals.items() if found
+           for part, x in found._asdict().items()},
+        "below_independent": row.below_independent, "improvement": row.improvement,
+        **(sent if row.records else {}),  # what was sent until it diverged is no method's price
+        "accuracy_per_gb_reply": None if test is None or not reply else test.mean / reply,
+        "asked_per_input": row.asked, "seconds": row.seconds,
+        **{f"paper_{name}": number for name, number in row.paper.items()},
+        "against_paper": against_paper(row),
+    }  # fmt: skip

@@ -1,24 +1,27 @@
-"""A section as a table: for the terminal, as Markdown, as LaTeX, and as Arrow for Parquet.
+"""Tables as text: sections for the terminal, as Markdown and as LaTeX; and what stands at the end of a run.
 
-Numbers are computed in `comparison`; here they are only written down. All text tables have the same columns.
+Numbers are computed in `rows`; here they are only written down. All tables of sections have the same columns.
 """
 
-import json
 import re
+import textwrap
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.experiment.statistics import Interval
-from lntrust.report.claims import against_paper, short, signed
-from lntrust.report.rows import KINDS, Row, Spread, flat_settings
-from lntrust.report.sections import Section
+from lntrust.core.text import bytes_text, percent_text, score_text
+from lntrust.experiment.store import Record
+from lntrust.report.claims import against_paper, signed
+from lntrust.report.rows import Row, Spread, make_row, method_label, spread
+from lntrust.report.sections import Section, seeds_text
+from lntrust.study.settings import Study
 
 NOTHING = "–"
 DAGGER = "†"
@@ -49,7 +52,7 @@ class Column:
     cells: list[Cell]
 
 
-# -- what all text tables show --------------------------------------------------------------------
+# -- what all tables of sections show -------------------------------------------------------------
 
 
 def columns(section: Section) -> list[Column]:
@@ -65,36 +68,27 @@ def columns(section: Section) -> list[Column]:
         ours, printed = [_mean(row.gain) for row in rows], [row.paper.get("gain") for row in rows]
         out.append(Column("gain", "Gain", [_one(gain, _plus) for gain in ours]))
         out.append(Column("paper's gain", "Paper's gain", [_one(gain, _plus) for gain in printed]))
-    many = [
+    sent = [row.gigabytes() if row.records else None for row in rows]
+    out += [
         Column("Δ Indep.", r"$\Delta$ Indep.", [_difference(row) for row in rows]),
-        Column("10 %", r"10\,\%", [_one(_mean(row.spread("p10")), short) for row in rows]),
-        Column("harmed", "Harmed", [_one(_mean(row.spread("harmed")), _percent) for row in rows]),
-        Column("P", "$P$", [_one(_improvement(row), _chance) for row in rows]),
-        Column(
-            "GB per node",
-            "GB per node",
-            [_one(row.gigabytes() if row.records else None, _gigabytes) for row in rows],
-        ),
+        Column("10 %", r"10\,\%", [_one(_mean(row.spread("p10")), score_text) for row in rows]),
+        Column("harmed", "Harmed", [_one(_mean(row.spread("harmed")), percent_text) for row in rows]),
+        Column("P", "$P$", [_one(_improvement(row), lambda chance: score_text(chance, 2)) for row in rows]),
+        Column("GB per node", "GB per node", [_one(each, _gigabytes) for each in sent]),
     ]
     if any(row.asked for row in rows):
-        many.append(Column(_ASKED, "Asked", [_one(row.asked, _count) for row in rows]))
-    return out + many
+        out.append(Column(_ASKED, "Asked", [_one(row.asked, asked_text) for row in rows]))
+    return out
 
 
 def labels(section: Section) -> list[str]:
     """The rows' labels; what has other seeds than the rest, or diverged, says so."""
-    return [" ".join(filter(None, [row.label, _remark(row, seeds(section))])) for row in section.rows]
-
-
-def _remark(row: Row, every: Sequence[int]) -> str:
-    ran = [record.seed for record in row.runs]
-    parts = [*([] if ran == every else [_seeds(ran)]), *filter(None, [row.what_diverged])]
-    return f"({'; '.join(parts)})" if parts else ""
-
-
-def seeds(section: Section) -> list[int]:
-    """All that any row has."""
-    return sorted({record.seed for row in section.rows for record in row.runs})
+    out = []
+    for row in section.rows:
+        ran = [record.seed for record in row.runs]
+        remarks = [*([] if ran == section.seeds else [seeds_text(ran)]), *filter(None, [row.what_diverged])]
+        out.append(f"{row.label} ({'; '.join(remarks)})" if remarks else row.label)
+    return out
 
 
 def notes(section: Section) -> list[str]:
@@ -102,30 +96,25 @@ def notes(section: Section) -> list[str]:
     return [SELECTED] if any(row.test_selected for row in section.rows) else []
 
 
-def beside_paper(section: Section) -> str:
-    """In words, how each Test stands to the paper's."""
-    words = [(row.label, against_paper(row)) for row in section.rows]
-    return "; ".join(f"{label} {word}" for label, word in words if word)
-
-
-def _seeds(numbers: Sequence[int]) -> str:
-    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+def asked_text(count: float) -> str:
+    """Neighbours that are asked: 1.2, 0"""
+    return f"{count:.1f}" if count else "0"
 
 
 def _test(rows: Sequence[Row]) -> list[Cell]:
     means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
     best = max((mean for mean in means if mean is not None), default=None)
-    cells = [_spread(row.test, len(row.seeds)) for row in rows]
     return [
-        Cell(cell.value, cell.spread, mean is not None and mean == best, DAGGER if row.test_selected else "")
-        for row, cell, mean in zip(rows, cells, means, strict=True)
-    ]
+        replace(_spread(row.test, len(row.seeds)), best=mean is not None and mean == best,
+                note=DAGGER if row.test_selected else "")
+        for row, mean in zip(rows, means, strict=True)
+    ]  # fmt: skip
 
 
-def _spread(spread: Spread | None, seeds: int) -> Cell:
-    if spread is None:
+def _spread(of: Spread | None, seeds: int) -> Cell:
+    if of is None:
         return Cell(NOTHING)
-    return Cell(short(spread.mean), f"± {short(spread.std)}" if seeds > 1 else "")
+    return Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
 
 
 def _printed(row: Row) -> Cell:
@@ -133,15 +122,14 @@ def _printed(row: Row) -> Cell:
     test, std = row.paper.get("test"), row.paper.get("test_std")
     if test is None:
         return Cell(NOTHING)
-    return Cell(short(test), "" if std is None else f"± {short(std)}")
+    return Cell(score_text(test), "" if std is None else f"± {score_text(std)}")
 
 
 def _difference(row: Row) -> Cell:
     """To Independent; to itself there is none."""
-    found = None if row.independent == row.records else row.difference
-    if found is None:
+    if row.difference is None or row.independent == row.records:
         return Cell(NOTHING)
-    value, _, interval = signed(found).partition(" ")
+    value, _, interval = signed(row.difference).partition(" ")
     return Cell(value, interval)
 
 
@@ -153,24 +141,12 @@ def _one(value: float | None, write: Callable[[float], str]) -> Cell:
     return Cell(NOTHING if value is None else write(value))
 
 
-def _mean(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.mean
+def _mean(of: Spread | None) -> float | None:
+    return None if of is None else of.mean
 
 
 def _plus(value: float) -> str:
-    return f"{value:+.3f}".replace("0.", ".", 1)
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def _chance(value: float) -> str:
-    return f"{value:.2f}".removeprefix("0")
-
-
-def _count(value: float) -> str:
-    return f"{value:.1f}" if value else "0"
+    return score_text(value, sign=True)
 
 
 def _gigabytes(value: float) -> str:
@@ -184,38 +160,42 @@ def _gigabytes(value: float) -> str:
 # -- the terminal ---------------------------------------------------------------------------------
 
 _WIDE = Console(width=10_000)  # to measure in: nothing is folded
+_LABEL = 20  # columns; a longer label, as of a row that diverged, goes on below
+_SPREAD = ("Test", "Δ Indep.")  # have theirs in any terminal
+_FIRST_TO_GO = (_ASKED, "10 %", "paper's gain", "gain", "P", "GB per node")
 
 
 def terminal(section: Section, width: int = 80) -> Table:
-    """With the spread below each number, so that 100 columns hold it; in narrower ones cells are folded.
-
-    How many neighbours are asked is left out rather than that anything is folded for it.
-    """
-    found = columns(section)
-    table = _table(section, found)
-    if found[-1].title == _ASKED and _WIDE.measure(table).maximum > width:
-        return _table(section, found[:-1])
+    """One line a row. In narrow terminals first the spreads of Self and the paper go, then whole columns."""
+    found, spreads = columns(section), True
+    table = _table(section, found, spreads)
+    for title in ("", *_FIRST_TO_GO):
+        if _WIDE.measure(table).maximum <= width:
+            break
+        found, spreads = [column for column in found if column.title != title], False
+        table = _table(section, found, spreads)
     return table
 
 
-def _table(section: Section, found: Sequence[Column]) -> Table:
+def _table(section: Section, found: Sequence[Column], spreads: bool) -> Table:
     place = f"{section.place}: " if section.place else ""
     table = Table(
-        title=escape(f"{place}{section.title}, {_seeds(seeds(section))}"),
+        title=escape(f"{place}{section.title}, {seeds_text(section.seeds)}"),
         caption=escape("\n".join(notes(section))) or None, caption_justify="left",
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
     )  # fmt: skip
-    table.add_column(escape(section.x or "method"), overflow="fold")
+    table.add_column(escape(section.x or "method"), overflow="fold", max_width=_LABEL)
     for column in found:
         table.add_column(re.sub(" (?!%)", "\n", column.title), justify="right", overflow="fold")
     for k, label in enumerate(labels(section)):
-        table.add_row(escape(label), *(_stacked(column.cells[k]) for column in found))
+        cells = [_marked(column.cells[k], spreads or column.title in _SPREAD) for column in found]
+        table.add_row(escape(label), *cells)
     return table
 
 
-def _stacked(cell: Cell) -> str:
+def _marked(cell: Cell, spread: bool) -> str:
     value = f"[bold]{cell.value}[/bold]" if cell.best else cell.value
-    return f"{value}{cell.note}" + (f"\n{escape(cell.spread)}" if cell.spread else "")
+    return f"{value}{cell.note}" + (f" {escape(cell.spread)}" if cell.spread and spread else "")
 
 
 # -- Markdown -------------------------------------------------------------------------------------
@@ -228,7 +208,7 @@ def markdown(section: Section) -> str:
         f"## {_md(section.title)}",
         "",
         f"{_md(section.place) + '. ' if section.place else ''}Study {_md(section.study)}, "
-        f"{_seeds(seeds(section))}.",
+        f"{seeds_text(section.seeds)}.",
         "",
         _md_row([_md(section.x or "method"), *(column.title for column in found)]),
         _md_row([":--", *("--:" for _ in found)]),
@@ -242,8 +222,9 @@ def markdown(section: Section) -> str:
         below.append(
             "\n".join(f"- **{v.outcome}**: {_md(v.says)} ({_md(v.words)})" for v in section.verdicts)
         )
-    if words := beside_paper(section):
-        below.append(f"**Our Test beside the paper's:** {_md(words)}.")
+    words = [f"{row.label} {word}" for row in section.rows if (word := against_paper(row))]
+    if words:
+        below.append(f"**Our Test beside the paper's:** {_md('; '.join(words))}.")
     if section.differences:
         below.append(f"**What is done otherwise here:** {_md(section.differences)}")
     return "\n".join(lines + [line for text in below for line in ("", text)]) + "\n"
@@ -286,7 +267,7 @@ _TEX = {
 def latex(section: Section) -> str:
     """A floating table; needs the package booktabs."""
     found = columns(section)
-    about = f"{section.title}, {_seeds(seeds(section))}."
+    about = f"{section.title}, {seeds_text(section.seeds)}."
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -321,62 +302,86 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
-# -- Arrow ----------------------------------------------------------------------------------------
+# -- the end of a run -----------------------------------------------------------------------------
 
-_SPREADS = ("test", "self", "test_pooled", "self_pooled", "stage1")
-_NUMBERS = (
-    *(f"{score}_{part}" for score in _SPREADS for part in ("mean", "std")),
-    "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
-    *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
-    "p10", "harmed", "below_independent", "improvement",
-    *(f"gb_{kind}" for kind in (*KINDS, "total")),
-    *(f"gb_headers_{kind}" for kind in KINDS[:-1]),
-    "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
-    *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
-)  # fmt: skip
-_WORDS = ("section", "study", "label", "method", "deploy", "setting", "device")
-SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in _WORDS),
-        ("seeds", pa.list_(pa.int64())),
-        ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
-        ("test_is_test_selected", pa.bool_()),
-        *((name, pa.float64()) for name in _NUMBERS),
-        ("against_paper", pa.string()),
-    ]
-)
+_USUAL = 16  # letters that a method's name has at most
+_TRUSTED = 4  # members per node
 
 
-def arrow(sections: Sequence[Section]) -> pa.Table:
-    """One flat row per row of the tables. Bytes are per node in training, in GB. Runs made before headers
-    were counted by kind have none there; `gb_framing` is all of them."""
-    rows = [_flat_row(section, row) for section in sections for row in section.rows]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
+    """One row per method, and → how it is deployed where the study says so; in a sweep, one per setting."""
+    by_label: dict[str, list[Record]] = defaultdict(list)
+    for summary in summaries:  # what tells a setting from the others has a line each: `skew=20`
+        setting = {path: value for path, value in summary.get("setting", {}).items() if path != "deploy"}
+        lines = [f"  {path.rpartition('.')[2]}={value}" for path, value in setting.items()]
+        label = "\n".join([method_label(summary["method"], summary["deploy"]), *lines])
+        by_label[label].append(Record({"seed": summary["seed"]}, summary, "{}", {}))
+    seeds = sorted({summary["seed"] for summary in summaries})
+    table = Table(
+        title=f"{summaries[0]['study']}, {seeds_text(seeds)}",
+        caption=f"Test: as deployed{', ± deviation over seeds' if len(seeds) > 1 else ''}. "
+        "Self: each node's own model. Pooled: Test on the union of all test sets, weighted by each node's "
+        "classes. Harmed: share of nodes worse off deployed than alone, pooled. Bytes: sent in training by "
+        "all nodes; per answer: by one deployed node.",
+        caption_justify="left",
+    )
+    # A method is one line of 80 columns, so only Test has its ±. In a narrower terminal numbers wrap before
+    # names of usual length do, and nothing is cut off.
+    longest = max(map(len, "\n".join(by_label).splitlines()))
+    table.add_column("method", overflow="fold", no_wrap=longest <= _USUAL)
+    for name in ("Test", "Self", "pooled", "harmed", "bytes", "per\nanswer", "time\n(s)"):
+        table.add_column(name, justify="right", overflow="fold")
+    for label, records in by_label.items():
+        row = make_row(label, records, [])
+        name = "\n  ".join([label, *textwrap.wrap(row.what_diverged, _USUAL - 2)])
+        time = f"{row.seconds:.{1 if row.seconds < 99.95 else 0}f}"
+        if not row.records:
+            table.add_row(name, *["–"] * 6, time)
+            continue
+        scores = [_brief(row.spread(score)) for score in ("self", "test_pooled", "harmed")]
+        sent = [_brief_bytes(row.sent()), _brief_bytes(row.bytes_per_answer)]
+        table.add_row(name, _brief(row.spread("test"), len(row.seeds)), *scores, *sent, time)
+        for variant in row.first.summary["variants"]:
+            found = [record.summary["variants"][variant] for record in row.records]
+            plain, pooled = (spread([each[score] for each in found]) for score in ("test", "test_pooled"))
+            table.add_row(f"+ {variant}", _brief(plain, len(found)), "", _brief(pooled), *[""] * 4)
+    return table
 
 
-def _flat_row(section: Section, row: Row) -> dict[str, object]:
-    identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
-    out: dict[str, object] = {
-        "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
-        "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
-        "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
-        "test_is_test_selected": row.test_selected,
-        "gain_mean": _mean(row.gain), "last_round_test_mean": _mean(row.spread("test")),
-        "best_round_test_selected_mean": _mean(row.spread("best_round_test_selected")),
-        "p10": _mean(row.spread("p10")), "harmed": _mean(row.spread("harmed")),
-        "below_independent": row.below_independent, "improvement": row.improvement,
-        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
-        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
-        "accuracy_per_gb_reply": None if test is None or not reply else test.mean / reply,
-        "bytes_per_answer": row.bytes_per_answer, "asked_per_input": row.asked, "seconds": row.seconds,
-        **{f"paper_{name}": number for name, number in row.paper.items()},
-        "against_paper": against_paper(row),
-    }  # fmt: skip
-    if not row.records:  # what was sent until it diverged is no method's price
-        out |= dict.fromkeys(name for name in out if name.startswith(("gb_", "bytes_")))
-    for score in _SPREADS:
-        spread = test if score == "test" else row.spread(score)
-        out |= {} if spread is None else {f"{score}_mean": spread.mean, f"{score}_std": spread.std}
-    for name, interval in (("difference", row.difference), ("pooled_difference", row.pooled_difference)):
-        out |= {} if interval is None else {f"{name}_{part}": x for part, x in interval._asdict().items()}
-    return out
+def _brief(of: Spread | None, seeds: int = 1) -> str:
+    """.792 ±.012; the deviation where there are several seeds to show it of."""
+    cell = _spread(of, seeds)
+    return f"{cell.value} {cell.spread.replace(' ', '')}".strip()
+
+
+def _brief_bytes(count: float) -> str:
+    """In at most seven columns, up to terabytes."""
+    number, unit = bytes_text(count, 1).split()
+    return f"{float(number):.0f} {unit}" if len(number) > 3 else f"{number} {unit}"
+
+
+def trust_table(summary: dict[str, Any], kinds: list[int], study: Study) -> Table:
+    """One row per node: its model, whom it trusts how far, and what it answers with."""
+    report, scores = summary["method_report"], summary["per_node"]
+    names = [study.population.learners[k].name for k in kinds]
+    pooled = scores["test_pooled"] is not None
+    table = Table(
+        title=f"{summary['method']}, seed {summary['seed']}: whom each node trusts",
+        caption=f"The {_TRUSTED} largest deployment weights α. A node answers alone where its "
+        "deployment gate is closed. "
+        + ("Scores are pooled." if pooled else "Scores are on the node's own test set."),
+        caption_justify="left",
+    )
+    for name in ("node", "trusts", "answers", "Self", "Test"):
+        table.add_column(name, justify="right" if name in ("Self", "Test") else "left")
+    own, deployed = (scores[k] for k in (("self_pooled", "test_pooled") if pooled else ("self", "test")))
+    for i, (trust, together) in enumerate(zip(report["trust"], report["together"], strict=True)):
+        largest = sorted(trust.items(), key=lambda item: -item[1])[:_TRUSTED]
+        members = [
+            f"{'itself' if int(j) == i else f'{j} ({names[int(j)]})'} {weight:.2f}"
+            for j, weight in largest
+            if weight >= 0.005
+        ]
+        known = [NOTHING if score is None else f"{score:.3f}" for score in (own[i], deployed[i])]
+        table.add_row(f"{i} ({names[i]})", ", ".join(members), "together" if together else "alone", *known)
+    return table

@@ -6,11 +6,12 @@ import itertools
 import matplotlib
 import numpy as np
 import pytest
-from drawn import by_method, changed, footnote, preset, renamed, variant
+from drawn import footnote
+from made_up import by_method, changed, each, preset, renamed, variant
 
 from lntrust.methods.lntrust.presets import PRESETS
-from lntrust.report.figures.draw import draw
-from lntrust.report.figures.style import bytes_text, looks_of, name_of, plain_text, short_text, spread_out
+from lntrust.report.figures import draw
+from lntrust.report.figures.style import looks_of, name_of, spaced
 from lntrust.report.rows import Row
 
 
@@ -55,13 +56,16 @@ def test_one_called_lntrust_stands_out_where_none_is_published(rows: list[Row]) 
 def test_who_does_not_report_importance_is_passed_over(rows: list[Row]) -> None:
     ours = by_method(rows)["lntrust"]
     report = {k: v for k, v in ours.first.summary["method_report"].items() if k != "importance"}
-    silent = [changed(record, method_report=report) for record in ours.records]
-    both = [
-        dataclasses.replace(ours, label="Hedge", records=silent, published=True),
-        dataclasses.replace(ours, label="learned"),
-    ]
+    silent = dataclasses.replace(each(ours, changed, method_report=report), label="Hedge", published=True)
+    both = [silent, dataclasses.replace(ours, label="learned")]
     assert footnote(draw("importance", both, title="")).startswith("one of 2 LNTrust rows: learned")
     assert footnote(draw("trust", both, title="")).startswith("one of 2 LNTrust rows: Hedge")
+
+
+def test_methods_of_ones_own_have_looks_that_stay(rows: list[Row]) -> None:
+    mine = [renamed(rows[0], name) for name in ("mine:One", "mine:Other")]
+    assert looks_of(mine) == looks_of([*rows, *mine])[-2:]
+    assert len({look.colour for look in looks_of([*rows, *mine])}) == len(rows) + 2
 
 
 def test_among_many_methods_a_variant_is_a_shade(rows: list[Row]) -> None:
@@ -89,28 +93,13 @@ def test_presets_are_lntrusts_family_and_apart_from_it(rows: list[Row]) -> None:
     assert min(abs(a - b) for a, b in itertools.combinations(greys, 2)) > 0.12
 
 
-def test_spread_out() -> None:
+def test_spaced() -> None:
     def placed(*wanted: float) -> list[float]:
-        return spread_out(np.array(wanted), 0.1, 0.0, 1.0).tolist()
+        return spaced(np.array(wanted), 0.1, 0.0, 1.0).tolist()
 
     assert placed(0.1, 0.5, 0.9) == pytest.approx([0.1, 0.5, 0.9])  # enough room: where they are
     assert placed(0.5, 0.5) == pytest.approx([0.45, 0.55])  # as near as possible
     assert placed(0.52, 0.5) == pytest.approx([0.56, 0.46])  # the order is kept
     assert placed(1.0, 1.0, 1.0) == pytest.approx([0.8, 0.9, 1.0])  # none leaves
-    assert placed() == []
-    crowd = np.sort(spread_out(np.zeros(20), 0.1, 0.0, 1.0))
+    crowd = np.sort(spaced(np.zeros(20), 0.1, 0.0, 1.0))
     assert np.diff(crowd) == pytest.approx(np.full(19, 0.1))  # too many: apart all the same
-
-
-@pytest.mark.parametrize(
-    ("value", "sent", "plain", "tick"),
-    [
-        (0.000776, "0 B", "0.00078", "0.000776"),
-        (12.34, "12 B", "12.3", "12.3"),
-        (999_900, "1 MB", "999,900", "1M"),
-        (2.5e9, "2.5 GB", "2,500,000,000", "2,500M"),
-        (10_000, "10 kB", "10,000", "10k"),
-    ],
-)
-def test_numbers(value: float, sent: str, plain: str, tick: str) -> None:
-    assert (bytes_text(value), plain_text(value), short_text(value)) == (sent, plain, tick)

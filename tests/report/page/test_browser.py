@@ -1,20 +1,17 @@
 """The page in a real browser: it loads alone, tells the runs' numbers, and works for hands and keys."""
 
-import copy
-import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from browsing import Opened, draw_all, drawn, option, until
+from made_up import changed, identified, in_world
 from playwright.sync_api import Locator, Page
 
 from lntrust.experiment.store import Record
-from lntrust.report.page.html import number
-from lntrust.report.page.write import write_page
-from lntrust.report.table import human_bytes
+from lntrust.report.page import write_page
+from lntrust.report.page.html import gigabytes, number
 
 LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
 
@@ -46,10 +43,7 @@ class TestLoading:
                 record.method == "uniform" or (record.method == "independent" and record.seed == 1)
             )
 
-        spoilt = [
-            replace(r, summary=copy.deepcopy(r.summary) | {"diverged": 3, "test": None}) if broken(r) else r
-            for r in records
-        ]
+        spoilt = [changed(r, diverged=3, test=None) if broken(r) else r for r in records]
         path = tmp_path / "diverged.html"
         write_page(spoilt, path, "lntrust report runs")
         seen = opened(path)
@@ -88,10 +82,8 @@ class TestNumbers:
         rows = opened(report).page.locator("#s-small .results tbody tr")
         assert [row.get_attribute("data-label") for row in rows.all()] == LABELS
         for label, row in zip(LABELS, rows.all(), strict=True):
-            texts = {cell.get_attribute("data-column"): cell.inner_text() for cell in row.locator("td").all()}
-            cells = {
-                name: " ".join(text.split()) for name, text in texts.items()
-            }  # spreads have their own line
+            cells = {cell.get_attribute("data-column"): " ".join(cell.inner_text().split())
+                     for cell in row.locator("td").all()}  # fmt: skip
             found = [r.summary for r in runs_of(records, label)]
             assert len(found) == 2
             for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
@@ -100,9 +92,8 @@ class TestNumbers:
             assert cells["10th pct."] == number(float(np.mean([s["p10"] for s in found])))
             assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
             for name, kind in (("replies", "reply"), ("all", "total")):
-                sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found]))
-                small = "0" if sent == 0 else human_bytes(sent)
-                assert cells[name] == (number(sent / 1e9) if sent >= 1e6 else small)
+                sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found])) / 1e9
+                assert cells[name] == gigabytes(sent)
 
     def test_difference_is_paired_with_independent(
         self, report: Path, records: list[Record], opened: Opened
@@ -126,14 +117,14 @@ class TestNumbers:
         page = opened(report).page
         draw_all(page)
         series = option(page, "#s-small [data-chart=curves]")["series"]
-        [told] = [each["data"] for each in series if each["name"] == "uniform"]
+        [shown] = [each["data"] for each in series if each["name"] == "uniform"]
         first = [r.rounds.to_pylist() for r in runs_of(records, "uniform")]
         wanted = [
             [a["round"], (a["test"] + b["test"]) / 2]
             for a, b in zip(*first, strict=True)
             if a["test"] is not None
         ]
-        np.testing.assert_allclose(told, wanted, atol=6e-5)
+        np.testing.assert_allclose(shown, wanted, atol=6e-5)
 
     def test_bytes_can_be_counted_in_two_ways(self, report: Path, opened: Opened) -> None:
         page = opened(report).page
@@ -158,28 +149,23 @@ class TestNodes:
         page.locator("#run-choice").select_option("small · lntrust, budget = 200")
         page.locator("#seed-choice").select_option("1")
         [record] = [r for r in runs_of(records, "lntrust, budget = 200") if r.seed == 1]
-        scores, told = record.summary["per_node"], record.summary["method_report"]
+        scores, report_ = record.summary["per_node"], record.summary["method_report"]
         assert scores["test"] != scores["self"]  # else the one could stand for the other below
         for i in range(6):
             page.locator(f"#graph [data-node='{i}'] path").click()
             learner = record.world["learners"][record.world["kinds"][i]]
             assert page.locator("#node-name").inner_text() == f"Node {i}: {learner}"
             assert page.locator("#node-choice").input_value() == str(i)
-            names = {
-                "Test": "test",
-                "Self": "self",
-                "Test, pooled": "test_pooled",
-                "Self, pooled": "self_pooled",
-            }
-            for name, score in names.items():
+            for name, score in (("Test", "test"), ("Self", "self"), ("Test, pooled", "test_pooled"),
+                                ("Self, pooled", "self_pooled")):  # fmt: skip
                 assert self.shown(page, name) == number(scores[score][i])
-            assert self.shown(page, "answers") == ("together" if told["together"][i] else "alone")
+            assert self.shown(page, "answers") == ("together" if report_["together"][i] else "alone")
             weights = {
                 row.get_attribute("data-member"): row.locator("td.weight").inner_text()
                 for row in page.locator("#node-members tbody tr").all()
             }
-            assert weights == {j: number(weight) for j, weight in told["trust"][i].items()}
-            wide = {j for j, weight in told["trust"][i].items() if j != str(i) and weight >= 0.005}
+            assert weights == {j: number(weight) for j, weight in report_["trust"][i].items()}
+            wide = {j for j, weight in report_["trust"][i].items() if j != str(i) and weight >= 0.005}
             assert {each.get_attribute("data-from") for each in page.locator("#graph .arrow").all()} == wide
 
     def test_features_and_classes(self, report: Path, records: list[Record], opened: Opened) -> None:
@@ -191,8 +177,8 @@ class TestNodes:
         for row in record.tables["features"].to_pylist():
             if row["node"] == 2:
                 cells = page.locator(f"#node-members [data-member='{row['member']}'] td").all_inner_texts()
-                told = [float(text.replace("−", "-")) for text in cells[3:]]
-                np.testing.assert_allclose(told, list(row.values())[2:], rtol=0.006, atol=6e-4)
+                shown = [float(text.replace("−", "-")) for text in cells[3:]]
+                np.testing.assert_allclose(shown, list(row.values())[2:], rtol=0.006, atol=6e-4)
         bars = [each["data"] for each in option(page, "#node-classes")["series"]]
         assert bars == [record.world["train"][2], record.world["validation"][2]]
         gate = [point["value"] for point in option(page, "#node-gate")["series"][0]["data"]]
@@ -268,16 +254,14 @@ HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><script>docume
 def test_names_are_text_wherever_they_come_from(
     records: list[Record], tmp_path: Path, opened: Opened
 ) -> None:
-    changed = []
+    hostile = []
     for record in records:
-        identity, world = copy.deepcopy(record.identity), copy.deepcopy(record.world)
-        identity["study"]["name"] = f"{record.study}{HOSTILE}"
-        identity["hardware"]["cpu"] = HOSTILE
-        world["classes"] = [f"{name}{HOSTILE}" for name in world["classes"]]
-        world["learners"] = [f"{name}{HOSTILE}" for name in world["learners"]]
-        changed.append(replace(record, identity=identity, world_text=json.dumps(world)))
+        study = {**record.identity["study"], "name": f"{record.study}{HOSTILE}"}
+        named = {key: [f"{name}{HOSTILE}" for name in record.world[key]] for key in ("classes", "learners")}
+        machine = {**record.identity["hardware"], "cpu": HOSTILE}
+        hostile.append(in_world(identified(record, study=study, hardware=machine), **named))
     path = tmp_path / "hostile.html"
-    write_page(changed, path, f"lntrust report {HOSTILE}")
+    write_page(hostile, path, f"lntrust report {HOSTILE}")
     page = opened(path).page
     draw_all(page)
     page.locator("#graph [data-node='1'] path").click()

@@ -1,19 +1,19 @@
 """The page's chart of accuracy against bytes, with presets of LNTrust on it, in a real browser."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from browsing import Opened, draw_all, option
+from made_up import identified, older, sending, with_rounds
 from playwright.sync_api import Page
 
 from lntrust.experiment.reproduction import FigureSettings
 from lntrust.experiment.store import Record
+from lntrust.report.page import write_page
 from lntrust.report.page.data import all_sections, charts_of
 from lntrust.report.page.write import page as page_text
-from lntrust.report.page.write import write_page
 from lntrust.report.rows import rows_of
 from lntrust.report.sections import Section
 
@@ -24,17 +24,11 @@ OURS = ["lntrust", "lntrust+lean", "lntrust+safe", "lntrust+best"]
 def as_preset(record: Record, name: str, share: float) -> Record:
     """The same run under a preset's name, at a share of its bytes."""
     sent = record.summary["bytes"]
-    headers = {kind: int(share * count) for kind, count in sent["framing_by_kind"].items()}
     less = {kind: int(share * count) for kind, count in sent.items() if isinstance(count, int)}
-    rounds = record.rounds.to_pydict()
-    rounds["bytes"] = [int(share * count) for count in rounds["bytes"]]
-    table = record.rounds.from_pydict(rounds, schema=record.rounds.schema)
-    return replace(
-        record,
-        identity={**record.identity, "method": f"lntrust+{name}"},
-        summary={**record.summary, "bytes": {**sent, **less, "framing_by_kind": headers}},
-        tables={**record.tables, "rounds": table},
-    )
+    headers = {kind: int(share * count) for kind, count in sent["framing_by_kind"].items()}
+    rounds = [int(share * count) for count in record.rounds["bytes"].to_pylist()]
+    renamed = identified(with_rounds(record, bytes=rounds), method=f"lntrust+{name}")
+    return sending(renamed, **less, framing_by_kind=headers)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +87,7 @@ def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opene
     assert {width for _, _, width in looks} == {2.6}
     colours = [[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for _, colour, _ in looks]
     assert all(blue == max(red, green, blue) for red, green, blue in colours)
-    swatches = page.evaluate(
-        "[...document.querySelectorAll('#s-small .swatch')].map(e => e.style.background)"
-    )
+    swatches = page.locator("#s-small .swatch").evaluate_all("all => all.map(e => e.style.background)")
     assert len(set(swatches)) == 6
 
 
@@ -108,8 +100,8 @@ def test_a_plus_in_a_name_breaks_nothing(report: Path, opened: Opened) -> None:
     assert option(page, "#s-small [data-chart=scatter]")["yAxis"][0]["name"].startswith("lntrust+lean")
     page.locator("#run-choice").select_option("small · lntrust+best")
     assert page.locator("#node-name").inner_text().startswith("Node 0")
-    button = page.locator("#s-small [data-kind=bytes] .legend").get_by_role("button", name="lntrust+lean")
-    button.click()
+    legend = page.locator("#s-small [data-kind=bytes] .legend")
+    legend.get_by_role("button", name="lntrust+lean").click()
     assert option(page, CHART)["legend"][0]["selected"] == {"lntrust+lean": False}
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
     assert [each for each in ids if not re.fullmatch(r"[\w-]+", each)] == []
@@ -126,14 +118,6 @@ def test_how_many_are_asked(report: Path, mixed: list[Record], opened: Opened) -
 
 
 def test_old_runs_have_no_such_column(mixed: list[Record]) -> None:
-    def older(record: Record) -> Record:
-        kept = {
-            k: v
-            for k, v in record.summary["bytes"].items()
-            if k not in ("framing_by_kind", "asked_per_input")
-        }
-        return replace(record, summary={**record.summary, "bytes": kept})
-
     text = page_text([older(record) for record in mixed], "x")
     assert 'data-column="bytes per answer"' in text
     assert 'data-column="asked"' not in text
@@ -160,12 +144,8 @@ def test_one_that_was_never_evaluated_does_not_hide_the_others(
     mixed: list[Record], tmp_path: Path, opened: Opened
 ) -> None:
     def blind(record: Record) -> Record:
-        rounds = record.rounds.to_pydict()
-        rounds |= {
-            name: [None] * len(record.rounds) for name in ("test", "self", "test_pooled", "self_pooled")
-        }
-        table = record.rounds.from_pydict(rounds, schema=record.rounds.schema)
-        return replace(record, tables={**record.tables, "rounds": table})
+        scores = ("test", "self", "test_pooled", "self_pooled")
+        return with_rounds(record, **{name: [None] * len(record.rounds) for name in scores})
 
     path = tmp_path / "report.html"
     write_page([blind(r) if r.method == "lntrust+safe" else r for r in mixed], path, "x")
@@ -177,11 +157,7 @@ def test_one_that_was_never_evaluated_does_not_hide_the_others(
 
 
 def test_what_is_sent_after_the_last_round_counts(mixed: list[Record]) -> None:
-    late = [
-        replace(r, summary={**r.summary, "bytes": {**r.summary["bytes"], "total": 6_000_000}})
-        for r in mixed
-        if r.method == "uniform"
-    ]
+    late = [sending(r, total=6_000_000) for r in mixed if r.method == "uniform"]
     section = Section("s", "s", "small", rows_of(late)["small"])
     [row] = all_sections([section], {})["rows"].values()
     assert row["curve"]["gb"] == [0, 0, 0.001]

@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_up import identified, in_study
 
 from lntrust import LNTrustError, load_study
-from lntrust.experiment.reproduction import Claim, Panel, Reproduction, RowSettings
+from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
 from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
-from lntrust.report.figures.coast import coastlines, land
-from lntrust.report.page import write as page_module
+from lntrust.report.page import write_page
+from lntrust.report.page.data import graphs
 from lntrust.report.page.html import Html, Scale, gigabytes, h, interval_bar, number, scale_bar, with_minus
-from lntrust.report.page.nodes import graphs
-from lntrust.report.page.study import run_command
 from lntrust.report.page.tables import main_rows, overview, section_table, section_words
-from lntrust.report.page.write import page, write_page
+from lntrust.report.page.write import page, run_command
 from lntrust.report.rows import make_row
 from lntrust.report.sections import sections_of
 
@@ -59,17 +58,10 @@ class TestHtml:
         assert made == '<p class="y" data-z="&quot;">a &lt; b &amp; c<b>x</b></p>'
         assert isinstance(made, Html)
 
-    @pytest.mark.parametrize(
-        ("value", "text"), [(0.5, ".500"), (-0.0125, "−.013"), (1.5, "1.500"), (None, "–")]
-    )
-    def test_numbers(self, value: float | None, text: str) -> None:
-        assert number(value) == text
-
-    @pytest.mark.parametrize(("value", "text"), [(0.044, "+.044"), (-0.044, "−.044"), (-0.0, "−.000")])
-    def test_signs(self, value: float, text: str) -> None:
-        assert number(value, sign=True) == text
-
-    def test_minus_in_words(self) -> None:
+    def test_numbers(self) -> None:
+        assert [number(value) for value in (0.5, -0.0125, 1.5, None)] == [".500", "−.013", "1.500", "–"]
+        assert [number(value, sign=True) for value in (0.044, -0.044, -0.0)] == ["+.044", "−.044", "−.000"]
+        assert [gigabytes(value) for value in (0, 1.5, 0.044, 2e-5)] == ["0", "1.500", ".044", "20.0 kB"]
         words = "CIFAR-10, a − b: -.032 [-.050, +.011] (5e-4)"
         assert with_minus(words) == "CIFAR-10, a − b: −.032 [−.050, +.011] (5e-4)"
 
@@ -82,30 +74,20 @@ class TestHtml:
         assert re.findall(r">([^<]+)</text>", scale_bar(scale)) == ["0", "+.06"]  # −.02 is too near to zero
         assert "up" in interval_bar(Interval(0.04, 0.02, 0.06), scale)
 
-    @pytest.mark.parametrize(
-        ("value", "text"), [(0, "0"), (1.5, "1.500"), (0.044, ".044"), (0.00002, "20.0 kB")]
-    )
-    def test_gigabytes(self, value: float, text: str) -> None:
-        assert gigabytes(value) == text
-
 
 class TestPage:
-    def test_is_whole_and_balanced(self, records: list[Record]) -> None:
-        text = page(records, "lntrust report")
+    def test_is_whole_and_says_how_it_was_made(self, report: Path, records: list[Record]) -> None:
+        text = report.read_text("utf-8")
+        assert text == page(records, "lntrust report runs -o report.html")  # same runs, same page
+        words = re.sub(r"<script.*?</script>", "", text, flags=re.S)
         parser = Balanced()
-        parser.feed(re.sub(r"<script.*?</script>", "", text, flags=re.S).removeprefix("<!doctype html>"))
+        parser.feed(words.removeprefix("<!doctype html>"))
         assert parser.open == []
-        assert "{{" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S)
-        assert "http" not in re.sub(r"<script.*?</script>", "", text, flags=re.S).replace("http-equiv", "")
-
-    def test_says_how_it_was_made(self, records: list[Record]) -> None:
-        text = page(records, "lntrust report a b -o c.html")
-        assert "lntrust report a b -o c.html" in text
-        for word in ("Machines and versions", records[0].identity["versions"]["torch"], '"skew": 10.0'):
+        assert "{{" not in re.sub(r"<style.*?</style>", "", words, flags=re.S)
+        assert "http" not in words.replace("http-equiv", "")
+        versions = records[0].identity["versions"]["torch"]
+        for word in ("lntrust report runs -o report.html", "Machines and versions", versions, '"skew": 10.0'):
             assert word in text
-
-    def test_same_runs_same_page(self, records: list[Record]) -> None:
-        assert page(records, "x") == page(records, "x")
 
     def test_without_lntrust_there_are_no_nodes(self, records: list[Record]) -> None:
         few = [r for r in records if r.study == "small" and r.method == "uniform" and r.seed == 0]
@@ -118,15 +100,14 @@ class TestPage:
         assert "against Independent" not in table
 
     def test_single_nodes_are_left_out_before_the_page_grows_too_large(
-        self, records: list[Record], monkeypatch: pytest.MonkeyPatch
+        self, report: Path, records: list[Record]
     ) -> None:
-        whole = page(records, "x")
+        whole = report.read_text("utf-8")
         runs = data_of(whole)["graphs"]["runs"]
         assert len(runs) == 6
         left, smaller = runs, whole
         for limit in range(len(whole.encode()) + 10_000, len(whole.encode()) - 10_000, -1000):
-            monkeypatch.setattr(page_module, "LIMIT", limit)
-            smaller = page(records, "x")
+            smaller = page(records, "x", limit=limit)
             left = data_of(smaller)["graphs"]["runs"]
             assert len(smaller.encode()) < limit
             if len(left) < len(runs):
@@ -136,11 +117,7 @@ class TestPage:
         assert {run["seed"] for run in left if run["study"] == "small"} >= {0}
 
     def test_links_are_one_to_a_section(self, records: list[Record]) -> None:
-        def renamed(record: Record, name: str) -> Record:
-            study = {**record.identity["study"], "name": name}
-            return replace(record, identity={**record.identity, "study": study})
-
-        text = page([renamed(records[0], name) for name in ("a.b", "a b", "a-b")], "x")
+        text = page([in_study(records[0], name=name) for name in ("a.b", "a b", "a-b")], "x")
         links = re.findall(r'<section id="(s-[^"]+)"', text)
         assert len(set(links)) == len(links) == 3
         for link in links:
@@ -155,10 +132,11 @@ class TestPaper:
     """A table of the paper, made up for these runs."""
 
     @pytest.fixture
-    def reproduction(self, tmp_path: Path, runs_folder: Path) -> Reproduction:
-        study = str(runs_folder.parent / "small.toml")
+    def reproduction(self, runs_folder: Path) -> Reproduction:
         rows = [
-            RowSettings(label="Alone", method="independent", x=None, paper={"test": 0.1, "test_std": 0.0}),
+            RowSettings(
+                label="Alone", method="independent", paper={"test": 0.1, "test_std": 0.0, "gain": 0.0}
+            ),
             RowSettings(label="B = 50", x=50, set={"methods.lntrust.budget": 50}),
             RowSettings(label="B = 200", x=200, paper={"test": 0.5, "test_std": 0.4, "self": 0.4}),
         ]
@@ -166,39 +144,35 @@ class TestPaper:
             Claim(says="nothing is better than nothing", above="Alone", below=["B = 50"]),
             Claim(says="all alike", alike=["B = 50", "B = 200"], within=0.9),
         ]
+        study = str(runs_folder.parent / "small.toml")
         panel = Panel(title="panel", study=study, x="budget B", rows=rows, claims=claims)
+        figures = [FigureSettings(kind="trust", node=2), FigureSettings(kind="topology", seed=1),
+                   FigureSettings(kind="map")]  # fmt: skip
         return Reproduction(
             name="made-up", title="Made up", place="Table 0", claim="It is so.", differences="Nothing else.",
-            panels=[panel],
+            panels=[panel], figures=figures,
         )  # fmt: skip
 
     def test_words_and_numbers(self, records: list[Record], reproduction: Reproduction) -> None:
-        here = [r for r in records if r.study == "small"]
-        section = sections_of(here, [reproduction])[0]
+        section = sections_of([r for r in records if r.study == "small"], [reproduction])[0]
         words = re.sub(r"<[^>]+>", " ", section_words(section))
-        assert "It is so." in words
-        assert "Nothing else." in words
         assert {v.outcome for v in section.verdicts} & {"holds", "does not hold", "undecided"}
-        for verdict in section.verdicts:
-            assert verdict.outcome in words
-            assert verdict.says in words
-            assert with_minus(verdict.words) in words
+        shown = [text for v in section.verdicts for text in (v.outcome, v.says, with_minus(v.words))]
+        for text in ("It is so.", "Nothing else.", *shown):
+            assert text in words
         table = section_table(section, 0)
-        assert "higher by" in table  # than the paper's .1
-        assert "agrees" in table
-        assert ">.100<" in table
+        for text in ("higher by", "agrees", ">.100<", ">+.000<"):  # than the paper's .1
+            assert text in table
         main = main_rows([section])
         assert main[section.name].label == "B = 200"  # as the study has it, though not the first
         glance = overview([section], main)
         assert "Table 0" in glance
         assert "B = 200" in glance
 
-    def test_charts_of_an_ablation(
-        self, records: list[Record], reproduction: Reproduction, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_page(self, records: list[Record], reproduction: Reproduction) -> None:
         here = [r for r in records if r.study == "small"]
-        monkeypatch.setattr(page_module, "sections_of", lambda r: sections_of(r, [reproduction]))
-        data = data_of(page(here, "x"))
+        text = page(here, "x", [reproduction])
+        data = data_of(text)
         section = data["sections"][0]
         assert section["x"] == "budget B"
         assert [row["x"] for row in section["rows"]] == [None, 50, 200]
@@ -206,59 +180,61 @@ class TestPaper:
         ours = data["rows"][section["rows"][2]["key"]]
         runs = [r for r in here if r.method == "lntrust" and r.identity["settings"]["budget"] == 200]
         assert ours["test"][0] == pytest.approx(np.mean([r.summary["test"] for r in runs]), abs=6e-5)
+        assert "Of the paper's 2 claims held against these runs:" in text
+        assert text.count(": the runs of <a") == 1  # Independent, which stands in two sections
+        for link in ("See node 2 among its neighbours →", "See this graph →", "See the map →"):
+            assert link in text
 
 
 class TestCommands:
-    def test_a_command_makes_the_same_run_again(self, records: list[Record]) -> None:
-        """Of a shipped study, with every kind of change."""
-        sets = [
-            "graph.nodes=8",
-            "methods.lntrust.budget=50",
-            "deploy=uniform",
-            "methods.lntrust.unlabelled=false",
-        ]
+    """`lntrust run …`, given again, makes the same runs."""
+
+    @pytest.mark.parametrize(
+        ("method", "sets"),
+        [
+            ("lntrust", ["graph.nodes=8", "methods.lntrust.budget=50", "deploy=uniform",
+                         "methods.lntrust.unlabelled=false", "methods.lntrust.top_k=3"]),
+            ("lntrust", ["reading=paper"]),
+            ("lntrust+lean", ["methods.lntrust.budget=50", "methods.lntrust+lean.sample=9"]),
+        ],
+    )  # fmt: skip
+    def test_of_a_shipped_study(self, records: list[Record], method: str, sets: list[str]) -> None:
         study = load_study("digits", sets)
-        of = identity(study, "lntrust", find_method("lntrust", study), 3, "cpu")
+        of = identity(study, method, find_method(method, study), 3, "cpu")
         record = replace(records[0], identity={**of, "versions": {}, "hardware": {}})
         words = shlex.split(run_command(make_row("x", [record], [])))
         assert words[:3] == ["lntrust", "run", "digits"]
-        told = {name: [b for a, b in itertools.pairwise(words) if a == name] for name in words}
-        again = load_study("digits", told["--set"])
-        assert identity(again, told["--method"][0], find_method("lntrust", again), 3, "cpu") == of
-        assert told["--seed"] == ["3"]
+        given = {name: [b for a, b in itertools.pairwise(words) if a == name] for name in words}
+        assert (given["--method"], given["--seed"]) == ([method], ["3"])
+        again = load_study("digits", given["--set"])
+        assert identity(again, method, find_method(method, again), 3, "cpu") == of
 
     def test_of_other_data_it_is_the_same(self, records: list[Record]) -> None:
         """Which data bear the name is no setting: whoever gives the command has them."""
         study = load_study("digits")
         of = identity(study, "independent", find_method("independent", study), 0, "cpu")
         other = {**of["study"], "data": {**of["study"]["data"], "content": "0123456789abcdef"}}
-        record = replace(records[0], identity={**of, "study": other, "versions": {}, "hardware": {}})
+        record = identified(records[0], **{**of, "study": other})
         assert run_command(make_row("x", [record], [])) == (
             "lntrust run digits --method independent --seed 0 --device cpu"
         )
 
-    def test_of_a_preset(self, records: list[Record]) -> None:
-        study = load_study("digits", ["methods.lntrust.budget=50", "methods.lntrust+lean.sample=9"])
-        of = identity(study, "lntrust+lean", find_method("lntrust+lean", study), 0, "cpu")
-        record = replace(records[0], identity={**of, "versions": {}, "hardware": {}})
-        words = shlex.split(run_command(make_row("lntrust+lean", [record], [])))
-        told = {name: [b for a, b in itertools.pairwise(words) if a == name] for name in words}
-        assert told["--method"] == ["lntrust+lean"]
-        again = load_study("digits", told["--set"])
-        assert identity(again, "lntrust+lean", find_method("lntrust+lean", again), 0, "cpu") == of
-
-    def test_a_study_of_ones_own_is_a_file(self, records: list[Record]) -> None:
-        assert run_command(make_row("x", [records[0]], [])).startswith("lntrust run small.toml --method ")
+    def test_what_the_command_line_cannot_say_is_a_file(self, records: list[Record]) -> None:
+        """A study of one's own, or with learners of one's own; a method that is not there any more."""
+        study = load_study("digits", ['population.learners=[{name="m",kind="linear",view="pixels"}]'])
+        of = identity(study, "independent", find_method("independent", study), 0, "cpu")
+        gone = in_study(identified(records[0], method="gone"), name="digits")
+        cases = [(records[0], "small"), (identified(records[0], **of), "digits"), (gone, "digits")]
+        for record, name in cases:
+            assert run_command(make_row("x", [record], [])).startswith(f"lntrust run {name}.toml --method ")
 
 
 def test_graphs_hold_what_the_runs_hold(records: list[Record]) -> None:
     sections = sections_of(records)
     found, left_out = graphs(sections, main_rows(sections), 10**9)
-    assert left_out == 0
-    assert len(found["runs"]) == 6
-    run = next(
-        run for run in found["runs"] if run["name"] == "small · lntrust, budget = 200" and run["seed"] == 1
-    )
+    assert (len(found["runs"]), left_out) == (6, 0)
+    name = "small · lntrust, budget = 200"
+    [run] = [run for run in found["runs"] if run["name"] == name and run["seed"] == 1]
     [record] = [r for r in records if r.study == "small" and r.method == "lntrust" and r.seed == 1
                 and r.identity["settings"]["budget"] == 200]  # fmt: skip
     for i, members in enumerate(run["members"]):
@@ -268,35 +244,3 @@ def test_graphs_hold_what_the_runs_hold(records: list[Record]) -> None:
     assert world["edges"] == record.world["edges"]
     assert np.array(world["places"]).min() == 0
     assert np.array(world["places"]).max() == 1000
-
-
-class TestCoast:
-    def test_lines_lie_in_the_window(self) -> None:
-        lines = coastlines(-10, 50, 2, 59)  # Britain
-        assert len(lines) > 5
-        places = np.concatenate(lines)
-        assert (np.abs(places - [-4, 54.5]) <= [7, 5.5]).all()  # with a step beyond the edge
-
-    def test_steps_are_short(self) -> None:
-        """Nothing runs across the map where the world was cut open."""
-        longest = max(np.abs(np.diff(line, axis=0)).max() for line in coastlines(-180, -90, 180, 90))
-        assert longest < 8
-
-    @pytest.mark.parametrize(
-        ("longitude", "latitude", "is_land"),
-        [(2.35, 48.86, True), (-30, 45, False), (37.6, 55.75, True), (18, 40, False), (0, -85, True),
-         (178, 67, True), (-178, 66.5, True), (51, 42, False)],
-    )  # fmt: skip
-    def test_land(self, longitude: float, latitude: float, is_land: bool) -> None:
-        """Paris, the Atlantic, Moscow, the Ionian Sea, Antarctica, both sides of 180°, the Caspian Sea."""
-        rings = land(longitude - 3, latitude - 3, longitude + 3, latitude + 3)
-        inside = sum(_around(ring, longitude, latitude) for ring in rings)
-        assert inside % 2 == is_land
-
-
-def _around(ring: np.ndarray[Any, Any], x: float, y: float) -> bool:
-    """Whether a ring has a point inside: a ray to the east crosses it an odd number of times."""
-    (x0, y0), (x1, y1) = ring[:-1].T, ring[1:].T
-    crosses = (y0 > y) != (y1 > y)
-    at = x0 + (y - y0) / np.where(y1 == y0, 1, y1 - y0) * (x1 - x0)
-    return bool(np.sum(crosses & (at > x)) % 2)

@@ -6,45 +6,38 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lntrust.report.claims import short
+from lntrust.core.text import bytes_text, number_text, score_text, tick_text
 from lntrust.report.figures.style import (
     GREY,
     VERMILLION,
     WIDTH,
     Look,
-    bytes_text,
     footnote,
-    in_style,
     log_axis,
     looks_of,
     name_of,
-    plain_text,
     sheet,
-    short_text,
+    styled,
 )
 from lntrust.report.rows import Row
 
 _LOG = 8.0  # a longest bar that is so many times the shortest asks for a logarithmic axis
 
 
-def sends_parameters(row: Row) -> bool:
+def _sends_parameters(row: Row) -> bool:
     return row.gigabytes("parameters") > 0
 
 
-def as_the_paper_counts(row: Row) -> float:
-    """Per node, in GB: replies; or parameters, of those who send them."""
-    return row.gigabytes("parameters" if sends_parameters(row) else "reply")
-
-
-@in_style
+@styled()
 def draw_communication(rows: Sequence[Row], title: str) -> Figure:
     """Test per GB that a node sends in training, counted as the paper does and in full."""
     scored = [row for row in rows if row.test is not None]
     looks = {row.label: look for row, look in zip(scored, looks_of(scored), strict=True)}
     countings: list[tuple[str, Callable[[Row], float]]] = [
-        ("Replies or parameters, as in the paper", as_the_paper_counts),
+        ("Replies or parameters, as in the paper",
+         lambda row: row.gigabytes("parameters" if _sends_parameters(row) else "reply")),
         ("Everything sent, queries included", lambda row: row.gigabytes()),
-    ]
+    ]  # fmt: skip
     panels = [(text, sent, [row for row in scored if sent(row) > 0]) for text, sent in countings]
     bars = [max(len(shown), 1) for _, _, shown in panels]
     figure = sheet(WIDTH, 1.15 + 0.155 * sum(bars), title)
@@ -55,7 +48,7 @@ def draw_communication(rows: Sequence[Row], title: str) -> Figure:
     all_axes[-1].set_xlabel("Test per GB sent per node")
     silent = [name_of(row) for row in scored if row.gigabytes() == 0]
     notes = ["beside the bars: Test, and what a node sends in training"]
-    if any(map(sends_parameters, scored)):
+    if any(map(_sends_parameters, scored)):
         notes.append("grey: they send parameters, and above only those are counted")
     if silent:
         notes.append(f"send nothing in training, and are left out: {', '.join(silent)}")
@@ -72,12 +65,8 @@ def _efficiency(
     rows = sorted(rows, key=lambda row: scores[row.label] / sent(row))
     heights = np.array([scores[row.label] / sent(row) for row in rows])
     places = np.arange(len(rows))
-    axes.barh(
-        places,
-        heights,
-        height=0.68,
-        color=[GREY if sends_parameters(row) else looks[row.label].colour for row in rows],
-    )
+    colours = [GREY if _sends_parameters(row) else looks[row.label].colour for row in rows]
+    axes.barh(places, heights, height=0.68, color=colours)
     axes.set_yticks(places, [name_of(row) for row in rows])
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
         tick.set_fontweight("bold" if looks[row.label].bold else "normal")
@@ -88,22 +77,19 @@ def _efficiency(
         if high > _LOG * low:
             start = 10 ** (np.floor(np.log10(low) - 0.15))
             axes.set_xlim(start, high * (high / start) ** 0.55)  # room for what stands beside the bars
-            log_axis(axes, short_text, ticks=5)
+            log_axis(axes, tick_text, ticks=5)
         else:
             axes.set_xlim(0, 1.5 * high)
     for place, height, row in zip(places.tolist(), heights.tolist(), rows, strict=True):
+        count = sent(row)  # in GB, as the axis; what would be zeros after the point, in smaller units
+        size = f"{number_text(count)} GB" if count >= 0.001 else bytes_text(1e9 * count)
         axes.annotate(
-            f"{short(scores[row.label])} · {_size(sent(row))}", (height, place), xytext=(2, 0),
+            f"{score_text(scores[row.label])} · {size}", (height, place), xytext=(2, 0),
             textcoords="offset points", va="center", fontsize=5.5,
         )  # fmt: skip
 
 
-def _size(gigabytes: float) -> str:
-    """In GB, as the axis; what would be zeros after the point, in smaller units."""
-    return f"{plain_text(gigabytes)} GB" if gigabytes >= 0.001 else bytes_text(1e9 * gigabytes)
-
-
-@in_style
+@styled()
 def draw_importance(row: Row, title: str, which: str = "") -> Figure:
     """Permutation importance of the trust model's features: mean over seeds, bars over repetitions."""
     reports = [record.summary["method_report"] for record in row.records]
@@ -125,9 +111,7 @@ def draw_importance(row: Row, title: str, which: str = "") -> Figure:
     axes.grid(axis="x")
     axes.set_xlabel("rise of the validation loss if permuted")
     seeds = len(reports)
-    footnote(
-        figure,
-        f"{which or name_of(row)}; {'one seed' if seeds == 1 else f'mean over {seeds} seeds'}; "
-        "error bars: one standard deviation over repetitions",
-    )
+    mean_of = "one seed" if seeds == 1 else f"mean over {seeds} seeds"
+    bars = "error bars: one standard deviation over repetitions"
+    footnote(figure, f"{which or name_of(row)}; {mean_of}; {bars}")
     return figure

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -18,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy import ndarray
+from scipy.optimize import isotonic_regression
 
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.rows import Row, main_row
@@ -43,27 +43,17 @@ _STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42, "savefig.dpi": 200, "figure.dpi": 200,
 }  # fmt: skip
 
-P = ParamSpec("P")
-
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our look, whatever the user's own settings of matplotlib are; they are back afterwards."""
+    """Our look, whatever the user's own settings of matplotlib are; they are back afterwards.
+
+    Also a decorator: `@styled()` before a function that draws.
+    """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
-
-
-def in_style(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw with our look."""
-
-    @wraps(function)
-    def inner(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with styled():
-            return function(*args, **kwargs)
-
-    return inner
 
 
 def sheet(width: float, height: float, title: str) -> Figure:
@@ -153,13 +143,12 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
     for row, method in zip(rows, methods, strict=True):
         mine = [other for other in rows if other.first.method == method]
         colour, marker = _own_look(method)
-        main = main_row(mine) or mine[0]
-        if row is main:
+        if row is (main_row(mine) or mine[0]):
             out.append(Look(colour, marker, method in _BOLD))
             continue
         number = variants[method]
         variants[method] += 1
-        shade = _shade(colour, (0.45, -0.45)[number % 2]) if crowd or not free else free.pop(0)
+        shade = _shade(colour, light=number % 2 == 0) if crowd or not free else free.pop(0)
         out.append(Look(shade, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
     return out
 
@@ -171,35 +160,25 @@ def _own_look(method: str) -> tuple[str, str]:
     return _OTHERS[number % len(_OTHERS)], _MARKERS[number // 7 % len(_MARKERS)]
 
 
-def _shade(colour: str, light: float) -> str:
-    """Towards white (above 0) or black (below)."""
-    towards = 1.0 if light > 0 else 0.0
-    red, green, blue = (c + abs(light) * (towards - c) for c in to_rgb(colour))
+def _shade(colour: str, light: bool) -> str:
+    """Nearly half way towards white, or black."""
+    red, green, blue = (c + 0.45 * ((1.0 if light else 0.0) - c) for c in to_rgb(colour))
     return to_hex((red, green, blue))
 
 
 # -- labels that do not lie on each other --------------------------------------------------------
 
 
-def spread_out(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> Float[ndarray, "k"]:
+def spaced(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> Float[ndarray, "k"]:
     """Places as near as possible to the wanted ones, in the same order, at least a gap apart.
 
     They stay between low and high where there is room for all.
     """
     order = np.argsort(wanted, kind="stable")
     steps = gap * np.arange(len(wanted))
-    blocks: list[tuple[float, int]] = []  # means of what has been pushed together, and how many
-    for value in (wanted[order] - steps).tolist():
-        mean, count = value, 1
-        while blocks and blocks[-1][0] > mean:
-            before, many = blocks.pop()
-            mean, count = (mean * count + before * many) / (count + many), count + many
-        blocks.append((mean, count))
-    placed = np.concatenate([np.full(count, mean) for mean, count in blocks] or [np.zeros(0)])
     room = max(high - low - gap * (len(wanted) - 1), 0.0)
-    placed = np.clip(placed, low, low + room) + steps
     out = np.empty(len(wanted))
-    out[order] = placed
+    out[order] = np.clip(isotonic_regression(wanted[order] - steps).x, low, low + room) + steps
     return out
 
 
@@ -209,51 +188,25 @@ def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Look]]) -> No
         return
     figure = axes.figure
     assert isinstance(figure, Figure)
-    notes = []
-    for x, y, name, look in ends:
-        line = {"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1}
-        note = axes.annotate(
+    notes = [
+        axes.annotate(
             name, xy=(x, y), xytext=(1.07, 0.5), textcoords="axes fraction", va="center", ha="left",
             fontsize=6, color=look.colour, fontweight="bold" if look.bold else "normal",
-            annotation_clip=False, arrowprops=line | {"relpos": (0, 0.5)},
-        )  # fmt: skip
-        notes.append(note)
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1,
+                        "relpos": (0, 0.5)},
+        )
+        for x, y, name, look in ends
+    ]  # fmt: skip
     figure.draw_without_rendering()  # only now the axes' height is known
     height = axes.get_window_extent().height * 72 / figure.dpi
     low, high = axes.get_ylim()
     wanted = np.array([(y - low) / (high - low) for _, y, _, _ in ends])
-    for note, place in zip(notes, spread_out(wanted, 7.5 / height, 0.0, 1.0).tolist(), strict=True):
+    for note, place in zip(notes, spaced(wanted, 7.5 / height, 0.0, 1.0).tolist(), strict=True):
         note.set_position((1.07, place))
 
 
-# -- numbers -------------------------------------------------------------------------------------
-
-
-def bytes_text(value: float) -> str:
-    """2.5 MB, 300 kB"""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= 0.9995 * size:
-            return f"{_three(value / size)} {unit}"
-    return f"{value:.0f} B"
-
-
-def plain_text(value: float) -> str:
-    """Two digits that count at least, never in powers of ten."""
-    return _three(value if value >= 1 else float(f"{value:.2g}"))
-
-
-def _three(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.3g}'):.10f}".rstrip("0").rstrip(".")
-
-
-def short_text(value: float) -> str:
-    """10k, 1M: for ticks."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if value >= 0.9995 * size:
-            return f"{_three(value / size)}{unit}"
-    return _three(value)
+# -- axes ------------------------------------------------------------------------------------------
 
 
 def log_axis(axes: Axes, text: Callable[[float], str], ticks: int) -> None:

@@ -1,20 +1,24 @@
-"""The graph of a world as a picture: degrees as colour, kinds of learners as shapes."""
+"""The graph of a world as a picture: degrees as colour, kinds of learners as shapes, examples as area."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
 from lntrust.core.files import write_whole
 from lntrust.experiment.store import Record
+from lntrust.report.figures.style import WIDTH, footnote, sheet, styled
 from lntrust.world import World
 
 _SHAPES = "*osD^vPX"
@@ -42,9 +46,6 @@ class Scene:
         ends = np.array(self.edges, dtype=np.int64).reshape(-1)
         return np.bincount(ends, minlength=self.n)
 
-    def neighbours(self, node: int) -> list[int]:
-        return sorted({a + b - node for a, b in self.edges if node in (a, b)})
-
 
 def scene_of_world(world: World) -> Scene:
     p = world.partition
@@ -71,35 +72,31 @@ def _sorted(edges: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((min(a, b), max(a, b)) for a, b in edges))
 
 
-def layout(world: World | Scene) -> Float[ndarray, "n 2"]:
-    """True positions where the world has them (longitude shrunk by latitude), else a spring layout.
+def layout(scene: Scene) -> Float[ndarray, "n 2"]:
+    """True positions where there are such (longitude shrunk by latitude), else a spring layout.
 
     Nodes that would lie on each other are pushed apart.
     """
-    scene = scene_of_world(world) if isinstance(world, World) else world
     if scene.centres is not None:
         shrink = np.cos(np.radians(scene.centres[:, 0].mean()))
         return _apart(np.stack([scene.centres[:, 1] * shrink, scene.centres[:, 0]], axis=1), _GAP / 2)
-    return spread_out(scene.n, scene.edges)
-
-
-def spread_out(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, "n 2"]:
-    """Places for nodes that have none of their own."""
-    return np.array(_spring(n, edges)).reshape(n, 2)
+    return spring_layout(scene.n, scene.edges)
 
 
 @lru_cache(maxsize=16)  # several figures show the same graph
-def _spring(n: int, edges: tuple[tuple[int, int], ...]) -> list[tuple[float, float]]:
+def spring_layout(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, "n 2"]:
+    """Places for nodes that have none of their own."""
     graph: "nx.Graph[int]" = nx.Graph()
     graph.add_nodes_from(range(n))
     graph.add_edges_from(edges)
     # The finer the layout, the longer it takes: each of these a second or two at most.
     if n <= 200:
-        places = nx.kamada_kawai_layout(graph)
+        found = nx.kamada_kawai_layout(graph)
     else:
-        places = nx.spring_layout(graph, seed=0) if n <= 1000 else nx.spectral_layout(graph)
-    apart = _apart(np.array([places[i] for i in range(n)], dtype=float).reshape(n, 2), _GAP)
-    return [(float(x), float(y)) for x, y in apart]
+        found = nx.spring_layout(graph, seed=0) if n <= 1000 else nx.spectral_layout(graph)
+    places = _apart(np.array([found[i] for i in range(n)], dtype=float).reshape(n, 2), _GAP)
+    places.flags.writeable = False
+    return places
 
 
 def _apart(places: Float[ndarray, "n 2"], gap: float, steps: int = 100) -> Float[ndarray, "n 2"]:
@@ -171,8 +168,45 @@ def headline(scene: Scene) -> str:
     )
 
 
+def degree_bar(bar: Colorbar) -> None:
+    bar.outline.set_linewidth(0.5)
+    bar.set_label("degree", labelpad=1)
+    bar.locator = MaxNLocator(nbins=7, integer=True)
+    bar.update_ticks()
+
+
+def kinds_legend(axes: Axes, **look: Any) -> None:
+    """Below the graph, shapes only: their colours would say a degree."""
+    legend = axes.legend(loc="upper center", columnspacing=1, **look)
+    for handle in legend.legend_handles:
+        assert isinstance(handle, PathCollection)
+        handle.set_array(None)
+        handle.set_facecolor("white")
+
+
+@styled()
+def draw_graph_figure(record: Record, title: str) -> Figure:
+    """For a paper, of a run."""
+    scene = scene_of_record(record)
+    figure = sheet(WIDTH, 3.3, f"{title}, {scene.n} nodes, seed {scene.seed}" if title else "")
+    axes = figure.add_subplot()
+    free = scene.centres is None  # true places lie closer
+    area = min(1.0, 60 / scene.n) * (1.0 if free else 0.5)
+    area = area * (28 + 130 * np.sqrt(scene.sizes / max(scene.sizes.max(), 1)))
+    numbers = 0 if scene.n > 60 else 4.5 if free else 3.5
+    points = draw_graph(axes, scene, layout(scene), area, numbers=numbers)
+    axes.set_axis_off()
+    if not free:
+        axes.set_aspect("equal")
+    degree_bar(figure.colorbar(points, ax=axes, shrink=0.5, aspect=18, pad=0.01))
+    kinds_legend(axes, bbox_to_anchor=(0.5, 0.02), ncols=2, markerscale=0.55, handletextpad=0.1)
+    places = "" if free else "; at their places, or beside them where nodes would overlap"
+    footnote(figure, f"{headline(scene)}; area grows with the number of labelled examples{places}")
+    return figure
+
+
 def draw_topology(world: World, path: Path) -> None:
-    """Draw to a PNG (or PDF, SVG: by the suffix)."""
+    """For a screen, of a world, to a PNG (or PDF, SVG: by the suffix)."""
     scene = scene_of_world(world)
     figure = Figure(figsize=(9, 7.5), layout="constrained")
     axes = figure.add_subplot()

@@ -12,9 +12,9 @@ from matplotlib.patches import FancyArrowPatch
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.text import score_text
 from lntrust.experiment.store import Record
-from lntrust.report.claims import short
-from lntrust.report.figures.style import INK, PALE, VERMILLION, WIDTH, footnote, in_style, sheet
+from lntrust.report.figures.style import INK, PALE, VERMILLION, WIDTH, footnote, sheet, styled
 from lntrust.report.figures.topology import Scene, layout, scene_of_record, shapes_of
 
 PAPERS_NODE = 4
@@ -56,7 +56,7 @@ def choose_node(record: Record) -> tuple[int, str]:
     return node, f"the paper's node {PAPERS_NODE} {paper}; of {len(mine)} that answer together, {found}"
 
 
-@in_style
+@styled()
 def draw_trust(record: Record, title: str, node: int | None = None, which: str = "") -> Figure:
     """Deployment-time trust weights of one node; width and colour of an arrow are its weight."""
     scene, report = scene_of_record(record), record.summary["method_report"]
@@ -75,21 +75,23 @@ def draw_trust(record: Record, title: str, node: int | None = None, which: str =
         notes.append("it answers alone: its deployment gate is closed")
     if len(around) > len(shown):
         rest = sum(weights[j] for j in around[_MOST:])
-        notes.append(f"{len(around) - len(shown)} more neighbours share {short(rest)}")
+        notes.append(f"{len(around) - len(shown)} more neighbours share {score_text(rest)}")
     notes.append(f"without arrow: weight below {_LEAST:g}".replace("0.", "."))
     footnote(figure, "; ".join(notes))
     return figure
 
 
 def _headline(record: Record, scene: Scene, node: int) -> str:
-    scores = record.summary["per_node"]
-    test, own = scores["test"][node], scores["self"][node]
+    def score(name: str) -> str | None:
+        by_node = record.summary["per_node"][name]
+        return None if by_node is None or by_node[node] is None else score_text(by_node[node])
+
     text = f"node {node} ({scene.learners[scene.kinds[node]]}), seed {record.seed}"
-    if test is not None and own is not None:
-        text += f", Test {short(test)} vs Self {short(own)}"
-    if scores["test_pooled"] is not None and scores["test_pooled"][node] is not None:
-        text += f" (pooled {short(scores['test_pooled'][node])} vs {short(scores['self_pooled'][node])})"
-    return text
+    if (test := score("test")) and (own := score("self")):
+        text += f", Test {test} vs Self {own}"
+    return text + (
+        f" (pooled {pooled} vs {score('self_pooled')})" if (pooled := score("test_pooled")) else ""
+    )
 
 
 def _neighbourhood(axes: Axes, scene: Scene, node: int, weights: dict[int, float]) -> None:
@@ -99,18 +101,17 @@ def _neighbourhood(axes: Axes, scene: Scene, node: int, weights: dict[int, float
     largest = max((weights[j] for j in others), default=1.0) or 1.0
     oranges = colormaps["Oranges"]
     for j in others:
-        trusted = weights[j] >= _LEAST
-        strength = weights[j] / largest
+        trusted, strength = weights[j] >= _LEAST, weights[j] / largest
         if trusted:
+            x, y = places[j]
             arrow = FancyArrowPatch(
-                tuple(places[j]), (0, 0), arrowstyle="-|>", mutation_scale=5 + 6 * strength,
-                shrinkA=7, shrinkB=10, linewidth=0.6 + 2.6 * strength,
-                color=oranges(0.3 + 0.6 * strength), zorder=2, gid=f"arrow-{j}",
+                (x, y), (0, 0), arrowstyle="-|>", mutation_scale=5 + 6 * strength, shrinkA=7, shrinkB=10,
+                linewidth=0.6 + 2.6 * strength, color=oranges(0.3 + 0.6 * strength), zorder=2,
+                gid=f"arrow-{j}",
             )  # fmt: skip
             axes.add_patch(arrow)
-            x, y = places[j]
             axes.annotate(
-                short(weights[j]), (1.17 * x, 1.24 * y), va="center", fontsize=6,
+                score_text(weights[j]), (1.17 * x, 1.24 * y), va="center", fontsize=6,
                 ha="center" if abs(x) < 0.3 else "left" if x > 0 else "right",
                 fontweight="bold" if strength == 1 else "normal",
             )  # fmt: skip
@@ -118,7 +119,7 @@ def _neighbourhood(axes: Axes, scene: Scene, node: int, weights: dict[int, float
             axes.plot(*np.stack([places[j], np.zeros(2)]).T, color=PALE, linewidth=0.5, zorder=1)
         _node(axes, places[j], str(j), shapes[scene.kinds[j]], "white", INK if trusted else "#8a8f98", 95)
     _node(axes, np.zeros(2), str(node), shapes[scene.kinds[node]], VERMILLION, "white", 190)
-    own = f"on itself {short(weights.get(node, 0.0))}"
+    own = f"on itself {score_text(weights.get(node, 0.0))}"
     axes.annotate(own, (-1.5, 1.5), va="top", fontsize=6, color=VERMILLION)
     axes.set(xlim=(-1.55, 1.55), ylim=(-1.5, 1.5), aspect="equal")
     axes.set_axis_off()
@@ -153,10 +154,12 @@ def _ring(scene: Scene, node: int, others: Sequence[int]) -> dict[int, Float[nda
     """Evenly on a circle, in the order in which they lie around the node in the whole graph's picture."""
     places = layout(scene)
     away = {j: places[j] - places[node] for j in others}
-    order = sorted(others, key=lambda j: (float(np.arctan2(away[j][1], away[j][0])), j))
+    true = {j: float(np.arctan2(away[j][1], away[j][0])) for j in others}
+    order = sorted(others, key=lambda j: (true[j], j))
     angles = 2 * np.pi * np.arange(len(order)) / max(len(order), 1)
-    true = np.array([np.arctan2(away[j][1], away[j][0]) for j in order])
-    angles += np.angle(np.exp(1j * (true - angles)).sum())  # turned to where they are
+    angles += np.angle(
+        np.exp(1j * (np.array([true[j] for j in order]) - angles)).sum()
+    )  # turned to where they are
     return {j: np.array([np.cos(t), np.sin(t)]) for j, t in zip(order, angles, strict=True)}
 
 
@@ -179,14 +182,11 @@ def _histograms(
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", length=0, pad=1)
         name = f"{node}, itself" if j == node else str(j)
-        weight = short(weights[j]) if weights[j] >= _LEAST else f"<{short(_LEAST)}"
+        weight = score_text(weights[j]) if weights[j] >= _LEAST else f"<{score_text(_LEAST)}"
         axes.set_title(f"{name}: {weight}", fontsize=5.5, loc="left", pad=1)
         axes.set_xticks([])
     if len(classes) <= _NAMED:
-        all_axes[-1].set_xticks(places, [_brief(name) for name in classes], rotation=90, fontsize=5)
+        brief = [name if len(name) <= 12 else f"{name[:10]}…" for name in classes]
+        all_axes[-1].set_xticks(places, brief, rotation=90, fontsize=5)
     else:
         all_axes[-1].set_xlabel(f"{len(classes)} classes", fontsize=5.5)
-
-
-def _brief(name: str) -> str:
-    return name if len(name) <= 12 else f"{name[:10]}…"

@@ -1,18 +1,32 @@
-"""What the page's charts are drawn from: numbers by section, as small as they can be."""
+"""What the page's charts, graphs and maps are drawn from: numbers by section, as small as they can be."""
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 
 from lntrust.experiment.store import Record, fingerprint
+from lntrust.report.figures.map import land
+from lntrust.report.figures.topology import spring_layout
 from lntrust.report.rows import Row, Spread
 from lntrust.report.sections import Section
+from lntrust.trust.features import FEATURES
 
 Data = dict[str, Any]
 _POINTS = 80  # of a curve; more cannot be told apart
 _CHARTS = {"communication": "per_gb", "bytes": "bytes", "curves": "curves", "ablation": "ablation",
            "importance": "importance"}  # fmt: skip
+_MARGIN = 1.5  # degrees around a map
+
+
+# -- charts of sections ---------------------------------------------------------------------------
 
 
 def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
@@ -23,19 +37,19 @@ def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
     for section in sections:
         named = []
         for row in section.rows:
-            key = row_name(row.runs)
+            key = _row_name(row.runs)
             if key not in rows:
                 rows[key] = _row(row)
             if row.independent is not None and _compared(row):
-                rows[key]["alone"] = row_name(row.independent)
-                alone[row_name(row.independent)] = _scores(row.independent)
-            told = {"label": row.label, "x": row.x, "paper": row.paper, "main": main.get(section.name) is row}
-            named.append({"key": key, **told})
+                rows[key]["alone"] = name = _row_name(row.independent)
+                alone[name] = _scores(row.independent)
+            is_main = main.get(section.name) is row
+            named.append({"key": key, "label": row.label, "x": row.x, "paper": row.paper, "main": is_main})
         out.append({"title": section.title, "x": section.x, "rows": named})
     return {"sections": out, "rows": rows, "alone": alone}
 
 
-def row_name(records: Sequence[Record]) -> str:
+def _row_name(records: Sequence[Record]) -> str:
     """The same for the same runs."""
     return fingerprint({"runs": [(record.key, record.identity["device"]) for record in records]})
 
@@ -46,7 +60,7 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     possible = []
     if section.x is not None and sum(row.x is not None for row in rows) > 1:
         possible.append("ablation")
-    courses = [row for row in rows if _evaluated(row)]
+    courses = [row for row in rows if row.evaluated]
     possible += ["bytes"] * any(row.gigabytes() > 0 for row in courses)
     if len(rows) > 1 and len(courses) == len(rows):
         possible += ["per_gb"] * (sum(row.gigabytes() > 0 for row in rows) > 1)
@@ -62,20 +76,14 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
     return (shown, more) if shown else (more, [])
 
 
-def _evaluated(row: Row) -> bool:
-    """Whether there is a course to draw: there are rounds at which every run has a score."""
-    return len(_rounds(row.records)) > 0
-
-
 def _row(row: Row) -> Data:
-    first = row.first
+    kinds = ("reply", "parameters", "anchors", "total")
     return {
-        "method": first.method,
+        "method": row.first.method,
         "test": _pair(row.test),
         "self": _pair(row.spread("self")),
         "seeds": row.seeds,
-        "gb": {kind: _short(row.gigabytes(kind)) for kind in ("reply", "parameters", "anchors", "total")}
-        | {"answers": _short(row.answers)},
+        "gb": {kind: _short(row.gigabytes(kind)) for kind in kinds} | {"answers": _short(row.answers)},
         "curve": _curve(row),
         "nodes": _nodes(row) if _compared(row) else None,
         "importance": _importance(row),
@@ -91,32 +99,17 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _scored(record: Record) -> dict[int, Data]:
-    """What is known of the rounds that were evaluated."""
-    if "test" not in record.rounds.column_names:
-        return {}
-    return {row["round"]: row for row in record.rounds.to_pylist() if row["test"] is not None}
-
-
-def _rounds(records: Sequence[Record]) -> list[int]:
-    """Those that all runs evaluated."""
-    return sorted(set.intersection(*(set(_scored(record)) for record in records))) if records else []
-
-
 def _curve(row: Row) -> Data:
     """Means over seeds at the rounds that all of them evaluated; bytes are per node, in GB."""
-    runs, rounds = [_scored(record) for record in row.records], _rounds(row.records)
-    if len(rounds) > _POINTS:
-        rounds = [rounds[i] for i in np.unique(np.linspace(0, len(rounds) - 1, _POINTS).astype(int))]
-    nodes = [record.summary["nodes"] for record in row.records]
-    sent = [float(np.mean([run[r]["bytes"] / n for run, n in zip(runs, nodes, strict=True)])) for r in rounds]
-    # All that was sent led to the last score, also what was sent after the last round.
-    sent[-1:] = [1e9 * row.gigabytes()] * (len(sent) > 0)
-    means = {
-        score: [round(float(np.mean([run[r][score] for run in runs])), 4) for r in rounds]
-        for score in ("test", "self")
+    test, own = row.courses["test"], row.courses["self"]
+    count = len(test.rounds)
+    kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(int))
+    return {
+        "round": test.rounds[kept].astype(int).tolist(),
+        "gb": [_short(value / 1e9) for value in test.bytes[kept].tolist()],
+        "test": [round(mean, 4) for mean in test.mean[kept].tolist()],
+        "self": [round(mean, 4) for mean in own.mean[kept].tolist()],
     }
-    return {"round": rounds, "gb": [_short(value / 1e9) for value in sent], **means}
 
 
 def _compared(row: Row) -> bool:
@@ -132,7 +125,11 @@ def _scores(records: Sequence[Record]) -> list[list[float | None]]:
     """What single nodes are judged by, seed by seed: pooled where there is such a score."""
     tables = [record.summary["per_node"] for record in records]
     found = [table["test"] if table["test_pooled"] is None else table["test_pooled"] for table in tables]
-    return [[None if value is None else round(value, 3) for value in scores] for scores in found]
+    return [_rounded(scores, 3) for scores in found]
+
+
+def _rounded(values: Sequence[float | None], digits: int) -> list[float | None]:
+    return [None if value is None else round(value, digits) for value in values]
 
 
 def _importance(row: Row) -> Data | None:
@@ -147,3 +144,152 @@ def _importance(row: Row) -> Data | None:
         std = float(np.std(values)) if len(values) > 1 else reports[0]["importance_std"][name]
         out[name] = [_short(float(np.mean(values))), _short(std)]
     return out
+
+
+# -- nodes of LNTrust's runs, one by one -----------------------------------------------------------
+
+
+def pack(data: object) -> str:
+    """JSON, deflated, as base64: a browser unpacks it by itself. Nodes and tiles are most of a page."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def graphs(sections: Sequence[Section], main: Mapping[str, Row], room: int) -> tuple[Data, int]:
+    """As many runs of LNTrust as there is room for (packed, in bytes), and how many were left out.
+
+    First the main row of every section, then its other seeds, then all other rows.
+    """
+    runs: list[Data] = []
+    worlds: dict[str, Data] = {}
+    names: dict[str, str] = {}  # of rows, by what they are, in the order they came
+    left_out = 0
+    for section, row, record in _candidates(sections, main):
+        name = hashlib.sha256(record.world_text.encode()).hexdigest()[:8]
+        world = None if name in worlds else _world(record)
+        called = names.setdefault(record.row_key, f"{section.title} · {row.label}")
+        run = {"name": called, "study": record.study, "seed": record.seed, "world": name, **_run(record)}
+        size = len(pack(run)) + (0 if world is None else len(pack(world)))
+        if size > room:
+            left_out += 1
+            continue
+        room -= size
+        runs.append(run)
+        if world is not None:
+            worlds[name] = world
+    order = list(names.values())
+    runs.sort(key=lambda run: (order.index(run["name"]), run["seed"]))
+    return {"features": list(FEATURES), "runs": runs, "worlds": worlds}, left_out
+
+
+def _candidates(
+    sections: Sequence[Section], main: Mapping[str, Row]
+) -> Iterator[tuple[Section, Row, Record]]:
+    rows = [(section, main[section.name]) for section in sections if section.name in main]
+    others = [(section, row) for section in sections for row in section.rows]
+    order = [(section, row, record) for section, row in rows for record in row.records[:1]]
+    order += [(section, row, record) for section, row in [*rows, *others] for record in row.records]
+    seen: set[str] = set()
+    for section, row, record in order:
+        if record.key not in seen and {"trust", "features"} <= set(record.tables):
+            seen.add(record.key)
+            yield section, row, record
+
+
+def _world(record: Record) -> Data:
+    world = record.world
+    kept = ("classes", "learners", "kinds", "edges", "train", "validation", "test")
+    return {**{name: world[name] for name in kept}, "on_earth": world["centres"] is not None,
+            "places": _places(world)}  # fmt: skip
+
+
+def _places(world: Data) -> list[list[int]]:
+    """True places where there are such, else a spring layout; x to the right, y down, in thousandths."""
+    if world["centres"] is not None:
+        centres = np.array(world["centres"])
+        shrink = np.cos(np.radians(centres[:, 0].mean()))
+        places = np.stack([centres[:, 1] * shrink, -centres[:, 0]], axis=1)
+    else:
+        places = spring_layout(len(world["kinds"]), tuple((a, b) for a, b in world["edges"]))
+        centred = places - places.mean(0)  # the longer side lies: screens are wider than high
+        places = centred @ np.linalg.svd(centred, full_matrices=True)[2].T
+    low, span = places.min(0), max(float(np.ptp(places, axis=0).max()), 1e-9)
+    return [[int(x), int(y)] for x, y in np.rint((places - low) / span * 1000)]
+
+
+def _run(record: Record) -> Data:
+    """Whom each node trusts after the last refresh and why, and its gate at every refresh."""
+    n = len(record.world["kinds"])
+    table = record.tables["trust"]
+    trust = {name: np.asarray(table.column(name)) for name in table.column_names}
+    node, number = trust["node"], trust["round"]
+    rounds = np.unique(number)
+    last = number == rounds[-1]
+    pairs = zip(node[last].tolist(), trust["member"][last].tolist(), strict=True)
+    weight = dict(zip(pairs, trust["trust"][last].tolist(), strict=True))
+    members: list[list[list[float]]] = [[] for _ in range(n)]
+    for row in record.tables["features"].to_pylist():
+        i, j = row["node"], row["member"]
+        features = [float(f"{row[name.replace(' ', '_')]:.3g}") for name in FEATURES]
+        members[i].append([j, round(weight[i, j], 3), *features])
+    at = np.searchsorted(rounds, number)
+    gate, together = np.zeros((n, len(rounds))), np.zeros((n, len(rounds)), dtype=int)
+    gate[node, at] = trust["lambda"]
+    together[node, at] = trust["answers_together"]
+    scores = record.summary["per_node"]
+    names = ("test", "self", "test_pooled", "self_pooled")
+    return {
+        "members": members,
+        "rounds": rounds.tolist(),
+        "lambda": np.round(gate, 3).tolist(),
+        "together": ["".join(map(str, row)) for row in together.tolist()],
+        "scores": {name: _rounded(scores[name], 4) for name in names if scores[name] is not None},
+    }
+
+
+# -- maps -----------------------------------------------------------------------------------------
+
+
+def maps(records: Sequence[Record]) -> list[Data]:
+    """One for every set of regions, with the tiles of its first run: regions are the same for every seed."""
+    out: dict[str, Data] = {}
+    for record in sorted(records, key=lambda r: r.seed):
+        regions = json.dumps(record.world["centres"])
+        if record.world["tiles"] is not None and regions not in out:
+            out[regions] = {"study": record.study, "seed": record.seed, **_map(record.world)}
+    return list(out.values())
+
+
+def _map(world: Data) -> Data:
+    tiles = world["tiles"]
+    table = np.stack([tiles["node"], tiles["longitude"], tiles["latitude"], tiles["class"]], axis=1)
+    owned = Counter(tiles["node"])
+    n = len(world["centres"])
+    table = np.unique(table, axis=0)  # by node; many lie in the same hundredth of a degree
+    scale = tiles["per_degree"]
+    centres = np.array(world["centres"])[:, ::-1]
+    everywhere = np.concatenate([table[:, 1:3] / scale, centres])
+    west, south = (everywhere.min(0) - _MARGIN).tolist()
+    east, north = (everywhere.max(0) + _MARGIN).tolist()
+    rings = [_thinned(np.round(ring, 2)) for ring in land(west, south, east, north)]
+    return {
+        "classes": world["classes"],
+        "centres": np.round(centres, 2).tolist(),
+        "edges": world["edges"],
+        "owned": [owned[i] for i in range(n)],  # tiles whose labels a node knows
+        "window": [round(v, 2) for v in (west, south, east, north)],
+        "land": [ring.tolist() for ring in rings if len(ring) > 3],
+        "per_degree": scale,
+        "tiles": {  # by node; how many each has drawn
+            "count": np.bincount(table[:, 0], minlength=n).tolist(),
+            "longitude": table[:, 1].tolist(),
+            "latitude": table[:, 2].tolist(),
+            "class": table[:, 3].tolist(),
+        },
+    }
+
+
+def _thinned(ring: Float[ndarray, "k 2"]) -> Float[ndarray, "k 2"]:
+    """Without points that rounding has put on the one before."""
+    moved = np.any(np.diff(ring, axis=0) != 0, axis=1)
+    return np.asarray(ring[np.concatenate([[True], moved])])

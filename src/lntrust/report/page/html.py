@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lntrust.core.text import bytes_text, score_text
 from lntrust.experiment.statistics import Interval
-from lntrust.report.claims import short
 from lntrust.report.rows import Spread
-from lntrust.report.table import human_bytes
 
 _VOID = ("br", "meta", "input")
 _WIDTH, _EDGE = 70, 4  # of the pictures of intervals, and what stays free at their sides
@@ -49,11 +48,19 @@ def joined(children: Child) -> Html:
     return Html("".join(joined(child) for child in children))
 
 
+def scrolled(table: Html, label: str) -> Html:
+    """A table in a box of its own, which scrolls where the page is too narrow for it."""
+    return h("div", table, class_="scroll", tabindex=0, role="region", aria_label=f"Table: {label}")
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
 def number(value: float | None, sign: bool = False) -> str:
     """.775, +.045, −.013"""
     if value is None:
         return "–"
-    text = with_minus(short(value))
+    text = with_minus(score_text(value))
     return f"+{text}" if sign and not text.startswith("−") else text
 
 
@@ -66,17 +73,19 @@ def plus_minus(spread: Spread | None, seeds: int, mark: Html | None = None) -> H
     """Mean ± standard deviation; of one seed, the value. A mark stands beside the mean."""
     if spread is None:
         return Html("–")
-    deviation = h("span", f" ± {number(spread.std)}", class_="std") if seeds > 1 else None
-    return joined([number(spread.mean), mark, deviation])
+    return joined([number(spread.mean), mark, deviation(spread.std) if seeds > 1 else None])
 
 
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
+def deviation(std: float) -> Html:
+    return h("span", f" ± {number(std)}", class_="std")
 
 
 def gigabytes(value: float) -> str:
     """In GB, or in the unit that says something of less."""
-    return "0" if value == 0 else number(value) if value >= 0.001 else human_bytes(value * 1e9)
+    return "0" if value == 0 else number(value) if value >= 0.001 else bytes_text(value * 1e9, 1)
+
+
+# -- pictures of intervals ------------------------------------------------------------------------
 
 
 class Scale(NamedTuple):
@@ -98,18 +107,16 @@ class Scale(NamedTuple):
 
 def interval_bar(interval: Interval, scale: Scale) -> Html:
     """A picture of an interval and of zero; the numbers stand beside it."""
-    height, middle = 16, 8
-    low, mean, high = (f"{scale.at(value):.1f}" for value in (interval.low, interval.mean, interval.high))
+    zero, low, mean, high = (
+        f"{scale.at(value):.1f}" for value in (0, interval.low, interval.mean, interval.high)
+    )
     kind = "up" if interval.above_zero else "down" if interval.below_zero else "even"
-    zero = f"{scale.at(0):.1f}"
-    return h(
-        "svg",
-        h("line", x1=0, x2=_WIDTH, y1=middle, y2=middle, class_="ground"),
-        h("line", x1=zero, x2=zero, y1=0, y2=height, class_="zero"),
-        h("line", x1=low, x2=high, y1=middle, y2=middle, class_="reach"),
-        h("circle", cx=mean, cy=middle, r=3),
-        class_=f"interval {kind}", viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH, height=height,
-        aria_hidden="true", focusable="false",
+    return _picture(
+        [h("line", x1=0, x2=_WIDTH, y1=8, y2=8, class_="ground"),
+         h("line", x1=zero, x2=zero, y1=0, y2=16, class_="zero"),
+         h("line", x1=low, x2=high, y1=8, y2=8, class_="reach"),
+         h("circle", cx=mean, cy=8, r=3)],
+        kind, 16,
     )  # fmt: skip
 
 
@@ -118,19 +125,21 @@ def scale_bar(scale: Scale) -> Html:
     marks = [(scale.at(value), text) for value, text in
              ((scale.low, _end(scale.low)), (0.0, "0"), (scale.high, _end(scale.high)))]  # fmt: skip
     zero = marks[1][0]
-    # An end that is zero, or too near to it to be written beside it, has no words of its own.
-    shown = [(x, text) for x, text in marks if text == "0" or abs(x - zero) > 24]
-    anchors = [("start" if x < 12 else "end" if x > _WIDTH - 12 else "middle") for x, _ in shown]
-    return h(
-        "svg",
-        [h("text", text, x=f"{0 if anchor == 'start' else _WIDTH if anchor == 'end' else x:.1f}", y=9,
-           text_anchor=anchor) for (x, text), anchor in zip(shown, anchors, strict=True)],
-        [h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=11, y2=15) for x, _ in marks],
-        class_="interval scale", viewBox=f"0 0 {_WIDTH} 15", width=_WIDTH, height=15,
-        aria_hidden="true", focusable="false",
-    )  # fmt: skip
+    texts = []
+    for x, text in marks:
+        # An end that is zero, or too near to it to be written beside it, has no words of its own.
+        if text == "0" or abs(x - zero) > 24:
+            anchor, at = ("start", 0) if x < 12 else ("end", _WIDTH) if x > _WIDTH - 12 else ("middle", x)
+            texts.append(h("text", text, x=f"{at:.1f}", y=9, text_anchor=anchor))
+    ticks = [h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=11, y2=15) for x, _ in marks]
+    return _picture([*texts, *ticks], "scale", 15)
+
+
+def _picture(parts: Child, kind: str, height: int) -> Html:
+    return h("svg", parts, class_=f"interval {kind}", viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH,
+             height=height, aria_hidden="true", focusable="false")  # fmt: skip
 
 
 def _end(value: float) -> str:
-    text = with_minus(short(value))
+    text = with_minus(score_text(value))
     return ("+" if value > 0 else "") + re.sub(r"0$", "", text)

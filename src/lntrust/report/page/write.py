@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
@@ -13,18 +14,29 @@ from typing import Any
 import lntrust
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
-from lntrust.experiment.store import Record
-from lntrust.report.page.data import all_sections, charts_of
+from lntrust.core.text import count_text
+from lntrust.experiment.reproduction import Reproduction, list_reproductions
+from lntrust.experiment.store import Record, identity
+from lntrust.methods import find_method
+from lntrust.report.page.data import all_sections, charts_of, graphs, maps, pack
 from lntrust.report.page.html import Child, Html, h, joined
-from lntrust.report.page.nodes import graphs, maps, pack, packed_size
-from lntrust.report.page.study import machines, section_study
-from lntrust.report.page.tables import anchor, badge, main_rows, overview, section_table, section_words
-from lntrust.report.rows import headers
-from lntrust.report.sections import Section, sections_of
+from lntrust.report.page.tables import (
+    anchor,
+    badge,
+    machines,
+    main_rows,
+    overview,
+    section_table,
+    section_words,
+)
+from lntrust.report.rows import Row, flat, headers_text
+from lntrust.report.sections import Section, sections_of, seeds_text
+from lntrust.study.loading import list_studies, load_study
 
 LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
 _SLACK = 8_000  # the contents, and words that are not known before
 _SCRIPTS = ("vendor/echarts.min.js", "core.js", "style.js", "charts.js", "nodes.js", "map.js", "start.js")
+_DECIDED_ELSEWHERE = ("name", "evaluation.checkpoint_every", "data.content")  # --data decides the last
 _ASSETS = resources.files("lntrust.report.page") / "assets"
 _TITLES = {
     "ablation": "Over what is varied",
@@ -59,30 +71,34 @@ def write_page(records: Sequence[Record], path: Path, command: str) -> None:
     write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
-def page(records: Sequence[Record], command: str) -> str:
+def page(
+    records: Sequence[Record],
+    command: str,
+    reproductions: Sequence[Reproduction] | None = None,
+    limit: int = LIMIT,
+) -> str:
     """The whole page as text."""
-    sections = _named_apart(sections_of(records))
+    sections = _named_apart(sections_of(records, reproductions))
     main = main_rows(sections)
-    packed: dict[str, Any] = {"maps": maps(records)}
-    told: dict[str, str] = {}
-    bodies = [_section(section, index, told) for index, section in enumerate(sections)]
+    described: dict[str, str] = {}
+    scripts = [_asset(name) for name in _SCRIPTS]
     parts: dict[str, Html] = {
         "CSS": Html(_asset("page.css")),
         "SUBTITLE": _subtitle(records, sections),
         "OVERVIEW": overview(sections, main),
         "TALLY": _tally(sections),
-        "SECTIONS": joined(bodies),
+        "SECTIONS": joined([_section(section, index, described) for index, section in enumerate(sections)]),
         "MACHINES": machines(records),
         "COMMAND": joined(command),
         "VERSION": joined(lntrust.__version__),
+        "SCRIPTS": Html("\n".join(f"<script>{script}</script>" for script in scripts)),
+        "POLICY": _policy(scripts),
+        "DATA": Html(_json(all_sections(sections, main))),
     }
-    scripts = [_asset(name) for name in _SCRIPTS]
-    parts["SCRIPTS"] = Html("\n".join(f"<script>{script}</script>" for script in scripts))
-    parts["POLICY"] = _policy(scripts)
-    parts["DATA"] = Html(_json(all_sections(sections, main)))
+    packed: dict[str, Any] = {"maps": maps(records)}
     frame = sum(len(_asset(name)) for name in ("page.html", "nodes.html", "maps.html"))
-    used = sum(len(part.encode()) for part in parts.values()) + packed_size(packed) + frame
-    packed["graphs"], left_out = graphs(sections, main, LIMIT - used - _SLACK)
+    used = sum(len(part.encode()) for part in parts.values()) + len(pack(packed)) + frame
+    packed["graphs"], left_out = graphs(sections, main, limit - used - _SLACK)
     with_nodes, with_map = bool(packed["graphs"]["runs"]), bool(packed["maps"])
     parts["LEFT_OUT"] = joined(
         f"{left_out} more runs of LNTrust are left out, so that the page stays small." if left_out else None
@@ -130,15 +146,12 @@ def _named_apart(sections: Sequence[Section]) -> list[Section]:
 
 
 def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
-    studies = {record.study for record in records}
-    devices = sorted({record.identity["device"] for record in records})
-    seeds = sorted({record.seed for record in records})
     words = [
         f"{len(records)} runs",
-        f"{len(studies)} {'study' if len(studies) == 1 else 'studies'}",
-        f"{len(sections)} {'table' if len(sections) == 1 else 'tables'}",
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        " and ".join(devices),
+        count_text(len({record.study for record in records}), "study", "studies"),
+        count_text(len(sections), "table"),
+        seeds_text(sorted({record.seed for record in records})),
+        " and ".join(sorted({record.identity["device"] for record in records})),
     ]
     return joined(" · ".join(words))
 
@@ -155,16 +168,17 @@ def _tally(sections: Sequence[Section]) -> Html:
 
 def _navigation(sections: Sequence[Section], nodes: bool, on_earth: bool) -> Html:
     items = [("overview", "Overview"), *((anchor(section), section.title) for section in sections)]
-    items += (
-        [("nodes", "Whom the nodes trust")] * nodes
-        + [("maps", "Map")] * on_earth
-        + [("about", "How it was made")]
-    )
+    items += [("nodes", "Whom the nodes trust")] * nodes + [("maps", "Map")] * on_earth
+    items.append(("about", "How it was made"))
     return h("ol", [h("li", h("a", title, href=f"#{name}")) for name, title in items])
 
 
-def _section(section: Section, index: int, told: dict[str, str]) -> Html:
-    shown, more = charts_of(section)
+def _section(section: Section, index: int, described: dict[str, str]) -> Html:
+    shown, more = (
+        h("div", [_chart(kind, index, section) for kind in kinds], class_="charts") if kinds else None
+        for kinds in charts_of(section)
+    )
+    summary = h("summary", "More charts of these runs")
     title = [section.title, h("span", section.place, class_="place") if section.place else None]
     content: list[Child] = [
         h("h2", title, id=f"{anchor(section)}-title"),
@@ -172,17 +186,15 @@ def _section(section: Section, index: int, told: dict[str, str]) -> Html:
         section_table(section, index),
         h("p", _DAGGER, class_="note") if any(row.test_selected for row in section.rows) else None,
         _links(section),
-        h("div", [_chart(kind, index, section) for kind in shown], class_="charts") if shown else None,
+        shown,
+        h("details", summary, more, class_="more") if more else None,
+        _exact_study(section, described),
     ]
-    if more:
-        grid = h("div", [_chart(kind, index, section) for kind in more], class_="charts")
-        content.append(h("details", h("summary", "More charts of these runs"), grid, class_="more"))
-    return h("section", content, section_study(section, told), id=anchor(section),
-             aria_labelledby=f"{anchor(section)}-title")  # fmt: skip
+    return h("section", content, id=anchor(section), aria_labelledby=f"{anchor(section)}-title")
 
 
 def _chart(kind: str, index: int, section: Section) -> Html:
-    note = _NOTES[kind] + (f"{headers(section.rows)}." if kind == "bytes" else "")
+    note = _NOTES[kind] + (f"{headers_text(section.rows)}." if kind == "bytes" else "")
     heading = h("figcaption", h("h3", _TITLES[kind]), h("div", class_="controls"))
     box = h("div", class_="chart", data_chart=kind, data_section=index, role="img", aria_label=_TITLES[kind])
     return h("figure", heading, box, h("p", note, class_="note"), class_="card", data_kind=kind)
@@ -200,3 +212,76 @@ def _links(section: Section) -> Html | None:
         elif figure.kind == "map":
             links.append(h("a", "See the map →", href="#maps", class_="go"))
     return h("p", links) if links else None
+
+
+# -- how to make the runs again -------------------------------------------------------------------
+
+
+def _exact_study(section: Section, described: dict[str, str]) -> Html:
+    """How to run a section again, and each row's settings in full, unless an earlier section has them.
+
+    `described`: which section has which rows; is added to.
+    """
+    name, here = _reproduction(section), f"{anchor(section)}-study"
+    again = h("p", "All of this table: ", h("code", f"lntrust reproduce {name}")) if name else None
+    rows: list[Html] = []
+    for row in section.rows:
+        seeds = [record.seed for record in row.runs]
+        where = described.setdefault(f"{row.first.row_key} {seeds}", here)
+        if where == here:
+            of = row.first.identity
+            kept = {k: v for k, v in of.items() if k not in ("seed", "versions", "hardware")}
+            settings = json.dumps({**kept, "seeds": seeds}, indent=1, ensure_ascii=False)
+            codes = [h("pre", h("code", text)) for text in (run_command(row), settings)]
+            rows.append(h("details", h("summary", row.label), codes))
+        else:
+            rows.append(h("p", f"{row.label}: the runs of ", h("a", "an earlier section", href=f"#{where}")))
+    summary = h("summary", "The exact study: commands and settings")
+    return h("details", summary, again, rows, class_="study", id=here)
+
+
+def _reproduction(section: Section) -> str | None:
+    """The reproduction that a section is a panel of."""
+    if not section.place:
+        return None
+    stem, _, number = section.name.rpartition("-")
+    names = [section.name, *([stem] if number.isdecimal() else [])]
+    return next((name for name in names if name in list_reproductions()), None)
+
+
+def run_command(row: Row) -> str:
+    """`lntrust run …` that makes a row's runs; of a study that is not shipped, with a file of its name."""
+    first = row.first
+    changes = _changes(first) if first.study in list_studies() else None
+    words = ["lntrust", "run", first.study if changes is not None else f"{first.study}.toml"]
+    words += ["--method", first.method]
+    for record in row.runs:  # also those that diverged: they are made again like the others
+        words += ["--seed", str(record.seed)]
+    for change in changes or []:
+        words += ["--set", change]
+    return shlex.join([*words, "--device", first.identity["device"]])
+
+
+def _changes(record: Record) -> list[str] | None:
+    """What was set on top of a shipped study; None if that cannot be said on a command line."""
+    try:
+        study = load_study(record.study)
+        plain = identity(study, record.method, find_method(record.method, study), record.seed, "cpu")
+    except LNTrustError:
+        return None
+    ours, theirs = (
+        flat({**of["study"], "methods": {record.method: of["settings"]},
+              "reading": of["study"].get("reading", "honest")})
+        for of in (record.identity, plain)
+    )  # fmt: skip
+    ours = {k: v.removesuffix(" (superseded)") if isinstance(v, str) else v for k, v in ours.items()}
+    changed = {k: v for k, v in ours.items() if theirs.get(k) != v and k not in _DECIDED_ELSEWHERE}
+    if any(isinstance(value, list | dict) for value in changed.values()):
+        return None
+    return [f"{path}={_word(value)}" for path, value in changed.items()]
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,9 +1,10 @@
-"""Figures for a paper, from finished runs: which there are, and how they are written."""
+"""Which figures there are of which runs, and how they are written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -12,16 +13,15 @@ from lntrust.core.files import write_whole
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
 from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.figures.bars import draw_communication, draw_importance
-from lntrust.report.figures.bytes import draw_bytes
-from lntrust.report.figures.lines import draw_ablation, draw_curves, has_rounds
-from lntrust.report.figures.map import draw_graph_figure, draw_map
+from lntrust.report.figures.lines import draw_ablation, draw_bytes, draw_curves
+from lntrust.report.figures.map import draw_map
 from lntrust.report.figures.style import name_of, styled
+from lntrust.report.figures.topology import draw_graph_figure
 from lntrust.report.figures.trust import choose_node, draw_trust
 from lntrust.report.rows import Row, main_row
 from lntrust.report.sections import Section
 
 Format = Literal["png", "pdf", "both"]
-DPI = 200
 _WORLDS: tuple[FigureKind, ...] = ("topology", "map")  # show a world, whatever was run in it
 
 
@@ -36,8 +36,7 @@ def draw(
 ) -> Figure:
     """A figure of these rows. `x`: what an ablation varies; `node`, `seed`: whose trust or graph."""
     rows = [row for row in rows if row.records]  # what diverged at every seed has nothing to show
-    reason = missing(kind, rows)
-    if reason:
+    if reason := _missing(kind, rows):
         raise LNTrustError(f"figure {kind} of {title}: {reason}")
     match kind:
         case "communication":
@@ -53,23 +52,23 @@ def draw(
             return draw_importance(row, title, _which(row, rows))
         case "trust":
             row = _trusting(rows, "trust")
-            return draw_trust(_of_seed(row.records, seed), title, node, _which(row, rows))
+            return draw_trust(_of_seed(row, seed), title, node, _which(row, rows))
         case "topology":
-            return draw_graph_figure(_of_seed(rows[0].records, seed), title)
+            return draw_graph_figure(_of_seed(rows[0], seed), title)
         case "map":
-            return draw_map(_of_seed(rows[0].records, seed), title)
+            return draw_map(_of_seed(rows[0], seed), title)
 
 
-def missing(kind: FigureKind, rows: Sequence[Row]) -> str:
+def _missing(kind: FigureKind, rows: Sequence[Row]) -> str:
     """Why this cannot be drawn of these rows; nothing if it can."""
     if not rows:
         return "nothing of it was run"
     match kind:
         case "communication" if not any(row.gigabytes() > 0 and row.test for row in rows):
             return "nobody sends anything in training"
-        case "bytes" if not any(has_rounds(row) and row.gigabytes() > 0 for row in rows):
+        case "bytes" if not any(row.evaluated and row.gigabytes() > 0 for row in rows):
             return "nobody sends anything in rounds that were evaluated"
-        case "curves" if not any(map(has_rounds, rows)):
+        case "curves" if not any(row.evaluated for row in rows):
             return "no round was evaluated"
         case "ablation" if not any(row.x is not None for row in rows):
             return "its rows vary nothing"
@@ -80,17 +79,17 @@ def missing(kind: FigureKind, rows: Sequence[Row]) -> str:
     return ""
 
 
-def _trusting(rows: Sequence[Row], report: Literal["importance", "trust"]) -> Row:
+def _reporting(rows: Sequence[Row], report: FigureKind) -> list[Row]:
+    """LNTrust's rows that report this: one that is deployed or weighs otherwise may have less to say."""
+    ours = [row for row in rows if row.first.method == "lntrust"]
+    return [row for row in ours if all(report in record.summary["method_report"] for record in row.records)]
+
+
+def _trusting(rows: Sequence[Row], report: FigureKind) -> Row:
     """The row that stands for LNTrust, of those that report this. There must be one."""
     row = main_row(_reporting(rows, report))
     assert row is not None
     return row
-
-
-def _reporting(rows: Sequence[Row], report: Literal["importance", "trust"]) -> list[Row]:
-    """LNTrust's rows that report this: one that is deployed or weighs otherwise may have less to say."""
-    ours = [row for row in rows if row.first.method == "lntrust"]
-    return [row for row in ours if all(report in _said(record) for record in row.records)]
 
 
 def _which(row: Row, rows: Sequence[Row]) -> str:
@@ -99,36 +98,24 @@ def _which(row: Row, rows: Sequence[Row]) -> str:
     return f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
 
 
-def _said(record: Record) -> dict[str, Any]:
-    return dict(record.summary["method_report"])
-
-
-def _of_seed(records: Sequence[Record], seed: int) -> Record:
+def _of_seed(row: Row, seed: int) -> Record:
     """The run of this seed; the first where it was not run. The figure says which."""
-    return next((record for record in records if record.seed == seed), records[0])
+    return next((record for record in row.records if record.seed == seed), row.records[0])
 
 
-# -- all figures of a section --------------------------------------------------------------------
+# -- all figures of sections ---------------------------------------------------------------------
 
 
 def all_figures(sections: Sequence[Section]) -> Iterator[tuple[str, Figure]]:
-    """Those of all sections, each once: first what sections name, then what they have besides."""
+    """Those of all sections, each once, with the names of their files; what cannot be drawn is left out.
+
+    First what sections name, then what they have besides.
+    """
     seen: set[str] = set()
     for section in sections:
         yield from _figures(section, seen, named=True)
     for section in sections:
         yield from _figures(section, seen, named=False)
-
-
-def section_figures(section: Section, seen: set[str] | None = None) -> Iterator[tuple[str, Figure]]:
-    """The figures a section names and those that every such section has, with the names of their files.
-
-    What cannot be drawn of what was run is left out. With `seen` shared between calls, a figure that several
-    sections would have, since they show the same runs, is given once.
-    """
-    seen = set() if seen is None else seen
-    yield from _figures(section, seen, named=True)
-    yield from _figures(section, seen, named=False)
 
 
 def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
@@ -139,7 +126,7 @@ def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
 def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple[str, Figure]]:
     section = replace(section, rows=[row for row in section.rows if row.records])
     for asked in section.figures if named else _defaults(section):
-        if missing(asked.kind, section.rows):
+        if _missing(asked.kind, section.rows):
             continue
         key, once = _key(asked, section), _once(asked.kind, section)
         if key in seen or (not named and once in seen):
@@ -147,7 +134,8 @@ def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple
         seen |= {key, once}
         title = section.study if asked.kind in _WORLDS else section.title
         figure = draw(asked.kind, section.rows, title=title, x=section.x, node=asked.node, seed=asked.seed)
-        yield _stem(asked, section), figure
+        node = "" if asked.node is None else f"-node{asked.node}"
+        yield f"{section.name}-{asked.kind}{node}{f'-seed{asked.seed}' if asked.seed else ''}", figure
 
 
 def _defaults(section: Section) -> list[FigureSettings]:
@@ -155,13 +143,10 @@ def _defaults(section: Section) -> list[FigureSettings]:
     named = {figure.kind for figure in section.figures}
     if section.x is None and not named <= {"curves", "bytes"}:
         return []
-    kinds: list[FigureKind] = ["curves"]
-    if section.x is not None:
-        kinds.insert(0, "ablation")
-    else:
-        kinds.append("bytes")
-        if len({row.first.method for row in section.rows if row.gigabytes() > 0}) > 1:  # else it says nothing
-            kinds.append("communication")
+    kinds: list[FigureKind] = ["curves", "bytes"] if section.x is None else ["ablation", "curves"]
+    senders = {row.first.method for row in section.rows if row.gigabytes() > 0}
+    if section.x is None and len(senders) > 1:  # else it says nothing
+        kinds.append("communication")
     if any(row.first.method == "lntrust" for row in section.rows):
         kinds += ["importance", "trust", "topology", "map"]
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]
@@ -183,10 +168,10 @@ def _key(asked: FigureSettings, section: Section) -> str:
     """The same for figures that would look the same."""
     rows, kind = section.rows, asked.kind
     if kind in _WORLDS:
-        record = _of_seed(rows[0].records, asked.seed)
+        record = _of_seed(rows[0], asked.seed)
         return fingerprint({"kind": kind, "study": record.study, "world": record.world_text})
     if kind == "trust":
-        record = _of_seed(_trusting(rows, "trust").records, asked.seed)
+        record = _of_seed(_trusting(rows, "trust"), asked.seed)
         node = choose_node(record)[0] if asked.node is None else asked.node
         return fingerprint({"kind": kind, "run": record.key, "node": node})
     if kind == "importance":
@@ -194,22 +179,13 @@ def _key(asked: FigureSettings, section: Section) -> str:
     return fingerprint({"kind": kind, "runs": [[record.key for record in row.records] for row in rows]})
 
 
-def _stem(asked: FigureSettings, section: Section) -> str:
-    parts = [section.name, asked.kind, *([f"node{asked.node}"] if asked.node is not None else [])]
-    return "-".join([*parts, *([f"seed{asked.seed}"] if asked.seed else [])])
-
-
 def save(figure: Figure, stem: Path, format_: Format = "both") -> list[Path]:
-    """Write stem.png and stem.pdf; the same runs give the same files."""
+    """Write stem.png (200 dots per inch) and stem.pdf; the same runs give the same files."""
     written = []
     for kind in ("png", "pdf") if format_ == "both" else (format_,):
         path = stem.with_name(f"{stem.name}.{kind}")
         metadata = {"CreationDate": None} if kind == "pdf" else None
-
-        def write(temporary: Path, kind: str = kind, metadata: dict[str, None] | None = metadata) -> None:
-            with styled():
-                figure.savefig(temporary, dpi=DPI, format=kind, metadata=metadata)
-
-        write_whole(path, write)
+        with styled():
+            write_whole(path, partial(figure.savefig, dpi=200, format=kind, metadata=metadata))
         written.append(path)
     return written

@@ -14,7 +14,6 @@ Loss = Callable[..., Float[Tensor, "n"]]
 Slope = Callable[..., tuple[Float[Tensor, "n"], Float[Tensor, "n B C"]]]  # losses, and ∂loss/∂logits
 
 _SLOPES: dict[Loss, Slope] = {}
-TINY = 1e-12  # a probability that is taken for 0
 
 
 def with_slope(slope: Slope) -> Callable[[Loss], Loss]:
@@ -44,11 +43,6 @@ def softmax(logits: Float[Tensor, "*s C"]) -> Float[Tensor, "*s C"]:
     if logits.is_cuda:
         return logits.softmax(-1)
     return exp_and_sum(logits.detach())[0]
-
-
-def tempered(p: Float[Tensor, "*s C"], temperature: Float[Tensor, "*s"]) -> Float[Tensor, "*s C"]:
-    """softmax(log p / T): T > 1 makes an answer less sure; the likeliest class stays the same."""
-    return (p.clamp(min=TINY).log() / temperature[..., None]).softmax(-1)
 
 
 def exp_and_sum(logits: Float[Tensor, "*s C"]) -> tuple[Float[Tensor, "*s C"], Float[Tensor, "*s 1"]]:

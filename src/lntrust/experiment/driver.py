@@ -424,7 +424,7 @@ class Runs:
 
     def _save(self) -> None:
         self._guard()
-        parts = (self.course, self.population, self.network, self.method, self.labelled.taken)
+        parts = (self.course, self.population, self.network, self.method, self.labelled.steps_taken)
         write_checkpoint(self._checkpoint, self._together, *parts)
 
     def _load(self) -> None:
@@ -445,7 +445,7 @@ class Runs:
                 kept = {name: t.to(self.device) for name, t in tensors.items()}
                 course.state = self.method.unpack(below("method/", kept))
                 self._certify(observed(kept))
-            self.labelled.taken = tensors["taken"].to(self.device)
+            self.labelled.steps_taken = tensors["taken"].to(self.device)
             restore(course, tensors)
 
     @property

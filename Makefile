@@ -14,14 +14,14 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@tests/find_chromium.sh >/dev/null
 	-@tests/find_faketime.sh >/dev/null
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder  # tests of one file share a fleet; long files are not last
 
 format: $(VENV)/.installed-test
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
 
 clean:
 	rm -rf $(VENV) .venv-mlserver runs

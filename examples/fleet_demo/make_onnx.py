@@ -32,7 +32,7 @@ def make() -> bytes:
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(made)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 if __name__ == "__main__":

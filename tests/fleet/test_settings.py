@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from pydantic import ValidationError
 from small_nodes import settings
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.plugins import load_object
 from lntrust.fleet.settings import (
+    REFUSED,
     DataSettings,
     HttpSettings,
     LifeSettings,
@@ -22,6 +25,7 @@ from lntrust.fleet.settings import (
     fields_of,
     load_node,
 )
+from lntrust.methods.lntrust.presets import PRESETS
 from lntrust.study.settings import Settings
 
 GOOD = """
@@ -73,7 +77,6 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ('shard = "none"', 'shard = "none"\nval_fraction = 1.0', "data.val_fraction = 1.0"),
         ("", "[limits]\ndeadline = 0", "limits.deadline = 0"),
         ("", "[limits]\nworkers = 0.5", "limits.workers = 0.5"),
-        ("", "[limits]\nrate = -1", "limits.rate = -1"),
         ("", '[http]\nlisten = "here"', "http.listen"),
         ("", '[network]\nlisten = "127.0.0.1"', "network.listen = '127.0.0.1'"),
         ("", '[network]\nlisten = "http://127.0.0.1:80"', "network.listen = 'http://127.0.0.1:80'"),
@@ -93,8 +96,8 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ("", '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "b"', "names must differ, not ['b', 'b']"),
         (
             "",
-            '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/v2/models/m"',
-            "neighbour b: has an address or a url, not both",
+            '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/m"',
+            "an address or a url, not both",
         ),
         ("", '[[neighbours]]\nname = "b"\nurl = "ftp://h"', "neighbours.0.url = 'ftp://h'"),
         ("", '[[neighbours]]\nname = "b"\ntoken = "t"', "neighbour b: input, classes and token belong to"),
@@ -129,10 +132,9 @@ def test_a_file_that_is_none(tmp_path: Path, text: bytes | None) -> None:
     path = tmp_path / "NODE.toml"
     if text is not None:
         path.write_bytes(text)
-    with pytest.raises(LNTrustError, match=re.escape(f"{path}: not a readable TOML file")):
-        load_node(tmp_path)
-    with pytest.raises(LNTrustError, match="not a readable TOML file"):
-        load_node(path)
+    for place in (tmp_path, path):
+        with pytest.raises(LNTrustError, match=re.escape(f"{path}: not a readable TOML file")):
+            load_node(place)
 
 
 @given(st.text(min_size=1, max_size=8), st.text(st.characters(categories=["Nd"]), max_size=6))
@@ -161,14 +163,10 @@ def test_files_lie_beside_the_settings(tmp_path: Path, monkeypatch: pytest.Monke
     written(tmp_path / "node", text)
     monkeypatch.chdir(tmp_path)
     got, here = load_node("node"), tmp_path / "node"
-    assert got.data.labelled == str(here / "data.npz")
-    assert got.data.probe_with == str(here / "more/probe.parquet")
-    assert got.data.shard == str(here / "shard.npz")
-    assert got.model.options == {"file": str(here / "m.onnx")}
-    assert got.model.weights == here / "w.st"
-    assert got.network.certificates == here / "keys"
-    assert got.http.token == here / "t"
-    assert got.neighbours[0].token == here / "b.txt"
+    sources = (got.data.labelled, got.data.probe_with, got.data.shard, got.model.options["file"])
+    assert sources == tuple(str(here / n) for n in ("data.npz", "more/probe.parquet", "shard.npz", "m.onnx"))
+    paths = (got.model.weights, got.network.certificates, got.http.token, got.neighbours[0].token)
+    assert paths == tuple(here / name for name in ("w.st", "keys", "t", "b.txt"))
     assert got.life.state == Path("/var/state"), "a full path stays as it is"
 
 
@@ -177,11 +175,8 @@ def test_what_is_no_file_stays_as_it_is(tmp_path: Path) -> None:
         'kind = "linear"', 'kind = "my.models:make"\noptions = { file = "m" }'
     )
     got = load_node(written(tmp_path, text))
-    assert (got.data.labelled, got.data.probe_with, got.data.shard) == (
-        "cameras.data:load",
-        "validation",
-        "none",
-    )
+    sources = (got.data.labelled, got.data.probe_with, got.data.shard)
+    assert sources == ("cameras.data:load", "validation", "none")
     assert got.model.options == {"file": "m"}, "options of a factory are its own"
     assert got.http.token is None
     assert got.life.state == tmp_path / "state"
@@ -195,6 +190,41 @@ def test_neighbours_are_nodes_or_servers(tmp_path: Path) -> None:
     got = load_node(written(tmp_path, text))
     assert [each.name for each in got.neighbours] == ["b", "s", "c"]
     assert [each.name for each in got.peers] == ["b", "c"]
+
+
+# -- made by an earlier version -------------------------------------------------------------------
+
+OLD = Path(__file__).parents[1] / "fixtures" / "made_by_3123855"
+
+
+@pytest.mark.parametrize("node", sorted(path.name for path in (OLD / "nodes").glob("init-*")))
+def test_what_init_wrote_is_the_same_under_todays_names(node: str) -> None:
+    trust = load_node(OLD / "nodes" / node).trust.model_dump(exclude_defaults=True)
+    best = PRESETS["best"].settings
+    assert trust == {name: value for name, value in best.items() if name not in REFUSED}
+
+
+def test_settings_that_are_gone_are_ignored_at_their_defaults() -> None:
+    trust = load_node(OLD / "nodes" / "hand-defaults").trust
+    assert (trust.typical_margin, trust.prior_wins, trust.top_k) == (True, 0.25, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("answer_k", 2), ("calibrate", True), ("importance_power", 0.5), ("look_back", 0.8), ("probe_others", 2),
+     ("training_gate", "evidence")],
+)  # fmt: skip
+def test_settings_that_are_gone_are_refused_else(name: str, value: Any) -> None:
+    path = OLD / "nodes" / f"hand-{name}" / "NODE.toml"
+    with pytest.raises(LNTrustError) as caught:
+        load_node(path)
+    assert str(caught.value).startswith(f"node {path}: trust: {name} = {value!r}: no longer there (docs/")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_demonstrations_view_has_moved() -> None:
+    view = load_object(str(load_node(OLD / "nodes" / "demo").model.view), "model.view")
+    assert view(np.zeros((2, 8, 8))).shape == (2, 1, 8, 8)
 
 
 # -- the list of fields ---------------------------------------------------------------------------

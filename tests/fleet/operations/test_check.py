@@ -1,18 +1,17 @@
 """`lntrust node check`: what is in a node's way is named before it runs."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from fleets import Fleet
 
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.node import Node
-from lntrust.fleet.operations.certificates import Authority, out_of_reach
+from lntrust.fleet.operations.certificates import NODE_FILES, Authority, out_of_reach
 from lntrust.fleet.operations.check import Finding, check_node
 
 WAIT = 0.3  # seconds for neighbours that are not there
@@ -20,6 +19,12 @@ WAIT = 0.3  # seconds for neighbours that are not there
 
 def findings(folder: Path, wait: float = WAIT) -> dict[str, Finding]:
     return {each.what: each for each in check_node(folder, wait)}
+
+
+def certified_as(folder: Path, other: Path) -> None:
+    """Put the certificate of another folder there."""
+    for name in NODE_FILES:
+        shutil.copy(other / name, folder / name)
 
 
 def changed(folder: Path, old: str, new: str) -> Path:
@@ -80,8 +85,7 @@ def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
 
 
 def test_a_certificate_of_another_name(fleet: Fleet, folder: Path) -> None:
-    for name in ("node.pem", "node.key"):
-        shutil.copy(fleet.members["b"].folder / name, folder / name)
+    certified_as(folder, fleet.members["b"].folder)
     found = list(check_node(folder, WAIT))
     wrong = [each for each in found if each.grade == "bad"]
     assert [each.text for each in wrong] == ["is b's; this node is named a"]
@@ -98,27 +102,6 @@ def test_certificates_that_are_not_there(folder: Path) -> None:
     assert "not a readable certificate" in findings(folder)["certificate"].text
 
 
-def dated(fleet: Fleet, begins: datetime, ends: datetime) -> Path:
-    """The node's own key and name, certified by its own authority for other dates."""
-    folder, authority = fleet.members["a"].folder, fleet.root / "certificates"
-    ca = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes())
-    signer = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
-    old = x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(old.subject)
-        .issuer_name(ca.subject)
-        .public_key(old.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value, False)
-        .sign(signer, hashes.SHA256())  # type: ignore[arg-type]
-    )
-    (folder / "node.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("begins", "ends", "grade", "words"),
     [
@@ -128,9 +111,12 @@ def dated(fleet: Fleet, begins: datetime, ends: datetime) -> Path:
         (-20, 20, "good", "20 days"),
     ],
 )
-def test_a_certificate_has_its_time(fleet: Fleet, begins: int, ends: int, grade: str, words: str) -> None:
+def test_a_certificate_has_its_time(
+    fleet: Fleet, recertify: Callable[..., None], begins: int, ends: int, grade: str, words: str
+) -> None:
     now = datetime.now(UTC)
-    got = findings(dated(fleet, now + timedelta(days=begins), now + timedelta(days=ends)))
+    recertify(fleet, "a", now + timedelta(days=begins), now + timedelta(days=ends))
+    got = findings(fleet.members["a"].folder)
     assert got["certificate"].grade == grade
     assert words in got["certificate"].text
     assert ("b" in got) == (grade != "bad")
@@ -171,7 +157,7 @@ def test_a_door_on_loopback_needs_no_token(folder: Path, host: str) -> None:
 
 def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
     folder = Fleet.of(tmp_path, ["a"]).members["a"].folder
-    for name in ("node.pem", "node.key", "ca.pem"):
+    for name in NODE_FILES:
         (folder / name).unlink()
     got = findings(folder)
     assert got["certificate"].text == "none needed: no neighbour is a node"
@@ -230,12 +216,8 @@ def test_a_neighbour_with_permuted_classes_is_named(running: Fleet) -> None:
 
 def test_a_node_that_runs_already_is_asked_itself(running: Fleet) -> None:
     member = running.members["a"]
-    with Node.from_file(member.folder, train=False) as node:
-        door = HttpDoor(node)
-        try:
-            got = findings(member.folder)
-        finally:
-            door.close()
+    with Node.from_file(member.folder, train=False) as node, closing(HttpDoor(node)):
+        got = findings(member.folder)
     assert got["node"].text == "runs already; what follows is what it says"
     assert {"b", "c"} <= set(got)
     assert got["c"].text == "not there"
@@ -246,8 +228,7 @@ def test_an_authority_of_another_fleet(running: Fleet, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     shutil.copytree(running.members["a"].folder, folder)
     Authority.open(tmp_path / "other").issue("a", ["127.0.0.1"])
-    for name in ("node.pem", "node.key", "ca.pem"):
-        shutil.copy(tmp_path / "other" / "a" / name, folder / name)
+    certified_as(folder, tmp_path / "other" / "a")
     got = findings(folder)
     assert got["certificate"].grade == "good"
     assert got["b"].grade == "warning"
@@ -309,8 +290,7 @@ def test_names_in_the_place_of_addresses(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b"])
     for name, member in fleet.members.items():
         Authority.open(tmp_path / "names").issue(name, ["localhost"])
-        for file in ("node.pem", "node.key", "ca.pem"):
-            shutil.copy(tmp_path / "names" / name / file, member.folder / file)
+        certified_as(member.folder, tmp_path / "names" / name)
         changed(member.folder, 'address = "127.0.0.1', 'address = "localhost')
     with Node.from_file(fleet.members["b"].folder, train=False):
         got = findings(fleet.members["a"].folder, 10)

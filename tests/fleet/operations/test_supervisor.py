@@ -1,9 +1,8 @@
 """Node processes: started, asked, frozen, killed and ended, all by the ids that were started."""
 
-import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from lntrust.fleet.operations.init import init_node
 from lntrust.fleet.operations.supervisor import LOG, Fleet, FleetError, free_ports
 
 X = np.zeros((2, 8, 8), dtype=np.uint8)
+Gone = Callable[[int], bool]
 
 
 @pytest.fixture
@@ -25,14 +25,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     init_node(tmp_path / "solo", "solo", None, [], listen, http, example=0)
     with Fleet({"solo": tmp_path / "solo"}) as made:
         yield made
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def answered(fleet: Fleet, seconds: float = 60) -> dict[str, Any]:
@@ -47,7 +39,7 @@ def answered(fleet: Fleet, seconds: float = 60) -> dict[str, Any]:
     raise AssertionError(f"no status within {seconds} s; {fleet.log_tail('solo')}")
 
 
-def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
+def test_a_node_from_start_to_stop(fleet: Fleet, gone: Gone) -> None:
     first = fleet.start("solo")
     assert answered(fleet)["name"] == "solo"
     assert fleet.alive == {"solo"}
@@ -91,7 +83,7 @@ def test_who_dies_is_named_with_the_end_of_its_log(fleet: Fleet) -> None:
         answered(fleet)
 
 
-def test_an_error_leaves_no_process(fleet: Fleet) -> None:
+def test_an_error_leaves_no_process(fleet: Fleet, gone: Gone) -> None:
     def fail() -> None:
         with fleet:
             fleet.start("solo")
@@ -103,13 +95,11 @@ def test_an_error_leaves_no_process(fleet: Fleet) -> None:
     assert all(map(gone, fleet.ids))
 
 
-def test_a_frozen_one_is_ended_all_the_same(fleet: Fleet) -> None:
+def test_a_frozen_one_is_ended_all_the_same(fleet: Fleet, gone: Gone) -> None:
     pid = fleet.start("solo")
     fleet.freeze("solo")
     assert fleet.alive == {"solo"}
-    begun = time.monotonic()
     assert fleet.stop_all(0.01)["solo"] < 0  # still starting: it ends by a signal, and saves nothing
-    assert time.monotonic() - begun < 10
     assert gone(pid)
 
 

@@ -71,12 +71,12 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
-        tag, form = tag & 0xFFFF_FFFF, tag & 7  # of a tag, readers keep 32 bits
-        if form == _VARINT:
+        tag, wire_type = tag & 0xFFFF_FFFF, tag & 7  # of a tag, readers keep 32 bits
+        if wire_type == _VARINT:
             _, at = _varint(message, at)
-        elif form in (_EIGHT, _FOUR):
-            at += 8 if form == _EIGHT else 4
-        elif form == _BYTES:
+        elif wire_type in (_EIGHT, _FOUR):
+            at += 8 if wire_type == _EIGHT else 4
+        elif wire_type == _BYTES:
             size, at = _varint(message, at)
             if at + size > len(message):
                 raise ValueError("it is cut short")

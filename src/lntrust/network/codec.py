@@ -115,8 +115,8 @@ def _layout(text: bytes, there: int) -> tuple[tuple[str, np.dtype[Any], tuple[in
     header = json.loads(text.decode("utf-8"), parse_constant=_no_number)
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    told = header.pop("__metadata__", {})
-    if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("its metadata are no table of texts")
     out = []
     reached = 0

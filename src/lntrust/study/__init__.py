@@ -1,6 +1,9 @@
 """Studies: every setting with its meaning, TOML files, inheritance and overrides."""
 
-from lntrust.study.loading import list_studies, load_study
-from lntrust.study.settings import MethodSettings, Study
+from lntrust.study.loading import describe, explain, list_studies, load_study, value_of
+from lntrust.study.settings import Later, MethodSettings, Range, Settings, Study, identity_fields, once_each
 
-__all__ = ["MethodSettings", "Study", "list_studies", "load_study"]
+__all__ = [
+    "Later", "MethodSettings", "Range", "Settings", "Study", "describe", "explain", "identity_fields",
+    "list_studies", "load_study", "once_each", "value_of",
+]  # fmt: skip

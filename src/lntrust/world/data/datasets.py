@@ -100,9 +100,9 @@ class Dataset:
                 parts = (view.codes, view.step, view.offset) if isinstance(view, Coded) else (view,)
                 self._digests[name] = _digest(*parts)
         where = (self.latitude, self.longitude, self.subject, self.segment)
-        told = [self.name, *self.classes, str(self.input_shape), self.input_dtype]
-        told += [_digest(self.labels, *where), *(f"{name} {self._digests[name]}" for name in names)]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        named = [self.name, *self.classes, str(self.input_shape), self.input_dtype]
+        named += [_digest(self.labels, *where), *(f"{name} {self._digests[name]}" for name in names)]
+        return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
 
     def _file(self, stem: str) -> str:
         """Which file it is in, for messages; nothing where there is none of this name."""

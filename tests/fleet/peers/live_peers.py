@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import small_nodes
 import zenoh
 from fleets import free_port, wait_until
 
@@ -120,16 +121,9 @@ class Asking(Peers):
 
     def settings(self, name: str, limits: dict[str, Any] | None = None) -> NodeSettings:
         others = [peer.name for peer in self.place(name).peers]
-        return NodeSettings.model_validate(
-            {
-                "name": name,
-                "input": {"shape": self.shape, "classes": ["no", "yes"]},
-                "model": {"kind": "linear"},
-                "data": {"labelled": "data.npz", "probe_with": "none", "shard": "none"},
-                "neighbours": [{"name": n, "address": f"127.0.0.1:{self.ports[n]}"} for n in others],
-                "limits": limits or {},
-            }
-        )
+        known = [{"name": other, "address": f"127.0.0.1:{self.ports[other]}"} for other in others]
+        wanted = {"shape": self.shape, "classes": ["no", "yes"]}
+        return small_nodes.settings(name=name, input=wanted, neighbours=known, limits=limits or {})
 
     def _handler(self, theirs: NodeSettings) -> QueryHandler:
         p = np.array([0.25, 0.75], dtype=np.float32)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_nodes
 from fleets import Fleet
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
@@ -20,22 +21,17 @@ from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
-from lntrust.fleet.settings import InputSettings, NodeSettings
+from lntrust.fleet.settings import InputSettings
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, decode, encode
 from lntrust.network.encodings import ReplyEncoding
 
 INPUT = InputSettings(shape=(8, 8), dtype="uint8", classes=tuple("0123456789"))
-SETTINGS = NodeSettings.model_validate(
-    {
-        "name": "a",
-        "input": INPUT.model_dump(),
-        "model": {"kind": "linear"},
-        "data": {"labelled": "x.npz", "probe_with": "none", "shard": "none"},
-        "neighbours": [{"name": "b"}],
-        "limits": {"rate": 1e9, "burst": 1e9, "failures": 10_000, "patience": 0.5},
-        "trust": {"reply": "top3"},
-    }
+SETTINGS = small_nodes.settings(
+    input=INPUT.model_dump(),
+    neighbours=[{"name": "b"}],
+    limits={"rate": 1e9, "burst": 1e9, "failures": 10_000, "patience": 0.5},
+    trust={"reply": "top3"},
 )
 FACTS = wire.facts(INPUT, 1, 7)
 X = np.zeros((3, 8, 8), dtype=np.uint8)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_nodes
 from fleets import Fleet, until, wait_until
 from live_peers import MakeAsking, is_hello
 from small_servers import OURS, Street, good, hang
@@ -21,7 +22,6 @@ from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Answer, Door
 from lntrust.fleet.peers.zenoh_config import Peer, Place
-from lntrust.fleet.settings import NodeSettings
 from lntrust.network.codec import encode
 
 SHAPE = (1000, 1000)  # float32: one input fits into a message, and no second
@@ -264,14 +264,9 @@ def test_one_that_refuses_our_hello_is_not_asked(asking: MakeAsking) -> None:
 def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count() -> None:
     street, traffic = Street(), TrafficCounters(["them", "slow"])
     them, slow = street.server(good), street.server(hang)
-    table = {
-        "name": "me",
-        "input": OURS.model_dump(),
-        "model": {"kind": "linear"},
-        "data": {"labelled": "data.npz", "probe_with": "none", "shard": "none"},
-        "neighbours": [{"name": "them", "url": them.url}, {"name": "slow", "url": slow.url}],
-    }
-    neighbours = Neighbours(NodeSettings.model_validate(table), traffic, None, dict)
+    servers = [{"name": "them", "url": them.url}, {"name": "slow", "url": slow.url}]
+    mine = small_nodes.settings(name="me", input=OURS.model_dump(), neighbours=servers)
+    neighbours = Neighbours(mine, traffic, None, dict)
     x = np.ones((4, 2, 3), np.float32)
     with street.ends:
         assert neighbours.present == {"them", "slow"}

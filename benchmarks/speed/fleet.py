@@ -93,7 +93,8 @@ def throughput(folder: Path, seconds: float, turns: int, in_flight: int) -> dict
         fleet.start("node")
         peers = (Peer("node", settings.network.listen), Peer(_ECHO, f"127.0.0.1:{echo_port}"))
         door = Door(Place(_ASKER, f"127.0.0.1:{own}", authority / _ASKER, peers), lambda *_: b"")
-        neighbours = Neighbours(asking, TrafficCounters(["node"]), door, lambda: wire.facts(asking.input, 1, 0))
+        facts = wire.facts(asking.input, 1, 0)
+        neighbours = Neighbours(asking, TrafficCounters(["node"]), door, lambda: facts)
         try:
             _wait(lambda: door.present == {"node", _ECHO}, "node and echo", fleet)
             _deployed(fleet, ["node"])

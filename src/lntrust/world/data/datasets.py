@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, partial
 from pathlib import Path
 from tokenize import TokenError
 
@@ -132,22 +132,15 @@ def _digest(*arrays: ndarray | None) -> str:
 BACKBONES = ("mobilenet_v2", "efficientnet_b0")
 
 # Files of each dataset under the data directory; digits is embedded in scikit-learn.
+_CODED = ("labels.npz", *(f"{backbone}.npz" for backbone in BACKBONES))
 FILES: dict[str, tuple[str, ...]] = {
-    "digits": (),
-    "cifar10": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
-    "cifar100": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
-    "eurosat": ("labels.npz", *(f"{b}.npz" for b in BACKBONES)),
-    "uci_har": ("windows.npz",),
-}
+    "digits": (), "cifar10": _CODED, "cifar100": _CODED, "eurosat": _CODED, "uci_har": ("windows.npz",),
+}  # fmt: skip
 
 
 def data_directory(given: str | Path | None = None) -> Path:
     """Where data is looked for: the given folder, `LNTRUST_DATA`, or the user's data folder."""
-    if given:
-        return Path(given)
-    if os.environ.get("LNTRUST_DATA"):
-        return Path(os.environ["LNTRUST_DATA"])
-    return Path.home() / ".local" / "share" / "lntrust"
+    return Path(given or os.environ.get("LNTRUST_DATA") or Path.home() / ".local" / "share" / "lntrust")
 
 
 def missing_files(name: str, directory: Path) -> list[Path]:
@@ -211,43 +204,35 @@ def _integers(path: Path, dataset: str, table: dict[str, ndarray], name: str) ->
     return table[name].astype(np.int64)
 
 
-def _check_labels(path: Path, labels: ndarray, classes: int, rows: int | None = None) -> None:
-    if labels.ndim != 1 or (rows is not None and len(labels) != rows):
+def _labels(
+    path: Path, dataset: str, table: dict[str, ndarray], classes: int, rows: int
+) -> Int[ndarray, "N"]:
+    labels = _integers(path, dataset, table, "y")
+    if labels.shape != (rows,):
         raise LNTrustError(f"{path}: y has shape {labels.shape}; must be one label for each of {rows} rows")
-    if len(labels) and (int(labels.max()) >= classes or int(labels.min()) < 0):
+    if rows and (int(labels.max()) >= classes or int(labels.min()) < 0):
         raise LNTrustError(
             f"{path}: y runs from {int(labels.min())} to {int(labels.max())}; labels must be 0…{classes - 1}"
         )
+    return labels
 
 
 def _features(name: str, folder: Path) -> Dataset:
     """CIFAR or EuroSAT: labels and quantised backbone features."""
-    path = folder / "labels.npz"
-    table = read_archive(path, "y")
-    labels = _integers(path, name, table, "y")
-    count = 100 if name == "cifar100" else 10
-    names = table.get("classes")
-    classes = tuple(map(str, names)) if names is not None else tuple(f"class {c}" for c in range(count))
-    _check_labels(path, labels, len(classes), rows=len(labels))
-    side = 64 if name == "eurosat" else 32
-    where = {}
-    if name == "eurosat":
-        read_archive(path, "latitude", "longitude")
-        where = {axis: table[axis].astype(np.float64) for axis in ("latitude", "longitude")}
-
-    def loader(backbone: str) -> Callable[[], View]:
-        return lru_cache(maxsize=1)(lambda: _codes(folder / f"{backbone}.npz", len(labels)))
-
+    path, on_earth = folder / "labels.npz", name == "eurosat"
+    table = read_archive(path, "y", *(("latitude", "longitude") if on_earth else ()))
+    names = table.get("classes", [f"class {c}" for c in range(100 if name == "cifar100" else 10)])
+    side, rows = 64 if on_earth else 32, len(table["y"])
     return Dataset(
         name=name,
-        labels=labels,
-        classes=classes,
+        labels=_labels(path, name, table, len(names), rows),
+        classes=tuple(map(str, names)),
         input_shape=(side, side, 3),
         input_dtype="uint8",
-        views={backbone: loader(backbone) for backbone in BACKBONES},
-        latitude=where.get("latitude"),
-        longitude=where.get("longitude"),
-        files=(path, *(folder / f"{b}.npz" for b in BACKBONES)),
+        views={b: cache(partial(_codes, folder / f"{b}.npz", rows)) for b in BACKBONES},
+        latitude=table["latitude"].astype(np.float64) if on_earth else None,
+        longitude=table["longitude"].astype(np.float64) if on_earth else None,
+        files=tuple(folder / file for file in FILES[name]),
     )
 
 
@@ -276,13 +261,11 @@ def _windows(folder: Path) -> Dataset:
     x = table["x"].astype(np.float32)
     check_finite(f"{path}: dataset uci_har, view windows", x)
     classes = tuple(map(str, table["classes"]))
-    labels = _integers(path, "uci_har", table, "y")
-    _check_labels(path, labels, len(classes), rows=len(x))
     # Accelerations are in g and rotations in rad/s: fixed scales, known before any data is seen.
     scale = np.array([0.2] * 3 + [0.5] * 3 + [0.5] * 3, dtype=np.float32)[None, :, None]
     return Dataset(
         name="uci_har",
-        labels=labels,
+        labels=_labels(path, "uci_har", table, len(classes), len(x)),
         classes=classes,
         input_shape=tuple(x.shape[1:]),
         input_dtype="float16",

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,6 +80,26 @@ def test_answers_do_not_depend_on_how_they_are_cut_up() -> None:
         stack.at_once, stack.block = 50, 3
     torch.testing.assert_close(nodes.predict_all(everything()), whole[0], rtol=0, atol=1e-12)
     torch.testing.assert_close(nodes.predict(node, example), whole[1], rtol=0, atol=1e-12)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kinds", [MIXED, ["cnn2d", "linear"]])
+def test_every_way_to_ask_gives_the_same_answers(kinds: list[str], backend: Backend) -> None:
+    nodes = train(population(*kinds, n=11, backend=backend), rounds=1)
+    ids, node, whole = ids_for(nodes), torch.arange(11)[:, None], nodes.predict_all(everything())
+    torch.testing.assert_close(nodes.predict_own(ids), whole[node, ids], rtol=0, atol=1e-12)
+    public = nodes.bring(everything()[None])
+    said = nodes.predict_public(public, nodes.public_logits(public), node, ids)
+    torch.testing.assert_close(said, whole[node, ids], rtol=0, atol=1e-12)
+    assert torch.equal(nodes.labels_of(node.expand_as(ids), ids), LABELS[ids])
+
+
+def test_what_heads_see_makes_their_logits() -> None:
+    nodes = train(population("linear", "mlp", n=5), rounds=1)
+    ids = ids_for(nodes)
+    ((stack, x),) = nodes.head_inputs("teacher", ids)
+    by_hand = x @ stack.params["2.weight"].transpose(1, 2) + stack.params["2.bias"][:, None]
+    torch.testing.assert_close(nodes.noisy_logits("teacher", ids)[stack.nodes], by_hand, rtol=0, atol=1e-12)
 
 
 def test_kinds_without_nodes_are_left_out() -> None:
@@ -331,6 +352,11 @@ def test_a_twin_is_what_the_population_was(common_start: bool) -> None:
     twin = nodes.twin()
     assert made
     assert not changed(twin, snapshot(fresh()))
+    sibling = nodes.sibling([learner("mlp"), learner("linear")], np.array([1, 1]), nodes.training, 0)
+    assert torch.equal(
+        only_stack(sibling).params["1.bias"],
+        only_stack(population("linear", n=2, build=build)).params["1.bias"],
+    )
     twin.load(nodes.state())
     for each in (nodes, twin):
         each.step(batch_of(each))

@@ -96,8 +96,9 @@ def test_both_networks_are_what_a_method_needs(live: bool, tiny: Any, views: Vie
     with network.frozen_models():
         replies = network.ask(Questions.of(ids, "shard"), "probe")
         some = network.ask(site.validation, "probe", torch.tensor([1]))
+        nobody = network.ask(site.validation, "probe", torch.zeros(0, dtype=torch.int64))
     assert replies.regular().shape == (len(network.edges), 4, C)
-    assert some.edge.tolist() == [1]
+    assert (some.edge.tolist(), len(nobody.probabilities)) == ([1], 0)
     for got in (replies, some):
         assert got.sound.tolist() == [not live] * len(got.edge), "nobody is there to answer a live node"
         sums = got.probabilities.sum(-1)

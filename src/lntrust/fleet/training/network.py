@@ -59,7 +59,8 @@ class LiveNetwork:
         heard, failed = self._neighbours.ask(
             wanted, x, phase, timeout=limits.patience, round_=self.round, retries=limits.retries
         )
-        self.faulty[route.edge.numpy()] += [name in failed and failed[name].kind in _FAULTY for name in names]
+        for e, name in zip(route.edge.tolist(), names, strict=True):
+            self.faulty[e] += name in failed and failed[name].kind in _FAULTY
         if not probes and self._settings.network.clock == "own":
             # Trust was learned on the model that was probed; an older one has no weight.
             heard = {name: r for name, r in heard.items() if r.version >= self.probed.get(name, 0)}

@@ -80,49 +80,37 @@ def chosen_by() -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["study"], row["way"]): row for row in rows_of(CHOICES)}
 
 
+def titled(tables: dict[str, str]) -> str:
+    """Tables one after another, each under its name."""
+    return "\n".join(f"**{name}**\n\n{text}" for name, text in tables.items())
+
+
 def choices(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
-    """Ablations on validation: each way's Test, and what it sends, beside the published method's."""
-    kept = chosen_by()
-    rows = []
-    for way, about in ways:
-        cells = []
-        for study in names:
-            row, full = kept.get((study, way)), kept[study, "lntrust"]
-            if row is None:
-                cells += [""] * 5
-                continue
-            cells += [
+    """Ablations on validation, a table a study: each way's Test, and what it sends, beside the published."""
+    kept, tables = chosen_by(), {}
+    for study in names:
+        full, rows = kept[study, "lntrust"], []
+        for way, about in ways:
+            row = kept[study, way]
+            rows.append([
+                about,
                 f"{row['test']:.4f}".replace("0.", "."),
                 f"{row['test_pooled'] - full['test_pooled']:+.4f}".replace("0.", "."),
                 share(row["reply"], full["reply"]),
                 share(row["total"], full["total"]),
                 f"{row['asked']:.2f}",
-            ]  # fmt: skip
-        rows.append([about, *cells])
-    head = [
-        "",
-        *(
-            f"{study} {what}"
-            for study in names
-            for what in ("Test", "Δ pooled", "replies", "all bytes", "asked")
-        ),
-    ]
-    return table(head, rows)
+            ])  # fmt: skip
+        tables[study] = table(["", "Test", "Δ pooled", "replies", "all bytes", "asked"], rows)
+    return titled(tables)
 
 
 def harms(ways: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
-    """The same for safety: Test, Self and harmed."""
-    kept = chosen_by()
-    rows = []
-    for way, about in ways:
-        cells = []
-        for study in names:
-            row = kept.get((study, way))
-            numbers = (row["test"], row["self"], row["harmed"]) if row else ()
-            cells += [dot(number) for number in numbers] or [""] * 3
-        rows.append([about, *cells])
-    head = ["", *(f"{study} {what}" for study in names for what in ("Test", "Self", "harmed"))]
-    return table(head, rows)
+    """The same for safety, a table each for Test, Self and harmed."""
+    kept, tables = chosen_by(), {}
+    for what in ("test", "self", "harmed"):
+        rows = [[about, *(dot(kept[study, way][what]) for study in names)] for way, about in ways]
+        tables[what if what == "harmed" else what.title()] = table(["", *names], rows)
+    return titled(tables)
 
 
 def gates() -> str:
@@ -135,17 +123,15 @@ def gates() -> str:
         for row in rows
         if row["models"] == "safe"
     }
-    harmed = [cell for s in names for cell in ("", dot(published[s]["harmed"]))]
-    out = [["published", "", "", *harmed]]
+    gained, harmed = [], [["published", "", "", *(dot(published[s]["harmed"]) for s in names)]]
     for share, head, evidence in SHOWN:
-        cells = []
-        for study in names:
-            row = found[study, share, head, evidence]
-            gained = row["pooled"] - published[study]["pooled"]
-            cells += [f"{gained:+.3f}".replace("0.", "."), dot(row["harmed"])]
-        out.append([f"{share:g}", f"{head:g}", f"{evidence:g}" if evidence else "no gate", *cells])
-    head_row = ["`self_share`", "`prior_wins`", "`evidence`"]
-    return table([*head_row, *(f"{s} {what}" for s in names for what in ("Δ pooled", "harmed"))], out)
+        setting = [f"{share:g}", f"{head:g}", f"{evidence:g}" if evidence else "no gate"]
+        each = {study: found[study, share, head, evidence] for study in names}
+        more = [each[study]["pooled"] - published[study]["pooled"] for study in names]
+        gained.append([*setting, *(f"{number:+.3f}".replace("0.", ".") for number in more)])
+        harmed.append([*setting, *(dot(each[study]["harmed"]) for study in names)])
+    head_row = ["`self_share`", "`prior_wins`", "`evidence`", *names]
+    return titled({"Δ pooled": table(head_row, gained), "harmed": table(head_row, harmed)})
 
 
 def asking() -> str:

@@ -1,4 +1,4 @@
-# `make demo` and `make test` do everything, in a virtual environment of their own.
+# `make demo`, `make check` and `make test` do everything, in a virtual environment of their own.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,11 @@ BIN := $(VENV)/bin
 export LNTRUST_DATA ?= $(abspath $(wildcard ../shared/data))
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test format clean
+CODE := src tests benchmarks examples
+# Tests without processes, browsers and long runs; `make test` has all.
+FAST := tests/core tests/study tests/trust tests/network tests/world tests/methods/lntrust tests/test_flow.py
+
+.PHONY: demo check test format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/lntrust run

@@ -272,12 +272,13 @@ def _small_files_only() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
-def test_full_disk(tmp_path: Path, tiny_file: Path) -> None:
+def test_full_disk(tmp_path: Path) -> None:
     """A real one of 64 kB: run.json fits, the first checkpoint does not."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    run = [sys.executable, "-m", "lntrust.cli", "run", str(tiny_file), "--method", "independent", "--json"]
-    run += ["--out", str(disk)]
+    run = [sys.executable, "-m", "lntrust.cli", "run", "--seed", "0", "--method", "independent", "--json"]
+    few = ("graph.nodes=5", "partition.labelled=250", "evaluation.checkpoint_every=1")
+    run += [*(f"--set={each}" for each in few), "--out", str(disk)]
     listing = f"code=$?; find {disk} -type f; exit $code"  # before the disk goes with the child
     unshare = _private_mount(tmp_path)
     if unshare is not None:
@@ -290,7 +291,7 @@ def test_full_disk(tmp_path: Path, tiny_file: Path) -> None:
     )
     left = [Path(line) for line in got.stdout.splitlines()]
     assert got.returncode == 2, got.stderr
-    assert got.stderr.startswith(f"error: cannot write {disk}/tiny/independent/seed-0-")
+    assert got.stderr.startswith(f"error: cannot write {disk}/digits/independent/seed-0-")
     assert "checkpoint.safetensors: " in got.stderr
     assert "No space left" in got.stderr or "File too large" in got.stderr
     assert len(got.stderr.splitlines()) == 1

@@ -20,7 +20,7 @@ from lntrust.cli.tune import tune
 _FIRST = """\
 Learned Neighbor Trust: nodes that learn whom to ask. Try first:
 
-  lntrust run            twenty nodes, digits, four methods: a table in two minutes
+  lntrust run            20 nodes, digits, four methods: a table in two minutes
   lntrust report runs    those runs as one page to look at: report.html
   lntrust methods        the methods that can be compared, and what each does
   lntrust studies        the studies that come along; your own is a TOML file

@@ -58,8 +58,10 @@ def compare(
 
     GB per node: sent in training, framing included.
 
-    asked: neighbours that a deployed node asks about an input. Left out in
-    narrow terminals, and where runs do not tell it.
+    asked: neighbours that a deployed node asks about an input, where runs
+    tell it.
+
+    A narrow terminal shows less: a row stays on one line.
 
     A run that diverged is in no number; its row says which seed, and when.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Stopped, named, stop_after
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import run
@@ -16,29 +17,15 @@ from lntrust.methods import Method, Site, State
 SEEDS = (2, 0, 1)
 
 
-class Stopped(BaseException):
-    pass
-
-
 class Watch:
-    """Which seeds ran together, and the rounds they began at; stops at a round if told to."""
+    """Which seeds ran together, and the rounds they began at."""
 
-    def __init__(self, stop: int | None = None) -> None:
+    def __init__(self) -> None:
         self.begun: list[tuple[str, list[int], int]] = []
-        self._stop = stop
 
     def __call__(self, method: str, seeds: Sequence[int], rounds: int) -> Any:
-        assert rounds == 5
-        seen: list[int] = []
-
-        def progress(done: int, *_: object) -> None:
-            if not seen:
-                self.begun.append((method, list(seeds), done))
-            seen.append(done)
-            if done == self._stop and len(seen) > 1:
-                raise Stopped
-
-        return progress
+        first = iter([True])
+        return lambda done, *_: self.begun.append((method, list(seeds), done)) if next(first, False) else None
 
 
 def scores(summary: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +62,7 @@ def test_a_fresh_start_takes_no_earlier_stage_1(tiny: Any, views: Views, tmp_pat
 def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
     methods = ["independent", "uniform"]
     with pytest.raises(Stopped):
-        for _ in compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", begin=Watch(stop)):
-            pass
+        [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", begin=lambda *_: stop_after(stop))]
     assert not list((tmp_path / "stopped").glob(".*"))
     watch = Watch()
     went_on = [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", resume=True, begin=watch)]
@@ -88,9 +74,7 @@ def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Pat
 def test_what_has_ended_or_begun_alone_stays_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
     done = Run(tiny(), "uniform", 1, views, folder=tmp_path)()
     with pytest.raises(Stopped):
-        Run(tiny(), "uniform", 3, views, folder=tmp_path)(
-            progress=Watch(stop=2)("uniform", [3], 5),
-        )
+        Run(tiny(), "uniform", 3, views, folder=tmp_path)(progress=stop_after(2))
     watch = Watch()
     (made,) = compared(tiny(), ["uniform"], [0, 1, 2, 3], views, tmp_path, resume=True, begin=watch)
     assert watch.begun == [("uniform", [1], 5), ("uniform", [3], 2), ("uniform", [0, 2], 0)]
@@ -108,20 +92,10 @@ class Averages(Method):
         return super().round(site, state, t)
 
 
-def test_a_method_of_ones_own_has_the_same_result_alone_and_beside_other_seeds(
-    tiny: Any, views: Views, tmp_path: Path
-) -> None:
-    """Nobody has told its author, who has a CPU, of stacked worlds."""
-    name = f"{__name__}:Averages"
-    (made,) = compared(tiny(), [name], [0, 1], views, tmp_path)
-    assert scores(made[0]) == scores(run(tiny(), name, 0, views))
-    assert made[0]["stacked"] == 1
-
-
 @pytest.mark.parametrize(
     ("method", "change", "options"),
     [
-        (f"{__name__}:Averages", [], {}),
+        (named(Averages), [], {}),  # whose author knows nothing of stacked worlds
         ("lntrust", [], {"certify": True}),
         ("uniform", [], {"backend": "loop"}),
         ("uniform", [f"training.batch={FEW // (5 * 64) + 1}"], {}),  # enough work for one at a time
@@ -135,3 +109,5 @@ def test_some_run_one_by_one(
     assert [seeds for _, seeds, _ in watch.begun] == [[0], [1], [2]]
     assert [summary["seed"] for summary in made] == list(SEEDS)
     assert all(summary["stacked"] == 1 for summary in made)
+    if method == named(Averages):
+        assert scores(made[1]) == scores(run(tiny(), method, SEEDS[1], views))

@@ -1,6 +1,7 @@
 """Runs whose numbers stop being finite: each ends as a result that says so, and harms nobody beside it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from helpers import Stopped, named, stop_after
 from torch import Tensor, nn
 
-from lntrust import Study, load_study
+from lntrust import Study
 from lntrust.core.errors import CannotStackError
 from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.driver import Run, Runs
@@ -20,23 +22,22 @@ from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State, list_methods
 from lntrust.world import build_world
 
-SMALL = [
-    "graph.nodes=8", "partition.labelled=400", "training.stage1_rounds=2", "training.stage2_rounds=4",
-    "training.refresh=2", "evaluation.every=2", "evaluation.checkpoint_every=1", "methods.lntrust.warmup=1",
-    "methods.desa.condense_steps=5", "methods.centralized.epochs=3",
-]  # fmt: skip
+MORE = (
+    "training.stage1_rounds=2", "training.stage2_rounds=4", "training.refresh=2", "evaluation.every=2",
+    "evaluation.checkpoint_every=1", "methods.desa.condense_steps=5", "methods.centralized.epochs=3",
+    "methods.lntrust.budget=40",
+)  # fmt: skip
 NO_FORESTS = """population.learners=[{name="linear",kind="linear",view="pixels"},
     {name="mlp",kind="mlp",view="pixels",options={hidden=16}},
     {name="cnn",kind="cnn2d",view="image",options={width=4}}]""".replace("\n", "")
+FLOAT64 = (NO_FORESTS, "training.precision=float64")
 BAD_SEED = 1
+Make = Callable[..., Study]
 
 
-def study(*overrides: str) -> Study:
-    return load_study("digits", [*SMALL, *overrides])
-
-
-def named(method: type[Method]) -> str:
-    return f"{__name__}:{method.__name__}"
+@pytest.fixture(scope="module")
+def study(small: Make) -> Make:
+    return lambda *overrides: small(*MORE, *overrides)
 
 
 class Breaks(Method):
@@ -114,15 +115,20 @@ def speechless(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 class TestAlone:
     @pytest.mark.parametrize("method", sorted(list_methods()))
-    def test_every_method_ends_with_a_summary(self, method: str, views: Views, tmp_path: Path) -> None:
-        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path)
+    def test_every_method_ends_with_a_summary(
+        self, method: str, study: Make, views: Views, tmp_path: Path
+    ) -> None:
+        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=True)
         summary = one()
         assert summary["diverged"] == 1
         assert one.folder is not None
         assert json.loads((one.folder / "summary.json").read_text()) == summary
         assert pq.read_table(one.folder / "rounds.parquet")["round"].to_pylist() == [1]
+        assert not [*tmp_path.rglob("stage1/*")], "a broken Stage 1 is left to nobody"
 
-    def test_it_stops_in_that_round_and_keeps_what_was_before(self, views: Views, tmp_path: Path) -> None:
+    def test_it_stops_in_that_round_keeps_what_was_before_and_counts_as_finished(
+        self, study: Make, views: Views, tmp_path: Path
+    ) -> None:
         one = Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)
         summary, whole = one(), Run(study(), named(Breaks), 0, views)()
         assert (summary["diverged"], whole["diverged"], one.done) == (4, None, 4)
@@ -132,30 +138,30 @@ class TestAlone:
         scores = [name for name, value in whole.items() if isinstance(value, float) and name != "seconds"]
         assert len(scores) == 9
         assert all(summary[name] is None for name in scores)
-        assert summary["per_node"]["test"] == [None] * 8
+        assert summary["per_node"]["test"] == [None] * 5
         assert one.folder is not None
         rounds = pq.read_table(one.folder / "rounds.parquet").to_pylist()
         assert [row["round"] for row in rounds] == [1, 2, 3, 4]
         assert [row["test"] is not None for row in rounds] == [False, True, False, False]
+        files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+        assert Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)(resume=True) == summary
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == files
 
-    @pytest.mark.parametrize("method", [Objects, ObjectsAtOnce])
+    @pytest.mark.parametrize("method", [Objects, ObjectsAtOnce, TrustsNobodyKnowsHow])
     def test_what_a_method_says_to_it_is_no_error(
-        self, method: type[Method], views: Views, tmp_path: Path
+        self, method: type[Method], study: Make, views: Views, tmp_path: Path
     ) -> None:
+        """Weights that are not finite count at the first round in which a node answers with others."""
         summary = Run(study(), named(method), BAD_SEED, views, folder=tmp_path)()
         assert summary["diverged"] == 4
         (rounds,) = tmp_path.rglob("rounds.parquet")
         assert len(pq.read_table(rounds)) == 4
 
-    def test_a_methods_own_error_stays_one(self, views: Views) -> None:
+    def test_a_methods_own_error_stays_one(self, study: Make, views: Views) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             Run(study(), named(Fails), 0, views)()
 
-    def test_weights_that_are_not_finite_count(self, views: Views) -> None:
-        """At the first round in which it answers together with others."""
-        assert Run(study(), named(TrustsNobodyKnowsHow), 0, views)()["diverged"] == 4
-
-    def test_a_number_that_is_not_told_is_null(self, views: Views, tmp_path: Path) -> None:
+    def test_a_number_that_is_not_finite_is_null(self, study: Make, views: Views, tmp_path: Path) -> None:
         summary = Run(study(), named(Unsure), 0, views, folder=tmp_path)()
         assert summary["diverged"] is None
         assert summary["test"] > 0.1
@@ -164,7 +170,7 @@ class TestAlone:
         assert json.loads(file.read_text()) == summary
 
     @pytest.mark.parametrize("method", ["independent", "lntrust"])
-    def test_before_all_training(self, views: Views, tmp_path: Path, method: str) -> None:
+    def test_before_all_training(self, study: Make, views: Views, tmp_path: Path, method: str) -> None:
         """Where there are no rounds, it is round 0 that says so."""
         own = f'population.learners=[{{name="own",kind="{__name__}:speechless",view="pixels"}}]'
         none = ["training.stage1_rounds=0", "training.stage2_rounds=0"]
@@ -173,27 +179,14 @@ class TestAlone:
         assert what_diverged([summary]) == "diverged at round 0"
         assert {path.name for path in tmp_path.rglob("*.parquet")} == {"rounds.parquet"}
 
-    def test_it_counts_as_finished(self, views: Views, tmp_path: Path) -> None:
-        summary = Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)()
-        files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-        assert Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)(resume=True) == summary
-        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == files
-
-    def test_a_broken_stage_1_is_left_to_nobody(self, views: Views, tmp_path: Path) -> None:
-        for method in ("independent", "uniform"):
-            one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=True)
-            assert one()["diverged"] == 1
-        assert not [*tmp_path.rglob("stage1/*")]
-
 
 @pytest.fixture(scope="module")
-def outlier(views64: Views) -> Views:
+def outlier(study: Make, views64: Views) -> Views:
     """An example that is too large to train on: node 0 of one seed does, and nobody of seed 3 has it."""
-    dataset, small = views64.dataset, study(NO_FORESTS, "training.precision=float64")
-    ours, theirs = (build_world(small, dataset, seed).partition for seed in (BAD_SEED, 3))
-    used = np.concatenate(
-        [lists.values for lists in (theirs.train, theirs.validation, theirs.test, theirs.shard)]
-    )
+    dataset = views64.dataset
+    ours, theirs = (build_world(study(*FLOAT64), dataset, seed).partition for seed in (BAD_SEED, 3))
+    lists = (theirs.train, theirs.validation, theirs.test, theirs.shard)
+    used = np.concatenate([each.values for each in lists])
     row = next(row for row in ours.train[0].tolist() if row not in used)
     x = np.array(dataset.view("pixels"), dtype=np.float64)
     x[row] = 1e200
@@ -203,36 +196,26 @@ def outlier(views64: Views) -> Views:
 
 class TestBesideOthers:
     @pytest.mark.parametrize("method", sorted(list_methods()))
-    def test_the_others_give_what_they_give_alone(self, method: str, outlier: Views, views64: Views) -> None:
-        small = study(NO_FORESTS, "training.precision=float64")
-        bad, good = Runs(small, method, (BAD_SEED, 3), outlier)()
-        alone = Run(small, method, 3, views64)()
-        assert bad["diverged"] == 1
-        assert good["diverged"] is None
-        assert good["bytes"] == alone["bytes"]
-        for score in ("test", "self", "test_pooled", "stage1", "p10", "harmed", "per_node"):
+    def test_the_others_give_what_they_give_alone(
+        self, method: str, study: Make, outlier: Views, views64: Views
+    ) -> None:
+        bad, good = Runs(study(*FLOAT64), method, (BAD_SEED, 3), outlier)()
+        alone = Run(study(*FLOAT64), method, 3, views64)()
+        assert (bad["diverged"], good["diverged"]) == (1, None)
+        for score in ("bytes", "test", "self", "test_pooled", "stage1", "p10", "harmed", "per_node"):
             assert good[score] == alone[score], score
 
-    def test_a_stack_that_goes_on_knows_since_when(self, views: Views, tmp_path: Path) -> None:
-        class EnoughError(Exception):
-            pass
-
-        def stop(done: int, *_: object) -> None:
-            if done == 5:
-                raise EnoughError
-
+    def test_a_stack_that_goes_on_knows_since_when(self, study: Make, views: Views, tmp_path: Path) -> None:
         seeds = (0, BAD_SEED)
-        with pytest.raises(EnoughError):
-            Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(progress=stop)
+        with pytest.raises(Stopped):
+            Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(progress=stop_after(5))
         got = Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(resume=True)
         assert [summary["diverged"] for summary in got] == [None, 4]
-        lengths = {
-            path.parent.name[:6]: len(pq.read_table(path)) for path in tmp_path.rglob("rounds.parquet")
-        }
-        assert lengths == {"seed-0": 6, "seed-1": 4}
+        tables = {path.parent.name[:6]: pq.read_table(path) for path in tmp_path.rglob("rounds.parquet")}
+        assert {name: len(table) for name, table in tables.items()} == {"seed-0": 6, "seed-1": 4}
 
     def test_a_method_that_cannot_go_on_beside_it_has_its_seeds_run_one_by_one(
-        self, views: Views, tmp_path: Path
+        self, study: Make, views: Views, tmp_path: Path
     ) -> None:
         with pytest.raises(CannotStackError, match=r"seed 1 has diverged.*contains NaN.*one by one"):
             Runs(study(), named(Objects), (0, BAD_SEED), views)()

@@ -58,6 +58,12 @@ SELF = np.array([[0, 1, 0, 1, 2, 0], [0, 0, 1, 0, 0, 1], [2, 2, 2, 2, 2, 2]])
 DEPLOYED = np.array([[0, 0, 1, 1, 2, 1], [0, 0, 1, 0, 0, 1], [2, 2, 2, 2, 2, 1]])
 
 
+def pooled_scores(here: World, predicted: np.ndarray = SELF) -> list[float]:
+    pooled = Examiner(here).score(predicted).pooled
+    assert pooled is not None
+    return list(pooled.tolist())
+
+
 class TestExaminer:
     def test_own_accuracy(self) -> None:
         assert Examiner(world()).score(SELF).own.tolist() == [1 / 2, 1 / 3, 0.0]
@@ -65,32 +71,23 @@ class TestExaminer:
 
     def test_pooled_accuracy(self) -> None:
         """Per class, of 2, 3 and 1 test examples: node 0 has ½, ⅓, 1; node 1 has 1, ⅔, 0; node 2 0, 0, 1."""
-        pooled = Examiner(world()).score(SELF).pooled
-        assert pooled is not None
-        assert pooled.tolist() == pytest.approx(
-            [0.5 * 1 / 2 + 0.25 * 1 / 3 + 0.25 * 1, 1.0 * 2 / 3, 0.5], abs=1e-12
-        )
+        by_hand = [0.5 * 1 / 2 + 0.25 * 1 / 3 + 0.25 * 1, 1.0 * 2 / 3, 0.5]
+        assert pooled_scores(world()) == pytest.approx(by_hand, abs=1e-12)
 
     def test_a_class_without_test_examples_is_left_out(self) -> None:
-        examiner = Examiner(world(test=[[0, 2], [1, 3], [5]]))  # ids 0, 1, 2, 3, 5: no class 2
-        pooled = examiner.score(SELF[:, [0, 1, 2, 3, 5]]).pooled
-        assert pooled is not None
+        ids = [0, 1, 2, 3, 5]  # no class 2
+        pooled = pooled_scores(world(test=[[0, 2], [1, 3], [5]]), SELF[:, ids])
         assert pooled[0] == pytest.approx((0.5 * 1 / 2 + 0.25 * 1 / 3) / 0.75)
         assert pooled[2] == 0.0
 
     def test_where_the_study_made_no_distribution_it_is_counted_over_all_of_a_nodes_labels(self) -> None:
-        pooled = Examiner(world(drawn_from=None)).score(SELF).pooled
-        # Node 0 holds labels 0 1 | 0 | 0: ¾, ¼, 0. Node 1: 0 1 2 | 1: ¼, ½, ¼. Node 2: 1 | 2: 0, ½, ½.
-        assert pooled is not None
-        assert pooled.tolist() == pytest.approx(
-            [0.75 * 1 / 2 + 0.25 * 1 / 3, 0.25 * 1 + 0.5 * 2 / 3, 0.5 * 0 + 0.5 * 1]
-        )
+        """Node 0 holds labels 0 1 | 0 | 0: ¾, ¼, 0. Node 1: 0 1 2 | 1: ¼, ½, ¼. Node 2: 1 | 2: 0, ½, ½."""
+        by_hand = [0.75 * 1 / 2 + 0.25 * 1 / 3, 0.25 * 1 + 0.5 * 2 / 3, 0.5 * 0 + 0.5 * 1]
+        assert pooled_scores(world(drawn_from=None)) == pytest.approx(by_hand)
 
-    def test_overlapping_draws_have_no_pooled_score(self) -> None:
-        assert Examiner(world(overrides=("partition.draws=overlapping",))).score(SELF).pooled is None
-
-    def test_the_study_may_do_without(self) -> None:
-        assert Examiner(world(overrides=("evaluation.pooled=false",))).score(SELF).pooled is None
+    @pytest.mark.parametrize("change", ["partition.draws=overlapping", "evaluation.pooled=false"])
+    def test_overlapping_draws_have_no_pooled_score_and_a_study_may_do_without(self, change: str) -> None:
+        assert Examiner(world(overrides=(change,))).score(SELF).pooled is None
 
     def test_best_neighbour_is_of_the_closed_neighbourhood(self) -> None:
         """Node 0 hears 0 and 1 (½ and 1), node 1 all three, node 2 hears 1 and 2 (1 and 0)."""
@@ -111,61 +108,52 @@ def summary(here: World, **rounds: np.ndarray) -> tuple[dict[str, Any], list[dic
 
 
 class TestSummary:
-    def test_the_last_round_counts(self) -> None:
-        told, rows = summary(world(), r2=SELF, r4=DEPLOYED, r5=SELF)
+    def test_the_last_round_counts_and_one_picked_on_test_is_shown_under_its_name_only(self) -> None:
+        found, rows = summary(world(), r2=SELF, r4=DEPLOYED, r5=SELF)
         assert [row["round"] for row in rows] == [2, 4, 5]
-        assert told["test"] == told["self"] == pytest.approx(5 / 18)
-        assert rows[1]["test"] == pytest.approx(7 / 9)
-        assert told["stage1"] == pytest.approx(5 / 18)
-        assert told["per_node"]["test"] == [1 / 2, 1 / 3, 0.0]
-
-    def test_the_round_picked_on_test_is_shown_under_its_name_only(self) -> None:
-        told, _ = summary(world(), r2=SELF, r4=DEPLOYED, r5=SELF)
-        assert told["best_round_test_selected"] == pytest.approx(7 / 9)
-        assert told["best_round_test_selected"] >= told["test"]
-        told, _ = summary(world(), r2=DEPLOYED, r4=SELF)  # Stage 1 is nobody's method
-        assert told["best_round_test_selected"] == told["test"]
+        assert found["test"] == found["self"] == found["stage1"] == pytest.approx(5 / 18)
+        assert rows[1]["test"] == found["best_round_test_selected"] == pytest.approx(7 / 9)
+        assert found["per_node"]["test"] == [1 / 2, 1 / 3, 0.0]
+        assert found["per_node"]["size"] == [4, 4, 2], "of the whole allocation"
+        found, _ = summary(world(), r2=DEPLOYED, r4=SELF)  # Stage 1 is nobody's method
+        assert found["best_round_test_selected"] == found["test"]
 
     def test_harmed_and_p10_are_judged_on_the_pooled_score(self) -> None:
         # Only node 1 loses: one more of the three examples of class 1.
         worse = np.array([[0, 0, 1, 1, 2, 1], [0, 0, 0, 0, 0, 1], [2, 2, 2, 2, 2, 2]])
-        told, _ = summary(world(), r2=SELF, r5=worse)
-        assert told["harmed"] == pytest.approx(1 / 3)
+        found, _ = summary(world(), r2=SELF, r5=worse)
+        assert found["harmed"] == pytest.approx(1 / 3)
         pooled = [1.0, 1 / 3, 0.5]
-        assert told["per_node"]["test_pooled"] == pytest.approx(pooled)
-        assert told["p10"] == pytest.approx(1 / 3 + 0.2 * (0.5 - 1 / 3))  # linear between the lowest two
-        assert told["test_pooled"] == pytest.approx(np.mean(pooled))
+        assert found["per_node"]["test_pooled"] == pytest.approx(pooled)
+        assert found["p10"] == pytest.approx(1 / 3 + 0.2 * (0.5 - 1 / 3))  # linear between the lowest two
+        assert found["test_pooled"] == pytest.approx(np.mean(pooled))
 
     def test_without_pooled_scores_own_ones_judge(self) -> None:
-        told, rows = summary(world(overrides=("partition.draws=overlapping",)), r2=SELF, r5=DEPLOYED)
-        assert told["test_pooled"] is told["self_pooled"] is told["per_node"]["test_pooled"] is None
+        found, rows = summary(world(overrides=("partition.draws=overlapping",)), r2=SELF, r5=DEPLOYED)
+        assert found["test_pooled"] is found["self_pooled"] is found["per_node"]["test_pooled"] is None
         assert rows[0]["test_pooled"] is None
-        assert told["harmed"] == 0.0
-        assert told["p10"] == pytest.approx(1 / 3 + 0.2 * 2 / 3)
+        assert found["harmed"] == 0.0
+        assert found["p10"] == pytest.approx(1 / 3 + 0.2 * 2 / 3)
 
     def test_a_node_without_test_examples_has_no_score_and_does_not_count(self) -> None:
-        told, _ = summary(world(test=[[0, 2], [1, 3, 4, 5], []]), r2=SELF, r5=SELF)
-        assert told["per_node"]["test"] == [0.5, 0.5, None]
-        assert told["test"] == pytest.approx(0.5)
-        assert told["per_node"]["test_pooled"][2] == pytest.approx(0.5)
+        found, _ = summary(world(test=[[0, 2], [1, 3, 4, 5], []]), r2=SELF, r5=SELF)
+        assert found["per_node"]["test"] == [0.5, 0.5, None]
+        assert found["test"] == pytest.approx(0.5)
+        assert found["per_node"]["test_pooled"][2] == pytest.approx(0.5)
 
     def test_nobody_has_test_examples(self) -> None:
         empty = SELF[:, :0]
-        told, _ = summarise(world(test=[[], [], []]), {5: {"self": empty, "deployed": empty}}, stage1=2)
+        found, _ = summarise(world(test=[[], [], []]), {5: {"self": empty, "deployed": empty}}, stage1=2)
         for name in ("test", "self", "test_pooled", "p10", "harmed", "best_neighbor_oracle"):
-            assert told[name] is None
-        assert told["best_round_test_selected"] is None
-        assert told["per_node"]["test"] == [None, None, None]
-
-    def test_sizes_are_of_the_whole_allocation(self) -> None:
-        told, _ = summary(world(), r5=SELF)
-        assert told["per_node"]["size"] == [4, 4, 2]
+            assert found[name] is None
+        assert found["best_round_test_selected"] is None
+        assert found["per_node"]["test"] == [None, None, None]
 
     def test_variants_stand_beside(self) -> None:
         table = {5: {"self": SELF, "deployed": SELF, "variant/other": DEPLOYED}}
-        told, _ = summarise(world(), table, stage1=2)
-        assert told["variants"]["other"]["test"] == pytest.approx(7 / 9)
-        assert told["test"] == pytest.approx(5 / 18)
+        found, _ = summarise(world(), table, stage1=2)
+        assert found["variants"]["other"]["test"] == pytest.approx(7 / 9)
+        assert found["test"] == pytest.approx(5 / 18)
 
 
 def test_mean_and_list_know_no_nan() -> None:

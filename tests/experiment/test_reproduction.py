@@ -29,7 +29,10 @@ rows = [{ label = "a", method = "independent" }, { label = "b", method = "unifor
 class TestShipped:
     def test_every_row_is_a_run(self, name: str) -> None:
         """Loading a study and a method checks all fields; equal rows of a panel would be one run."""
-        for panel in load_reproduction(name).panels:
+        one = load_reproduction(name)
+        assert one.claim.endswith(".")
+        assert one.place
+        for panel in one.panels:
             keys = [panel.key(row) for row in panel.rows]
             assert len(set(keys)) == len(keys)
 
@@ -42,11 +45,6 @@ class TestShipped:
                    for tasks in (stacked, single)]  # fmt: skip
         assert folders[0] == folders[1]
 
-    def test_it_says_what_the_paper_says(self, name: str) -> None:
-        one = load_reproduction(name)
-        assert one.claim.endswith(".")
-        assert one.place
-
 
 def rows_of(name: str) -> dict[str, str]:
     return {row.label: panel.key(row) for panel in load_reproduction(name).panels[:1] for row in panel.rows}
@@ -55,13 +53,8 @@ def rows_of(name: str) -> dict[str, str]:
 def test_tables_share_runs() -> None:
     """LNTrust as published is one run, in however many tables it stands."""
     ours = rows_of("sparse")["LNTrust"]
-    shared = [
-        ("weighting", "Learned trust"),
-        ("validation", "0.20"),
-        ("budget", "B = 1000"),
-        ("teachers", "all"),
-    ]
-    assert {rows_of(name)[label] for name, label in shared} == {ours}
+    labels = {"weighting": "Learned trust", "validation": "0.20", "budget": "B = 1000", "teachers": "all"}
+    assert {rows_of(name)[label] for name, label in labels.items()} == {ours}
     assert rows_of("frequency")["F = 10"] == rows_of("gate")["gates on"] != ours
 
 
@@ -88,12 +81,9 @@ class TestOnesOwn:
         (folder / "mine.toml").write_text(text, "utf-8")
         return load_reproduction(str(folder / "mine.toml"))
 
-    def test_a_file(self, tmp_path: Path) -> None:
-        one = self.load(tmp_path, MINE)
-        assert (one.name, one.seeds) == ("mine", [0, 1, 2])
-
-    def test_its_study_lies_beside_it(self, tmp_path: Path, tiny_file: Path) -> None:
+    def test_a_file_and_its_study_beside_it(self, tiny_file: Path) -> None:
         one = self.load(tiny_file.parent, MINE.replace('"digits"', '"tiny.toml"'))
+        assert (one.name, one.seeds) == ("mine", [0, 1, 2])
         assert one.panels[0].study_of(one.panels[0].rows[0]).graph.nodes == 5
 
     @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A run that is stopped at any moment and resumed ends with the same bits as one that is not."""
 
-import json
 import os
 import random
 import signal
@@ -12,50 +11,20 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
+from helpers import Stopped, checkpointed, named, results, stop_after
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment import Run
+from lntrust.experiment.stacks import round_of
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
 from lntrust.network import Questions
 
 
-def results(folder: Path) -> dict[str, Any]:
-    """All that a run leaves, bit for bit, but for how long it took."""
-    (run,) = folder.rglob("summary.json")
-    import pyarrow.parquet as pq
-
-    summary = json.loads(run.read_text())
-    summary.pop("seconds")
-    tensors, metadata = read_tensors(run.parent / "checkpoint.safetensors")
-    metadata.pop("seconds")
-    return {
-        "summary": summary,
-        "rounds": pq.read_table(run.parent / "rounds.parquet").to_pylist(),
-        "metadata": metadata,
-        **{f"checkpoint/{n}": (t.dtype, t.shape, t.numpy().tobytes()) for n, t in tensors.items()},
-        **{path.name: path.read_bytes() for path in (run.parent / "evaluations").glob("round-*")},
-    }
-
-
 def assert_same(first: Path, second: Path) -> None:
-    one, other = results(first), results(second)
-    assert set(one) == set(other)
-    assert [name for name in one if one[name] != other[name]] == []
-
-
-class Stopped(BaseException):
-    pass
-
-
-def stop_after(rounds: int) -> Any:
-    def progress(done: int, *_: object) -> None:
-        if done == rounds:
-            raise Stopped
-
-    return progress
+    assert results(first) == results(second)
+    assert checkpointed(first) == checkpointed(second)
 
 
 class Remembers(Method):
@@ -81,18 +50,13 @@ class Remembers(Method):
         return {"mean": mean, "asked": state["asked"] + 1}
 
 
-METHODS = ["independent", "uniform", "centralized", f"{__name__}:Remembers"]
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["independent", "uniform", "centralized", named(Remembers)])
 @pytest.mark.parametrize("schedule", ["every_node", "random_node"])
 def test_stopped_after_every_round(
     tiny: Any, views: Views, tmp_path: Path, method: str, schedule: str
 ) -> None:
-    study: Study = tiny(
-        f"training.schedule={schedule}", "network.query=handle", "partition.validation=fresh",
-        "training.stage1_rounds=2", "training.stage2_rounds=4",
-    )  # fmt: skip
+    more = ("network.query=handle", "partition.validation=fresh", "training.stage2_rounds=4")
+    study: Study = tiny(f"training.schedule={schedule}", *more)
     Run(study, method, 0, views, folder=tmp_path / "whole")()
     for stop in range(study.training.stage1_rounds + study.training.stage2_rounds + 1):
         one = Run(study, method, 0, views, folder=tmp_path / "stopped")
@@ -117,27 +81,21 @@ def test_checkpoints_that_are_behind(tiny: Any, views: Views, tmp_path: Path) ->
     assert_same(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_without_a_checkpoint_it_starts_over(tiny: Any, views: Views, tmp_path: Path) -> None:
-    Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
+def test_without_a_checkpoint_or_without_resume_it_starts_over(
+    tiny: Any, views: Views, tmp_path: Path
+) -> None:
+    first = Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
     Run(tiny(), "uniform", 0, views, folder=tmp_path / "new")(resume=True)
     assert_same(tmp_path / "whole", tmp_path / "new")
-
-
-def test_without_resume_nothing_of_an_earlier_run_is_used(tiny: Any, views: Views, tmp_path: Path) -> None:
-    Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
     with pytest.raises(Stopped):
-        Run(tiny(), "uniform", 0, views, folder=tmp_path / "new")(progress=stop_after(4))
-    (checkpoint,) = tmp_path.glob("new/**/checkpoint.safetensors")
+        Run(tiny(), "uniform", 0, views, folder=tmp_path / "again")(progress=stop_after(4))
+    (checkpoint,) = tmp_path.glob("again/**/checkpoint.safetensors")
     checkpoint.write_bytes(b"nonsense")
-    Run(tiny(), "uniform", 0, views, folder=tmp_path / "new")()
-    assert_same(tmp_path / "whole", tmp_path / "new")
-
-
-def test_a_finished_run_is_not_run_again(tiny: Any, views: Views, tmp_path: Path) -> None:
-    first = Run(tiny(), "uniform", 0, views, folder=tmp_path)()
-    again = Run(tiny(), "uniform", 0, views, folder=tmp_path)
-    assert again(resume=True) == first
-    assert again.done == 0
+    Run(tiny(), "uniform", 0, views, folder=tmp_path / "again")()
+    assert_same(tmp_path / "whole", tmp_path / "again")
+    finished = Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")
+    assert finished(resume=True) == first, "what is finished is not run again"
+    assert finished.done == 0
 
 
 class TestRefusals:
@@ -148,35 +106,31 @@ class TestRefusals:
         (path,) = tmp_path.rglob("checkpoint.safetensors")
         return path
 
-    def resume(self, tiny: Any, views: Views, tmp_path: Path) -> None:
-        Run(tiny(), "uniform", 0, views, folder=tmp_path)(resume=True)
-
-    def test_another_runs_checkpoint(self, tiny: Any, views: Views, tmp_path: Path, stopped: Path) -> None:
-        tensors, metadata = read_tensors(stopped)
-        write_tensors(stopped, tensors, metadata | {"fingerprint": "0123456789"})
-        with pytest.raises(
-            LNTrustError, match=r"checkpoint.safetensors: belongs to another run \(0123456789"
-        ):
-            self.resume(tiny, views, tmp_path)
-
-    @pytest.mark.parametrize("change", ["missing", "shape"])
-    def test_a_checkpoint_of_another_version(
-        self, tiny: Any, views: Views, tmp_path: Path, stopped: Path, change: str
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("fingerprint", r"checkpoint.safetensors: belongs to another run \(0123456789"),
+            ("missing", r"checkpoint.safetensors: does not fit this run: .*remove it"),  # another version's
+            ("shape", r"checkpoint.safetensors: does not fit this run: .*remove it"),
+            ("evaluation", r"round-00002\.safetensors"),
+        ],
+    )
+    def test_what_does_not_belong_to_a_run(
+        self, tiny: Any, views: Views, tmp_path: Path, stopped: Path, change: str, words: str
     ) -> None:
         tensors, metadata = read_tensors(stopped)
         name = next(name for name in tensors if name.startswith("population/linear/param/"))
-        if change == "missing":
+        if change == "fingerprint":
+            metadata["fingerprint"] = "0123456789"
+        elif change == "missing":
             del tensors[name]
-        else:
+        elif change == "shape":
             tensors[name] = torch.zeros(1, 2, 3, 4)
+        else:
+            (stopped.parent / "evaluations" / "round-00002.safetensors").unlink()
         write_tensors(stopped, tensors, metadata)
-        with pytest.raises(LNTrustError, match=r"checkpoint.safetensors: does not fit this run: .*remove it"):
-            self.resume(tiny, views, tmp_path)
-
-    def test_an_evaluation_that_is_gone(self, tiny: Any, views: Views, tmp_path: Path, stopped: Path) -> None:
-        (stopped.parent / "evaluations" / "round-00002.safetensors").unlink()
-        with pytest.raises(LNTrustError, match=r"round-00002\.safetensors"):
-            self.resume(tiny, views, tmp_path)
+        with pytest.raises(LNTrustError, match=words):
+            Run(tiny(), "uniform", 0, views, folder=tmp_path)(resume=True)
 
 
 KILLED = (
@@ -188,18 +142,12 @@ KILLED = (
 
 def _round(folder: Path) -> int:
     """The round of the checkpoint in a folder that a process is writing to; it is always whole."""
-    for path in folder.rglob("checkpoint.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            return int(file.metadata()["round"])
-    return 0
+    return max(map(round_of, folder.rglob("checkpoint.safetensors")), default=0)
 
 
 def test_kill_9_at_three_moments(views: Views, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lntrust.cli", "run", "digits", "--method", "uniform"]
-    command += ["--seed", "0"]
-    command += ["--device", "cpu", "--out", str(tmp_path / "killed")]
-    for field in KILLED:
-        command += ["--set", field]
+    command = [sys.executable, "-m", "lntrust.cli", "run", "digits", "--method", "uniform", "--seed", "0"]
+    command += ["--device", "cpu", "--out", str(tmp_path / "killed"), *(f"--set={field}" for field in KILLED)]
     reached = 0
     for least in (1, 10, 20):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import Stopped, stop_after
 
 from lntrust.experiment import Run
 from lntrust.experiment.compared import compared
@@ -19,31 +20,17 @@ SEEDS = [0, 1]
 Go = Callable[..., list[dict[str, Any]]]
 
 
-class Stopped(BaseException):
-    pass
-
-
 @pytest.fixture(params=["run", "sweep"])
 def go(request: pytest.FixtureRequest, tiny: Any, views: Views, tmp_path: Path) -> Go:
-    """Uniform with two seeds in a stack, or what is left of it; stops after a round if told to."""
+    """A method with two seeds in a stack, or what is left of it; stops after a round if asked to."""
 
-    def stopping(stop: int | None) -> Any:
-        def progress(done: int, *_: object) -> None:
-            if done == stop:
-                raise Stopped
-
-        return progress
-
-    def call(stop: int | None = None) -> list[dict[str, Any]]:
+    def call(stop: int | None = None, method: str = "uniform") -> list[dict[str, Any]]:
+        progress = stop_after(stop)
         if request.param == "run":
-
-            def begin(*_: object) -> Any:
-                return stopping(stop)
-
-            (made,) = compared(tiny(), ["uniform"], SEEDS, views, tmp_path, resume=True, begin=begin)
-            return made
-        task = Task(study=tiny(), method="uniform", seeds=SEEDS, device="cpu", setting={})
-        return carry_out(task, views, tmp_path, progress=stopping(stop))
+            resumed: dict[str, Any] = {"resume": True, "begin": lambda *_: progress}
+            return next(compared(tiny(), [method], SEEDS, views, tmp_path, **resumed))
+        task = Task(study=tiny(), method=method, seeds=SEEDS, device="cpu", setting={})
+        return carry_out(task, views, tmp_path, progress=progress)
 
     return call
 

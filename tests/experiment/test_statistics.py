@@ -32,41 +32,23 @@ def test_the_mean_is_that_of_seeds_and_lies_inside(seeds: list[np.ndarray]) -> N
 
 
 @quick
-@given(worlds, scores)
-def test_a_shift_moves_it(seeds: list[np.ndarray], shift: float) -> None:
-    assume(all(np.ptp(values) == 0 or np.ptp(values) > 1e-3 for values in seeds))
-    before, after = interval(seeds), interval([values + shift for values in seeds])
-    assert after == pytest.approx([x + shift for x in before], abs=1e-9)
-
-
-@quick
-@given(worlds, st.floats(0.01, 100))
-def test_another_unit_stretches_it(seeds: list[np.ndarray], factor: float) -> None:
-    assert interval([factor * values for values in seeds]) == pytest.approx(
-        [factor * x for x in interval(seeds)], abs=1e-9
-    )
-
-
-@quick
-@given(worlds)
-def test_who_is_subtracted_from_whom_changes_the_sign_only(seeds: list[np.ndarray]) -> None:
+@given(worlds, scores, st.floats(0.01, 100), st.data())
+def test_it_moves_with_a_shift_a_unit_and_a_sign_and_leaves_out_nodes_without_a_score(
+    seeds: list[np.ndarray], shift: float, factor: float, data: st.DataObject
+) -> None:
     mean, low, high = interval(seeds)
+    assert interval([values.copy() for values in seeds]) == (mean, low, high), (
+        "the draws are the same each time"
+    )
+    scaled = interval([factor * values for values in seeds])
+    assert scaled == pytest.approx([factor * x for x in (mean, low, high)], abs=1e-9)
     assert interval([-values for values in seeds]) == pytest.approx((-mean, -high, -low), abs=1e-9)
-
-
-@quick
-@given(worlds, st.data())
-def test_nodes_without_a_score_are_left_out(seeds: list[np.ndarray], data: st.DataObject) -> None:
-    gaps = [
-        np.insert(values, data.draw(st.integers(0, len(values)), label="where"), np.nan) for values in seeds
-    ]
-    assert interval(gaps) == interval(seeds)
-
-
-@quick
-@given(worlds)
-def test_the_same_runs_give_the_same_interval(seeds: list[np.ndarray]) -> None:
-    assert interval(seeds) == interval([values.copy() for values in seeds])
+    places = [data.draw(st.integers(0, len(values)), label="where") for values in seeds]
+    gaps = [np.insert(values, place, np.nan) for values, place in zip(seeds, places, strict=True)]
+    assert interval(gaps) == (mean, low, high)
+    assume(all(np.ptp(values) == 0 or np.ptp(values) > 1e-3 for values in seeds))
+    moved = interval([values + shift for values in seeds])
+    assert moved == pytest.approx([x + shift for x in (mean, low, high)], abs=1e-9)
 
 
 @pytest.mark.parametrize("nothing", [[], [np.array([])], [np.array([np.nan, np.nan])]])
@@ -117,21 +99,15 @@ def test_nodes_of_a_seed_are_not_taken_for_independent() -> None:
     assert naive.above_zero
 
 
-def test_it_covers_the_truth_about_as_often_as_it_says() -> None:
-    """Worlds whose true difference is known: seeds scatter around it, nodes around their seed."""
-    rng, truth, covered, tries = np.random.default_rng(7), 0.03, 0, 200
-    for _ in range(tries):
-        centres = rng.normal(truth, 0.02, 8)
-        found = interval([rng.normal(centre, 0.08, 30) for centre in centres])
-        covered += found.low <= truth <= found.high
-    assert 0.85 * tries <= covered < tries
+@pytest.mark.parametrize(("seeds", "nodes", "tries"), [(8, 30, 200), (3, 50, 100)])
+def test_it_covers_the_truth_about_as_often_as_it_says(seeds: int, nodes: int, tries: int) -> None:
+    """Worlds whose true difference is known: seeds scatter around it, nodes around their seed.
 
-
-def test_three_seeds_are_few() -> None:
-    """They do not show all of how seeds differ, which is made up for as far as it goes."""
-    rng, truth, covered, tries = np.random.default_rng(7), 0.03, 0, 100
+    Three seeds do not show all of how seeds differ, which is made up for as far as it goes.
+    """
+    rng, truth, covered = np.random.default_rng(7), 0.03, 0
     for _ in range(tries):
-        found = interval([rng.normal(rng.normal(truth, 0.02), 0.08, 50) for _ in range(3)])
+        found = interval([rng.normal(rng.normal(truth, 0.02), 0.08, nodes) for _ in range(seeds)])
         covered += found.low <= truth <= found.high
     assert 0.85 * tries <= covered < tries
 
@@ -147,15 +123,9 @@ def test_signs() -> None:
 
 # -- the chance that a node is better off ---------------------------------------------------------
 
-pairs = st.lists(
-    st.integers(1, 8).flatmap(
-        lambda n: st.tuples(
-            *(arrays(np.float64, n, elements=st.sampled_from([0.0, 0.5, 1.0, np.nan])),) * 2,
-        )
-    ),
-    min_size=1,
-    max_size=4,
-)
+some = st.sampled_from([0.0, 0.5, 1.0, np.nan])
+pair = st.integers(1, 8).flatmap(lambda n: st.tuples(*(arrays(np.float64, n, elements=some),) * 2))
+pairs = st.lists(pair, min_size=1, max_size=4)
 
 
 @given(pairs)

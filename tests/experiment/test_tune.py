@@ -2,76 +2,71 @@
 
 import json
 import sys
+import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import Field
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Progress
-from lntrust.experiment.tune import Search, first_part, read_log, search_key, search_space, tuning_world
-from lntrust.learners import batch
+from lntrust.experiment.tune import (
+    Line,
+    Search,
+    best,
+    read_log,
+    search_key,
+    search_space,
+    tuning_world,
+    write_study,
+)
 from lntrust.learners.views import Views
 from lntrust.methods import Method, list_methods
-from lntrust.study.settings import MethodSettings, PartitionSettings, Range, Settings
-from lntrust.world import World, build_world, load_dataset
-from lntrust.world.partition.partition import groups
+from lntrust.study.settings import MethodSettings, Range, Settings
 
-SMALL = [
-    "graph.nodes=4", "partition.labelled=200", "partition.pool=60", "partition.shard=30",
-    "training.stage1_rounds=1", "training.stage2_rounds=2", "training.refresh=2", "evaluation.every=100",
-    'population.learners=[{name="linear",kind="linear",view="pixels"}]',
-]  # fmt: skip
+TOML = """
+inherits = "digits"
+graph.nodes = 4
+partition = { labelled = 200, pool = 60, shard = 30 }
+training = { stage1_rounds = 1, stage2_rounds = 2, refresh = 2 }
+evaluation.every = 100
+methods.mean_teacher.unlabelled = 5
+
+[[population.learners]]
+name = "linear"
+kind = "linear"
+view = "pixels"
+"""
 Make = Callable[..., Search]
-
-
-def small(*overrides: str) -> Study:
-    return load_study("digits", [*SMALL, *overrides])
 
 
 def quiet(_: int) -> Progress:
     return lambda *_: None
 
 
-@pytest.fixture(autouse=True)
-def _few_batches_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of a few steps draws millions ahead otherwise; test_batch shows that it is the same."""
-    monkeypatch.setattr(batch, "_DRAWN_AT_ONCE", 2_000)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(TOML, "utf-8")
+    return path
+
+
+@pytest.fixture
+def small(file: Path) -> Callable[..., Study]:
+    """Four nodes with linear models, three rounds; with overrides."""
+    return lambda *overrides: load_study(file, overrides)
+
+
+@pytest.fixture
+def study(small: Any) -> Any:
+    return small()
 
 
 def never(number: int) -> Progress:
     raise AssertionError(f"trial {number} was begun")
-
-
-class TestHalves:
-    @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.floats(0, 1))
-    def test_what_belongs_together_stays_together(self, group: list[int], share: float) -> None:
-        """Overlapping windows on both sides would let a trial be scored on what it was fitted to."""
-        groups = np.array(group)
-        ids = np.arange(len(group))
-        first, most = first_part(ids, groups, share), int(share * len(ids))
-        assert not set(groups[first]) & set(groups[~first])
-        assert first.sum() <= most
-        if len(set(group)) == len(group):
-            assert first.tolist() == [k < most for k in range(len(ids))]
-
-    def test_segments_of_people_and_blocks_on_the_ground(self) -> None:
-        digits = load_dataset("digits")
-        N = len(digits.labels)
-        windows = replace(digits, segment=np.arange(N) // 3)
-        person = PartitionSettings.model_validate({"by": "subject"})
-        assert np.array_equal(groups(person, windows), np.arange(N) // 3)
-        place = replace(digits, latitude=np.repeat([50.0, 60.0], [N // 2, N - N // 2]), longitude=np.zeros(N))
-        blocks = PartitionSettings.model_validate({"by": "region", "split": "blocks"})
-        assert len(set(groups(blocks, place).tolist())) == 2
-        assert len(set(groups(PartitionSettings.model_validate({}), digits).tolist())) == N
 
 
 @pytest.fixture
@@ -80,99 +75,13 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def search(views: Views, log: Path) -> Make:
+def search(small: Any, views: Views, log: Path) -> Make:
     """A search on the small study, with overrides; all share one log."""
 
     def make(*overrides: str, method: str = "independent", seed: int = 0) -> Search:
         return Search(small(*overrides), method, seed, views, log)
 
     return make
-
-
-class TestWorld:
-    """The true test set does not exist in it, and what scores a trial is behind the seal."""
-
-    @pytest.fixture(params=["withheld", "fresh"])
-    def study(self, request: pytest.FixtureRequest) -> Study:
-        return small(f"partition.validation={request.param}", "partition.val_fraction=0.3")
-
-    @pytest.fixture(params=[False, True], ids=["scored by all", "scored by half"])
-    def halved(self, request: pytest.FixtureRequest) -> bool:
-        return bool(request.param)
-
-    @pytest.fixture
-    def worlds(self, study: Study, views: Views, halved: bool) -> tuple[World, World]:
-        """As it is, and for tuning."""
-        return build_world(study, views.dataset, 0), tuning_world(study, views.dataset, 0, halved)
-
-    def test_what_scores_is_validation_or_the_second_half_of_it(
-        self, worlds: tuple[World, World], halved: bool
-    ) -> None:
-        whole, tuning = (world.partition for world in worlds)
-        for i, ids in enumerate(whole.validation):
-            cut = len(ids) // 2 if halved else 0
-            assert tuning.validation[i].tolist() == ids[:cut].tolist()
-            assert tuning.test[i].tolist() == ids[cut:].tolist()
-            assert len(tuning.test[i]) > 0
-
-    def test_the_true_test_set_is_nowhere(self, worlds: tuple[World, World]) -> None:
-        truth = worlds[0].partition.test.values
-        p = worlds[1].partition
-        for lists in (p.train, p.validation, p.test, p.shard, p.given_up):
-            assert not np.isin(lists.values, truth).any()
-        assert not np.isin(p.pool, truth).any()
-        assert (worlds[1].labels[truth] == -1).all()
-
-    def test_no_label_is_known_but_of_what_is_trained_on_and_fitted_to(
-        self, worlds: tuple[World, World], views: Views
-    ) -> None:
-        p, labels = worlds[1].partition, worlds[1].labels
-        known = np.unique(np.concatenate([p.train.values, p.given_up.values, p.validation.values]))
-        assert np.flatnonzero(labels >= 0).tolist() == known.tolist()
-        assert (labels[known] == views.dataset.labels[known]).all()
-        assert set(labels[np.setdiff1d(np.arange(len(labels)), known)]) == {-1}
-
-    def test_behind_the_seal_are_the_scoring_labels_and_no_others(
-        self, worlds: tuple[World, World], views: Views
-    ) -> None:
-        scored = worlds[1].partition.test.values
-        sealed = worlds[1].sealed.open(np.arange(len(views.dataset.labels)))
-        assert np.flatnonzero(sealed >= 0).tolist() == sorted(scored.tolist())
-        assert (sealed[scored] == views.dataset.labels[scored]).all()
-        assert not np.isin(scored, worlds[1].partition.train.values).any()
-        assert not np.isin(scored, worlds[1].partition.validation.values).any()
-
-    def test_nobody_is_told_the_classes_of_what_scores(
-        self, worlds: tuple[World, World], views: Views
-    ) -> None:
-        p = worlds[1].partition
-        for i in range(4):
-            ids = np.concatenate([p.train[i], p.validation[i]])
-            count = np.bincount(views.dataset.labels[ids], minlength=10)
-            np.testing.assert_allclose(worlds[1].class_distribution[i], count / count.sum())
-
-    def test_all_else_is_the_studys_own(self, worlds: tuple[World, World]) -> None:
-        whole, tuning = worlds
-        assert tuning.edges.tolist() == whole.edges.tolist()
-        assert tuning.kinds.tolist() == whole.kinds.tolist()
-        for name in ("train", "shard", "given_up"):
-            one, other = getattr(tuning.partition, name), getattr(whole.partition, name)
-            assert one.values.tolist() == other.values.tolist()
-        assert tuning.partition.pool.tolist() == whole.partition.pool.tolist()
-
-    def test_everybody_trains_on_train_only(self, views: Views) -> None:
-        for uses in (False, True):
-            world = tuning_world(small(), views.dataset, 0, uses)
-            for stage in (1, 2):
-                trained_on = world.labelled(stage, uses)
-                assert trained_on.values.tolist() == world.partition.train.values.tolist()
-
-    @pytest.mark.parametrize("uses", [False, True])
-    def test_overlapping_draws_keep_their_training_labels(self, views: Views, uses: bool) -> None:
-        """One node's validation example may be another's to train on: sealing it must not unlabel it."""
-        world = tuning_world(small("partition.draws=overlapping"), views.dataset, 0, uses)
-        for lists in (world.partition.train, world.partition.validation):
-            assert (world.labels[lists.values] == views.dataset.labels[lists.values]).all()
 
 
 class Bare(Method):
@@ -223,14 +132,6 @@ class TestSpace:
 
 
 class TestTrials:
-    def test_the_first_is_the_study_as_it_stands(self, search: Make, views: Views) -> None:
-        (line,) = search()(1, quiet)
-        plain = Run(small(), "independent", 0, views, make_world=tuning_world)()
-        assert line["settings"] == {"lr": 0.05}  # digits' training.lr
-        assert (line["own"], line["pooled"], line["score"]) == (
-            plain["test"], plain["test_pooled"], plain["test_pooled"]
-        )  # fmt: skip
-
     def test_the_first_takes_the_methods_own_settings_from_the_study(self, search: Make) -> None:
         own = "methods.mean_teacher={lr=0.3, decay=0.5, unlabelled=4}"  # outside the ranges, all the same
         first, second = search(own, method="mean_teacher")(2, quiet)
@@ -255,15 +156,17 @@ class TestTrials:
         assert len({s["lr"] for s in drawn}) == 7
         assert all(0 <= line["score"] <= 1 for line in lines)
 
-    def test_settings_of_a_trial_decide_its_score(self, search: Make, views: Views) -> None:
+    def test_settings_of_a_trial_decide_its_score(self, search: Make, small: Any, views: Views) -> None:
         lines = search()(3, quiet)
+        assert lines[0]["settings"] == {"lr": 0.05}, "the first is the study as it stands"
         for line in lines:
             study = small(f"methods.independent.lr={line['settings']['lr']!r}")
             again = Run(study, "independent", 0, views, make_world=tuning_world)()
-            assert again["test_pooled"] == line["score"]
+            scores = (again["test"], again["test_pooled"], again["test_pooled"])
+            assert (line["own"], line["pooled"], line["score"]) == scores
         assert len({line["score"] for line in lines}) > 1
 
-    def test_the_same_search_draws_the_same_trials(self, views: Views, tmp_path: Path) -> None:
+    def test_the_same_search_draws_the_same_trials(self, small: Any, views: Views, tmp_path: Path) -> None:
         def settings(name: str, seed: int) -> list[dict[str, Any]]:
             lines = Search(small(), "independent", seed, views, tmp_path / name)(3, quiet)
             return [line["settings"] for line in lines]
@@ -278,15 +181,15 @@ class TestTrials:
 
 
 class TestLog:
-    def test_has_a_line_of_json_for_each_trial(self, search: Make, log: Path) -> None:
+    def test_has_a_line_of_json_for_each_trial(self, search: Make, small: Any, log: Path) -> None:
         lines = search(method="mean_teacher")(2, quiet)
-        told = [json.loads(text) for text in log.read_text("utf-8").splitlines()]
-        assert told == lines == read_log(log)
-        for number, line in enumerate(told):
+        written = [json.loads(text) for text in log.read_text("utf-8").splitlines()]
+        assert written == lines == read_log(log)
+        for number, line in enumerate(written):
             assert set(line["settings"]) == {"lr", "weight", "decay"}
             assert isinstance(line["score"], float)
             found = [line[k] for k in ("study", "method", "seed", "trial", "device")]
-            assert found == ["digits", "mean_teacher", 0, number, "cpu"]
+            assert found == ["small", "mean_teacher", 0, number, "cpu"]
             assert {"lntrust", "torch"} <= set(line["versions"])
             assert line["of"] == search_key(small(), "mean_teacher", 0)
 
@@ -317,37 +220,148 @@ class TestLog:
         (line,) = search("training.stage2_rounds=3")(1, quiet)
         assert line["trial"] == 0
         assert len(read_log(log)) == 2
-        for nothing in (
-            "about=other",
-            "seeds=[4]",
-            'compare=["uniform"]',
-            "name=another",
-            "methods.uniform={}",
-        ):
+        for nothing in ("about=other", "seeds=[4]", 'compare=["dml"]', "name=another", "methods.uniform={}"):
             assert len(search(nothing).lines) == 1
 
-    def test_who_answers_is_part_of_what_trials_are_about(self) -> None:
+    def test_who_answers_is_part_of_what_trials_are_about(self, small: Any) -> None:
         """Under `deploy = trust` the settings of lntrust decide the scores of every method."""
-        of = {
-            search_key(small("deploy=trust", f"methods.lntrust.budget={b}"), "independent", 0) for b in (40, 80)
-        }
-        assert len(of) == 2
+        studies = [small("deploy=trust", f"methods.lntrust.budget={budget}") for budget in (40, 80)]
+        assert len({search_key(study, "independent", 0) for study in studies}) == 2
 
     @pytest.mark.parametrize(
-        "text", ["no json\n", '{"of": "x"\n', '{"score": 1}\n', "[1, 2]\n", "3\n", '{"of": "x"}\n']
-    )
-    def test_a_broken_one_is_refused_by_name(self, search: Make, log: Path, text: str) -> None:
+        "content",
+        [
+            b"no json\n", b'{"of": "x"\n', b'{"score": 1}\n', b"[1, 2]\n", b"3\n", b'{"of": "x"}\n',
+            b"\x89PNG\xff", None,
+        ],
+    )  # fmt: skip
+    def test_a_broken_one_or_a_folder_is_refused_by_name(
+        self, search: Make, log: Path, content: bytes | None
+    ) -> None:
         log.parent.mkdir()
-        log.write_text(text, "utf-8")
+        if content is None:
+            log.mkdir()
+        else:
+            log.write_bytes(content)
         with pytest.raises(LNTrustError, match=r"tuned\.jsonl: not a log of trials"):
             search()
 
-    def test_a_picture_or_a_folder_is_none_either(self, search: Make, log: Path) -> None:
-        log.parent.mkdir()
-        log.write_bytes(b"\x89PNG\xff\xfe")
-        with pytest.raises(LNTrustError, match="not a log of trials"):
-            search()
-        log.unlink()
-        log.mkdir()
-        with pytest.raises(LNTrustError, match="not a log of trials"):
-            search()
+
+def line(study: Study, method: str, trial: int, score: float, **settings: float) -> Line:
+    """A trial as the log has it."""
+    return {
+        "method": method, "trial": trial, "score": score, "settings": settings,
+        "of": search_key(study, method, 0),
+    }  # fmt: skip
+
+
+def write_log(path: Path, lines: list[Line]) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("scores", "won"),
+    [
+        ([0.4, 0.6, 0.5], 1),
+        ([0.5, 0.7, 0.7, 0.5], 1),
+        ([0.5, 0.5], 0),
+        ([None, 0.0, None], 1),
+        ([None, None], 0),
+    ],
+)
+def test_the_highest_score_wins_and_of_equals_the_earlier(scores: list[float | None], won: int) -> None:
+    """The study as it stands is trial 0: nothing is changed for nothing. None has diverged."""
+    lines = [{"trial": k, "score": score} for k, score in enumerate(scores)]
+    assert best(lines)["trial"] == best(lines[::-1])["trial"] == won
+
+
+class TestStudy:
+    """The file that `lntrust run` takes afterwards."""
+
+    def write(self, study: Study, file: Path, inherits: bool = True) -> Path:
+        lines = [
+            line(study, "uniform", 0, 0.5, lr=0.05),
+            line(study, "mean_teacher", 0, 0.5, lr=0.05, weight=100.0, decay=0.99),
+            line(study, "uniform", 1, 0.6, lr=0.0125),
+            line(study, "mean_teacher", 1, 0.4, lr=0.01, weight=3.0, decay=0.9),
+            {**line(study, "uniform", 2, 0.9, lr=0.09), "of": "another study's"},
+        ]
+        to = file.parent / "elsewhere" / "small-tuned.toml"
+        log = write_log(file.parent / "log.jsonl", lines)
+        write_study(to, study, 0, str(file) if inherits else None, log)
+        return to
+
+    def test_has_the_winning_settings_and_compares_all_that_were_tuned(
+        self, study: Study, file: Path
+    ) -> None:
+        tuned = load_study(self.write(study, file))
+        assert tuned.compare == ["mean_teacher", "uniform"]
+        assert tuned.methods["uniform"] == {"lr": 0.0125}
+        won = {"lr": 0.05, "weight": 100.0, "decay": 0.99, "unlabelled": 5}
+        assert tuned.methods["mean_teacher"] == won
+        assert tuned.name == "small-tuned"
+        assert tuned.about == f"{study.about}; tuned by 2 trials of each method on validation data, seed 0"
+
+    def test_keeps_what_other_methods_are_set_to_and_has_no_none(self, study: Study, file: Path) -> None:
+        """What decides a crossed run stands in another method's table; TOML cannot say none."""
+        methods = {**study.methods, "lntrust": {"strength": 0.3, "top_k": None}}
+        changed = study.model_copy(update={"methods": methods})
+        log = write_log(file.parent / "log.jsonl", [line(changed, "uniform", 0, 0.5, lr=0.05)])
+        to = file.parent / "whole.toml"
+        write_study(to, changed, 0, None, log)
+        tuned = load_study(to)
+        assert tuned.methods["lntrust"] == {"strength": 0.3}
+        assert tuned.methods["uniform"] == {"lr": 0.05}
+        assert tuned.compare == ["uniform"]
+
+    def test_inherits_the_rest_or_holds_everything_itself(self, study: Study, file: Path) -> None:
+        """Where --set has changed the study, there is no file to inherit from."""
+        own = {"name", "about", "compare", "methods"}
+        to = self.write(study, file)
+        written = tomllib.loads(to.read_text("utf-8"))
+        assert set(written) == {"inherits", *own}
+        assert written["inherits"] == str(file)
+        assert load_study(to).model_dump(exclude=own) == study.model_dump(exclude=own)
+        changed = study.model_copy(update={"graph": study.graph.model_copy(update={"attach": 1})})
+        to = self.write(changed, file, inherits=False)
+        file.unlink()
+        tuned = load_study(to)
+        assert tuned.model_dump(exclude=own) == changed.model_dump(exclude=own)
+        assert tuned.methods["mean_teacher"]["unlabelled"] == 5
+        assert tuned.methods["uniform"] == {"lr": 0.0125}
+
+    def test_running_it_uses_the_tuned_learning_rate(
+        self, study: Study, file: Path, views: Views, tmp_path: Path
+    ) -> None:
+        tuned = load_study(self.write(study, file))
+        before, after = (Run(s, "uniform", 0, views, folder=tmp_path / "runs") for s in (study, tuned))
+        assert (before.population.training.lr, after.population.training.lr) == (0.05, 0.0125)
+        assert before()["per_node"] != after()["per_node"]
+        assert after.identity["settings"]["lr"] == 0.0125
+        assert after.fingerprint != before.fingerprint
+
+    def test_a_real_search_ends_in_a_study_that_loads(self, study: Study, views: Views, file: Path) -> None:
+        log, to = file.parent / "real.jsonl", file.parent / "real.toml"
+        won = {}
+        for method in ("independent", "fedpae"):
+            won[method] = best(Search(study, method, 0, views, log)(2, quiet))["settings"]
+        write_study(to, study, 0, str(file), log)
+        tuned = load_study(to)
+        assert {name: tuned.methods[name] for name in won} == won
+        assert tuned.compare == ["fedpae", "independent"]
+
+
+SHIPPED = sorted((Path(__file__).parents[2] / "benchmarks" / "results" / "tuning").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("log", SHIPPED, ids=lambda path: path.stem)
+def test_a_tuned_study_that_ships_holds_what_won_in_its_log(log: Path) -> None:
+    tuned = load_study(log.stem)
+    trials: dict[str, list[Any]] = {}
+    for each in read_log(log):
+        trials.setdefault(each["method"], []).append(each)
+    assert tuned.compare == sorted(trials)
+    for method, lines in trials.items():
+        assert [each["trial"] for each in lines] == list(range(len(lines)))
+        assert tuned.methods[method].items() >= best(lines)["settings"].items()

@@ -16,9 +16,8 @@ import torch
 from lntrust.cli.board import Board
 from lntrust.core.files import read_json
 from lntrust.experiment import Run
-from lntrust.experiment.store import changes
-from lntrust.experiment.store.collection import read_runs
-from lntrust.experiment.sweep.plan import Task
+from lntrust.experiment.store import changes, read_runs
+from lntrust.experiment.sweep import Task
 from lntrust.learners.views import Views
 from lntrust.report.rows import rows_of
 from lntrust.world import Dataset
@@ -46,15 +45,13 @@ def wide(shape, classes, width=8):
 
 
 @pytest.fixture
-def place(tmp_path: Path, tiny_file: Path) -> Path:
+def place(tmp_path: Path, quick_file: Path) -> Path:
     (tmp_path / "eager.py").write_text(METHOD)
     (tmp_path / "steps.py").write_text("def how_many():\n    return 1\n")
     (tmp_path / "models.py").write_text(MODEL)
     (tmp_path / "idle.py").write_text("UNUSED = 1\n")
-    (tmp_path / "quick.toml").write_text(
-        'inherits = "tiny.toml"\n[[population.learners]]\nname = "linear"\nkind = "linear"\nview = "pixels"\n'
-        '[[population.learners]]\nname = "wide"\nkind = "models:wide"\nview = "pixels"\n'
-    )
+    own = '[[population.learners]]\nname = "wide"\nkind = "models:wide"\nview = "pixels"\n'
+    quick_file.write_text(quick_file.read_text() + own)
     return tmp_path
 
 
@@ -96,31 +93,25 @@ class TestAnEditedPlugin:
         assert "making 4 anew: models.py has changed" in said
         assert all(a["test_pooled"] != b["test_pooled"] for a, b in zip(then, now, strict=True))
 
-    def test_fresh_makes_all_anew(self, verb: list[str], command: Call, place: Path) -> None:
-        words = [verb[0], "quick.toml", verb[1], "independent"]
-        ((first,), _) = command(*words)
-        (summary,) = place.rglob("summary.json")
-        old = (place / "models.py").read_text()
-        (place / "models.py").write_text(old.replace("nn.ReLU", "nn.Tanh"))
-        command(*words)
-        (place / "models.py").write_text(old)
-        summary.write_text("{}")  # not what a run would give
-        ((again,), said) = command(*words, "--fresh")
-        assert "kept" not in said
-        assert "has changed" not in said, "what was asked for need not be told"
-        assert again["per_node"] == first["per_node"]
-
-    def test_what_another_revision_made_is_kept_and_said(
+    def test_fresh_makes_all_anew_and_what_another_revision_made_is_kept_and_said(
         self, verb: list[str], command: Call, place: Path
     ) -> None:
         words = [verb[0], "quick.toml", verb[1], "independent"]
-        command(*words)
+        ((first,), _) = command(*words)
         (file,) = place.rglob("run.json")
         run = read_json(file)
         run["versions"]["revision"] = "0123456789ab"
         file.write_text(json.dumps(run))
         _, said = command(*words)
         assert "kept 1 (made by revision 0123456789ab of lntrust); --fresh makes them anew" in said
+        (place / "models.py").write_text(MODEL.replace("nn.ReLU", "nn.Tanh"))
+        command(*words)
+        (place / "models.py").write_text(MODEL)
+        (file.parent / "summary.json").write_text("{}")  # not what a run would give
+        ((again,), said) = command(*words, "--fresh")
+        assert "kept" not in said
+        assert "has changed" not in said, "what was asked for need not be said"
+        assert again["per_node"] == first["per_node"]
 
 
 def scaled(dataset: Dataset, by: float) -> Dataset:
@@ -156,12 +147,10 @@ def test_however_many_wait_each_finished_run_is_read_once(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before the first of a thousand begins, nobody waits for a million files."""
+    of = [(tiny(f"training.lr={lr}"), lr, seed) for lr in ("0.1", "0.2", "0.3") for seed in (0, 1)]
     tasks = [
-        Task(
-            study=tiny(f"training.lr={lr}"), method="uniform", seeds=[seed], device="cpu", setting={"lr": lr}
-        )
-        for lr in ("0.1", "0.2", "0.3")
-        for seed in (0, 1)
+        Task(study=study, method="uniform", seeds=[seed], device="cpu", setting={"lr": lr})
+        for study, lr, seed in of
     ]
     for task in tasks:
         (identity,), (folder,) = task.identities, task.folders
@@ -182,12 +171,7 @@ def test_a_run_says_which_revision_made_it(tiny: Any, views: Views, tmp_path: Pa
     one = Run(tiny(), "independent", 0, views, folder=tmp_path)
     one()
     assert one.folder is not None
-    told = json.loads((one.folder / "run.json").read_text())["versions"].get("revision")
-    here = Path(__file__).parents[1]
-    done = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True
-    )
-    if done.returncode:
-        assert told is None
-    else:
-        assert told.removesuffix(", dirty") == done.stdout.strip()
+    made_by = read_json(one.folder / "run.json")["versions"].get("revision")
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert made_by is None if git.returncode else made_by.removesuffix(", dirty") == git.stdout.strip()

@@ -9,32 +9,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import LINEAR
 
-from lntrust import LNTrustError, Study, load_study
+from lntrust import LNTrustError
 from lntrust.experiment import Run
-from lntrust.experiment.store.collection import Record, key_of, read_runs, row_key, write_collection
+from lntrust.experiment.store import Record, key_of, read_runs, row_key, write_collection
 from lntrust.learners.views import Views
-
-SMALL = [
-    "graph.nodes=5", "partition.labelled=250", "training.stage1_rounds=1", "training.stage2_rounds=2",
-    "training.refresh=1", "evaluation.every=1", "methods.lntrust.warmup=1",
-    'population.learners=[{name="linear",kind="linear",view="pixels"}]',
-]  # fmt: skip
-
-
-def study(*overrides: str) -> Study:
-    return load_study("digits", [*SMALL, *overrides])
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, views: Views) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, small: Any, views: Views) -> Path:
     """Two methods with two seeds, and one more setting."""
     folder = tmp_path_factory.mktemp("runs")
     for method in ("independent", "lntrust"):
         for seed in (0, 1):
-            Run(study(), method, seed, views, folder=folder)()
-    Run(study("methods.lntrust.top_k=1"), "lntrust", 0, views, folder=folder)()
+            Run(small(LINEAR), method, seed, views, folder=folder)()
+    Run(small(LINEAR, "methods.lntrust.top_k=1"), "lntrust", 0, views, folder=folder)()
     return folder
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs, tmp_path / "runs"))
 
 
 def same(a: Record, b: Record) -> None:
@@ -48,9 +44,8 @@ def same(a: Record, b: Record) -> None:
 
 def test_every_finished_run_at_any_depth(runs: Path) -> None:
     records = read_runs([runs])
-    assert [(r.study, r.method) for r in records] == [("digits", "independent")] * 2 + [
-        ("digits", "lntrust")
-    ] * 3
+    assert [r.method for r in records] == ["independent"] * 2 + ["lntrust"] * 3
+    assert {r.study for r in records} == {"digits"}
     assert sorted(r.seed for r in records) == [0, 0, 0, 1, 1]
     assert len(read_runs([runs / "digits" / "lntrust"])) == 3
     (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
@@ -62,11 +57,10 @@ def test_every_finished_run_at_any_depth(runs: Path) -> None:
     assert one.rounds["round"].to_pylist() == [1, 2, 3]
 
 
-def test_what_is_not_finished_is_not_a_run(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs, tmp_path / "some")
-    for summary in (tmp_path / "some" / "digits" / "lntrust").rglob("summary.json"):
+def test_what_is_not_finished_is_not_a_run(copy: Path) -> None:
+    for summary in (copy / "digits" / "lntrust").rglob("summary.json"):
         summary.unlink()
-    assert {record.method for record in read_runs([tmp_path / "some"])} == {"independent"}
+    assert {record.method for record in read_runs([copy])} == {"independent"}
 
 
 def test_a_collection_is_what_the_folders_were(runs: Path, tmp_path: Path) -> None:
@@ -91,15 +85,12 @@ def test_folders_and_collections_together_hold_each_run_once(runs: Path, tmp_pat
             same(a, b)
 
 
-def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_before(
-    runs: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(runs, tmp_path / "runs")
-    write_collection(read_runs([tmp_path / "runs"]), tmp_path / "runs" / "all.parquet")
-    (folder,) = (tmp_path / "runs" / "digits" / "lntrust").glob("seed-1-*")
+def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_before(copy: Path) -> None:
+    write_collection(read_runs([copy]), copy / "all.parquet")
+    (folder,) = (copy / "digits" / "lntrust").glob("seed-1-*")
     anew = {**json.loads((folder / "summary.json").read_text()), "test": 0.123}
     (folder / "summary.json").write_text(json.dumps(anew))
-    found = read_runs([tmp_path / "runs"])
+    found = read_runs([copy])
     assert len(found) == 5
     assert [r.summary for r in found if (r.method, r.seed) == ("lntrust", 1)] == [anew]
 
@@ -108,17 +99,13 @@ def elsewhere(record: Record, **changes: Any) -> Record:
     return Record(record.identity | changes, record.summary, record.world_text, record.tables)
 
 
-def test_the_same_run_on_another_machine_is_the_same_run(runs: Path, tmp_path: Path) -> None:
+def test_the_same_run_on_another_machine_is_the_same_run_but_devices_are_kept_apart(
+    runs: Path, tmp_path: Path
+) -> None:
     one = read_runs([runs])[0]
     other = elsewhere(one, hardware={"cpu": "another"}, versions={"torch": "0"}, backend="loop")
     assert other.key == one.key
-    write_collection([one, other], tmp_path / "both.parquet")
-    assert len(read_runs([tmp_path / "both.parquet"])) == 1
-
-
-def test_devices_are_kept_apart(runs: Path, tmp_path: Path) -> None:
-    one = read_runs([runs])[0]
-    write_collection([one, elsewhere(one, device="cuda")], tmp_path / "both.parquet")
+    write_collection([one, other, elsewhere(one, device="cuda")], tmp_path / "both.parquet")
     assert [r.identity["device"] for r in read_runs([tmp_path / "both.parquet"])] == ["cpu", "cuda"]
 
 
@@ -201,41 +188,34 @@ def test_it_is_smaller_than_the_folders(runs: Path, tmp_path: Path) -> None:
 
 
 class TestWhatIsWrong:
-    def test_no_runs(self, tmp_path: Path) -> None:
-        with pytest.raises(LNTrustError, match=f"{tmp_path}: no finished run there"):
-            read_runs([tmp_path])
-
-    def test_no_such_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(LNTrustError, match="nowhere: neither a folder with runs nor a collection"):
-            read_runs([tmp_path / "nowhere"])
-
-    def test_another_kind_of_file(self, tmp_path: Path) -> None:
-        (tmp_path / "runs.csv").write_text("a,b\n")
-        with pytest.raises(LNTrustError, match=r"runs.csv: neither a folder"):
-            read_runs([tmp_path / "runs.csv"])
-
-    def test_no_parquet(self, tmp_path: Path) -> None:
-        (tmp_path / "runs.parquet").write_text("this is text")
-        with pytest.raises(LNTrustError, match=r"runs.parquet: not a readable Parquet file"):
-            read_runs([tmp_path / "runs.parquet"])
+    @pytest.mark.parametrize(
+        ("name", "content", "words"),
+        [
+            ("", None, "no finished run there"),
+            ("nowhere", None, "nowhere: neither a folder with runs nor a collection"),
+            ("runs.csv", "a,b\n", r"runs.csv: neither a folder"),
+            ("runs.parquet", "this is text", r"runs.parquet: not a readable Parquet file"),
+        ],
+    )
+    def test_there_are_no_runs(self, tmp_path: Path, name: str, content: str | None, words: str) -> None:
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(LNTrustError, match=words):
+            read_runs([tmp_path / name])
 
     def test_parquet_of_something_else(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
         with pytest.raises(LNTrustError, match=r"no collection of runs .`lntrust collect` makes one"):
             read_runs([tmp_path / "x.parquet"])
 
-    def test_a_table_of_a_run_is_broken(self, runs: Path, tmp_path: Path) -> None:
-        shutil.copytree(runs, tmp_path / "runs")
-        broken = next((tmp_path / "runs").rglob("rounds.parquet"))
+    def test_a_table_of_a_run_is_broken_or_its_world_is_gone(self, copy: Path) -> None:
+        broken = next(copy.rglob("rounds.parquet"))
         broken.write_bytes(b"")
         with pytest.raises(LNTrustError, match=f"{broken}: not a readable"):
-            read_runs([tmp_path / "runs"])
-
-    def test_its_world_is_gone(self, runs: Path, tmp_path: Path) -> None:
-        shutil.copytree(runs, tmp_path / "runs")
-        shutil.rmtree(tmp_path / "runs" / "digits" / "worlds")
-        with pytest.raises(LNTrustError, match=r"its world is not described in world-0-.*given again"):
-            read_runs([tmp_path / "runs"])
+            read_runs([copy])
+        shutil.rmtree(copy / "digits" / "worlds")
+        with pytest.raises(LNTrustError, match=r"its world is not described in world-.*given again"):
+            read_runs([copy])
 
     def test_nowhere_to_write(self, runs: Path, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -245,11 +225,7 @@ class TestWhatIsWrong:
 
 def test_paths_may_be_relative(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
-    for here, path in (
-        (runs, "."),
-        (runs / "digits", "lntrust"),
-        (folder.parent, folder.name),
-        (folder, "."),
-    ):
+    places = [(runs, "."), (runs / "digits", "lntrust"), (folder.parent, folder.name), (folder, ".")]
+    for here, path in places:
         monkeypatch.chdir(here)
         assert read_runs([Path(path)])

@@ -1,17 +1,27 @@
 """What a run is called: the same for the same thing, another for another, and as it always was."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lntrust
 from lntrust import Study, load_study
 from lntrust.experiment.store.collection import key_of
 from lntrust.experiment.store.identity import checkpoint, content_of, fingerprint, identity, slug, stage1_file
 from lntrust.experiment.store.schemas import SCHEMA, upgrade
 from lntrust.experiment.store.worlds import world_file
 from lntrust.methods import find_method
+
+PRINT = (
+    "import json; from lntrust.experiment.store.identity import revision, changed_code;"
+    "print(json.dumps([revision(), changed_code()]))"
+)
 
 
 def of(*overrides: str, method: str = "lntrust", seed: int = 0, device: str = "cpu") -> dict[str, Any]:
@@ -24,36 +34,32 @@ class TestReading:
         """Folders of runs made before there were readings are found again."""
         assert of("reading=honest") == of()
         assert "reading" not in of()["study"]
-        assert fingerprint(of()) == fingerprint(of("reading=honest"))
 
     def test_the_papers_is_another_run(self) -> None:
         paper = of("reading=paper")
         assert paper["study"]["reading"] == "paper"
-        assert fingerprint(paper) != fingerprint(of())
         overlapping = fingerprint(of("partition.draws=overlapping"))
-        assert fingerprint(paper) != overlapping, "since tables read it otherwise"
+        assert len({fingerprint(paper), fingerprint(of()), overlapping}) == 3, (
+            "since tables read it otherwise"
+        )
 
-    def test_it_lets_draws_overlap(self) -> None:
+    def test_it_lets_draws_overlap_and_survives_a_trip_through_json(self) -> None:
         study, honest = load_study("digits", ["reading=paper"]), load_study("digits")
         assert (study.partition.draws, honest.partition.draws) == ("overlapping", "disjoint")
         same = honest.partition.model_copy(update={"draws": "overlapping"})
         assert honest.model_copy(update={"partition": same, "reading": "paper"}) == study, "and nothing else"
+        assert Study.model_validate_json(study.model_dump_json()) == study, "as tasks make it to their worker"
 
-    def test_unless_the_study_says_otherwise(self) -> None:
-        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
-        assert study.partition == load_study("digits").partition
-        assert study.reading == "paper"
-
-    @pytest.mark.parametrize("name", ["geo-eurosat", "wearables"])
-    def test_regions_and_persons_cannot_overlap(self, name: str) -> None:
-        plain, paper = load_study(name), load_study(name, ["reading=paper"])
-        assert paper.partition == plain.partition
+    @pytest.mark.parametrize(
+        ("name", "more"),
+        [("digits", ["partition.draws=disjoint"]), ("geo-eurosat", []), ("wearables", [])],
+    )
+    def test_unless_the_study_says_otherwise_or_regions_and_persons_cannot(
+        self, name: str, more: list[str]
+    ) -> None:
+        paper = load_study(name, ["reading=paper", *more])
+        assert paper.partition == load_study(name).partition
         assert paper.reading == "paper"
-
-    def test_it_survives_a_trip_through_json(self) -> None:
-        """As tasks make it to their worker."""
-        study = load_study("digits", ["reading=paper", "partition.draws=disjoint"])
-        assert Study.model_validate_json(study.model_dump_json()) == study
 
 
 @pytest.mark.parametrize(
@@ -75,11 +81,8 @@ def test_what_makes_no_difference_to_a_run_is_not_in_its_name(idle: str) -> None
     assert fingerprint(of(idle)) == fingerprint(of())
 
 
-def test_it_is_json() -> None:
-    assert json.loads(json.dumps(of())) == of()
-
-
 def test_names_of_folders() -> None:
+    assert json.loads(json.dumps(of())) == of()
     assert slug(of()).parts[:2] == ("digits", "lntrust")
     assert slug(of(seed=3)).name == f"seed-3-{fingerprint(of(seed=3))}"
     one, stack = checkpoint([of()]), checkpoint([of(), of(seed=1)])
@@ -124,22 +127,15 @@ class TestContent:
             str(copy): after["content"]["files"][str(roads)]
         }
 
-    def test_an_onnx_file_too(self, tmp_path: Path) -> None:
-        model = tmp_path / "model.onnx"
-        model.write_bytes(b"weights")
-        learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
-        before = of(f"population.learners=[{learner}]")
-        model.write_bytes(b"other weights")
-        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
-
-    def test_the_weights_beside_it_too(self, tmp_path: Path) -> None:
+    def test_an_onnx_file_and_the_weights_beside_it_too(self, tmp_path: Path) -> None:
         model, weights = tmp_path / "model.onnx", tmp_path / "model.onnx.data"
-        model.write_bytes(b"graph")
-        weights.write_bytes(b"weights")
         learner = f'{{name="m",kind="onnx",view="pixels",options={{file="{model}"}}}}'
-        before = of(f"population.learners=[{learner}]")
-        weights.write_bytes(b"other weights")
-        assert fingerprint(of(f"population.learners=[{learner}]")) != fingerprint(before)
+        prints = set()
+        for contents in (b"graph", b"weights"), (b"other graph", b"weights"), (b"graph", b"other weights"):
+            model.write_bytes(contents[0])
+            weights.write_bytes(contents[1])
+            prints.add(fingerprint(of(f"population.learners=[{learner}]")))
+        assert len(prints) == 3
 
     def test_data_are_known_by_their_digest(self) -> None:
         study = load_study("digits")
@@ -169,9 +165,9 @@ class TestYoungerSettings:
             "seed": 0, "device": "cpu", "backend": "batched",
         }  # fmt: skip
         assert len(every) > len(PUBLISHED)
-        told = of()
-        assert told.pop("content")["schema"] == SCHEMA
-        assert told == by_hand
+        found = of()
+        assert found.pop("content")["schema"] == SCHEMA
+        assert found == by_hand
         assert key_of(of()) == key_of(upgrade(by_hand)), "as the first runs were recorded"
 
     def test_said_but_not_changed_they_are_not_part_of_it(self) -> None:
@@ -182,12 +178,11 @@ class TestYoungerSettings:
     @pytest.mark.parametrize(
         "change",
         [
-            *("query=handle", "reply=uint8", "recall=5", "probe_others=2", "refresh=7", "answer_k=2"),
-            *("certainty=0.7", "importance_power=0.5", "evidence=0.9", "look_back=0.9", "final_rounds=3"),
-            *("prior=self", "prior_examples=3", "calibrate=true", "typical_margin=true", "self_share=0.2"),
+            "query=handle", "reply=uint8", "recall=5", "refresh=7", "certainty=0.7", "evidence=0.9",
+            "final_rounds=3", "prior=self", "prior_examples=3", "typical_margin=true", "self_share=0.2",
             "prior_wins=0.5",
         ],
-    )
+    )  # fmt: skip
     def test_changed_they_are(self, change: str) -> None:
         other = of(f"methods.lntrust.{change}")
         assert fingerprint(other) != fingerprint(of())
@@ -196,5 +191,57 @@ class TestYoungerSettings:
     def test_of_who_answers_for_another_method_too(self) -> None:
         crossed = of("deploy=trust", method="uniform")
         assert set(crossed["answerer"]) == PUBLISHED
-        other = of("deploy=trust", "methods.lntrust.answer_k=1", method="uniform")
+        other = of("deploy=trust", "methods.lntrust.self_share=0.2", method="uniform")
         assert fingerprint(other) != fingerprint(crossed)
+
+
+# -- which state of the package made a run: seen from copies of it, in checkouts of their own ---------
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package in a folder that is no checkout."""
+    folder = tmp_path / "project"
+    skipped = shutil.ignore_patterns("__pycache__", "assets", "studies")
+    shutil.copytree(Path(lntrust.__file__).parent, folder / "src" / "lntrust", ignore=skipped)
+    return folder
+
+
+def seen_from(folder: Path) -> tuple[dict[str, str], str | None]:
+    env = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", PRINT], env=env, capture_output=True, text=True, check=True)
+    revision, code = json.loads(done.stdout)
+    return revision, code
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_outside_a_checkout_and_in_somebody_elses_there_is_none(copy: Path) -> None:
+    assert seen_from(copy) == ({}, None)
+    git(copy, "init")
+    (copy / "mine.txt").write_text("mine")
+    git(copy, "add", "mine.txt")
+    git(copy, "commit", "-m", "mine")
+    assert seen_from(copy) == ({}, None)
+
+
+def test_a_method_of_ours_that_is_being_worked_on(copy: Path) -> None:
+    """Its results are those of its code, and not those of the code before."""
+    git(copy, "init")
+    git(copy, "add", "-A")
+    git(copy, "commit", "-m", "all")
+    head: Any = git(copy, "rev-parse", "--short=12", "HEAD")
+    assert seen_from(copy) == ({"revision": head}, None)
+    method = copy / "src" / "lntrust" / "methods" / "independent.py"
+    codes = set()
+    for line in ("# a", "# b"):
+        method.write_text(method.read_text() + line + "\n")
+        revision, code = seen_from(copy)
+        assert revision == {"revision": f"{head}, dirty"}
+        codes.add(code)
+    assert None not in codes
+    assert len(codes) == 2

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lntrust import Study, load_study
+from lntrust import load_study
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Runs
 from lntrust.experiment.store.worlds import describe_world, keep_world, world_file
@@ -16,10 +16,6 @@ from lntrust.world import World, build_world, load_dataset
 from lntrust.world.data.datasets import data_directory, missing_files
 
 CASES = [[], ["partition.validation=fresh", "partition.labelled=600"], ["reading=paper"]]
-
-
-def identity(study: Study, seed: int) -> dict[str, Any]:
-    return {"study": study.model_dump(mode="json"), "seed": seed}
 
 
 @pytest.fixture(params=CASES, ids=["withheld", "fresh", "paper"])
@@ -60,36 +56,24 @@ def test_test_labels_are_not_in_it(world: World) -> None:
     world.sealed.open(np.array([0]))  # the seal was not broken
 
 
-def test_one_file_for_all_methods_of_a_seed(tiny: Any, views: Views, tmp_path: Path) -> None:
-    quick = tiny("training.stage1_rounds=1", "training.stage2_rounds=1")
-    for method in ("independent", "uniform", "lntrust"):
-        Run(quick, method, 0, views, folder=tmp_path)()
-    Run(tiny("training.refresh=1", "training.stage2_rounds=2"), "uniform", 0, views, folder=tmp_path)()
-    (file,) = (tmp_path / "tiny" / "worlds").iterdir()
-    assert json.loads(file.read_text()) == describe_world(build_world(quick, views.dataset, 0), views.dataset)
-    assert tmp_path / world_file(Run(quick, "uniform", 0, views).identity) == file
-    Run(quick, "independent", 1, views, folder=tmp_path)()
-    Run(quick.model_copy(update={"graph": quick.graph.model_copy(update={"nodes": 4})}), "independent", 0,
-        views, folder=tmp_path)()  # fmt: skip
-    assert len(list((tmp_path / "tiny" / "worlds").iterdir())) == 3
-
-
-def test_stacked_seeds_have_their_own(tiny: Any, views: Views, tmp_path: Path) -> None:
-    quick = tiny("training.stage1_rounds=1", "training.stage2_rounds=1")
-    Runs(quick, "independent", [0, 5], views, folder=tmp_path)()
-    for seed in (0, 5):
-        told = json.loads((tmp_path / world_file(Run(quick, "uniform", seed, views).identity)).read_text())
-        assert told == describe_world(build_world(quick, views.dataset, seed), views.dataset)
-
-
-def test_it_is_written_once(tiny: Any, tmp_path: Path) -> None:
-    study, dataset = tiny(), load_dataset("digits")
-    world, of = build_world(study, dataset, 0), identity(study, 0)
-    keep_world(tmp_path, of, world, dataset)
-    path = tmp_path / world_file(of)
-    path.write_text("kept")
-    keep_world(tmp_path, of, world, dataset)
-    assert path.read_text() == "kept"
+def test_one_file_for_all_methods_of_a_seed_written_once(quick: Any, views: Views, tmp_path: Path) -> None:
+    short = ("training.stage1_rounds=1", "training.stage2_rounds=1")
+    study, dataset = quick(*short), views.dataset
+    for method in ("independent", "uniform"):
+        Run(study, method, 0, views, folder=tmp_path)()
+    Run(quick(*short, "training.refresh=1"), "uniform", 0, views, folder=tmp_path)()
+    (file,) = (tmp_path / "quick" / "worlds").iterdir()
+    assert json.loads(file.read_text()) == describe_world(build_world(study, dataset, 0), dataset)
+    assert tmp_path / world_file(Run(study, "uniform", 0, views).identity) == file
+    file.write_text("kept")
+    keep_world(tmp_path, Run(study, "uniform", 0, views).identity, build_world(study, dataset, 0), dataset)
+    assert file.read_text() == "kept"
+    Runs(study, "independent", [1, 5], views, folder=tmp_path)()  # stacked seeds have their own
+    Run(quick(*short, "graph.nodes=4"), "independent", 0, views, folder=tmp_path)()
+    assert len(list((tmp_path / "quick" / "worlds").iterdir())) == 4
+    for seed in (1, 5):
+        found = json.loads((tmp_path / world_file(Run(study, "uniform", seed, views).identity)).read_text())
+        assert found == describe_world(build_world(study, dataset, seed), dataset)
 
 
 @pytest.mark.skipif(bool(missing_files("eurosat", data_directory(None))), reason="eurosat is not here")

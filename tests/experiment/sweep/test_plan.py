@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import Stopped, stop_after, timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
@@ -16,10 +17,6 @@ from lntrust.learners.views import Views
 
 def settings(tasks: list[Task], method: str) -> list[dict[str, str]]:
     return [task.setting for task in tasks if task.method == method]
-
-
-class Stopped(BaseException):
-    pass
 
 
 class TestGrid:
@@ -123,34 +120,29 @@ class TestTask:
     def test_its_folders_are_those_of_the_runs(
         self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int], sets: list[str]
     ) -> None:
-        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={}).on(
-            views.dataset
-        )
+        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
         runs = Runs(task.study, "uniform", seeds, views, folder=tmp_path)
-        assert [tmp_path / folder for folder in task.folders] == runs.folders
+        assert [tmp_path / folder for folder in task.on(views.dataset).folders] == runs.folders
 
     @pytest.mark.parametrize("seeds", [[0], [0, 2]])
     def test_a_task_that_is_stopped_goes_on_from_its_checkpoint(
         self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int]
     ) -> None:
         task = Task(study=tiny(), method="uniform", seeds=seeds, device="cpu", setting={}).on(views.dataset)
-
-        def stop(done: int, *_: object) -> None:
-            if done == 3:
-                raise Stopped
-
         assert task.finished(tmp_path) is None
         with pytest.raises(Stopped):
-            carry_out(task, views, tmp_path / "stopped", progress=stop)
+            carry_out(task, views, tmp_path / "stopped", progress=stop_after(3))
         seen: list[int] = []
         got = carry_out(task, views, tmp_path / "stopped", progress=lambda done, *_: seen.append(done))
         assert seen[0] == 3
         whole = carry_out(task, views, tmp_path / "whole")
-        assert [timeless(s) for s in got] == [timeless(s) for s in whole]
+        assert [*map(timeless, got)] == [*map(timeless, whole)]
         assert [s["seed"] for s in got] == seeds
+        text = Answer(summaries=got).model_dump_json()
+        assert json.dumps(Answer.model_validate_json(text).summaries) == json.dumps(got), "to the last bit"
         for folder in task.folders:
-            told = list_attempts(tmp_path / "stopped" / folder)
-            assert [(a["number"], a["resumed"]) for a in told] == [(1, 0), (2, 3)]
+            tried = list_attempts(tmp_path / "stopped" / folder)
+            assert [(a["number"], a["resumed"]) for a in tried] == [(1, 0), (2, 3)]
         again = carry_out(task, views, tmp_path / "stopped", progress=lambda *_: pytest.fail("it is done"))
         assert again == got == task.finished(tmp_path / "stopped")
         assert all(len(list_attempts(tmp_path / "stopped" / folder)) == 2 for folder in task.folders)
@@ -158,9 +150,8 @@ class TestTask:
     def test_a_stack_leaves_out_the_seeds_that_are_done(
         self, tiny: Any, views: Views, tmp_path: Path
     ) -> None:
-        study = tiny()
-        first = Run(study, "uniform", 0, views, folder=tmp_path)()
-        task = Task(study=study, method="uniform", seeds=[0, 1, 2], device="cpu", setting={})
+        first = Run(tiny(), "uniform", 0, views, folder=tmp_path)()
+        task = Task(study=tiny(), method="uniform", seeds=[0, 1, 2], device="cpu", setting={})
         got = carry_out(task, views, tmp_path)
         assert got[0] == first
         assert [s["stacked"] for s in got] == [1, 2, 2]
@@ -169,27 +160,12 @@ class TestTask:
         self, tiny: Any, views: Views, tmp_path: Path
     ) -> None:
         task = Task(study=tiny(), method="uniform", seeds=[0, 1], device="cpu", setting={}).on(views.dataset)
-
-        def stop(done: int, total: int, _: object) -> None:
-            if done == total:
-                raise Stopped
-
         with pytest.raises(Stopped):
-            carry_out(task, views, tmp_path / "stopped", progress=stop)
+            carry_out(task, views, tmp_path / "stopped", progress=stop_after(5))
         whole = carry_out(task, views, tmp_path / "whole")
         text = json.dumps(whole[0])  # as if the first summary had been written, and then the light went out
         (tmp_path / "stopped" / task.folders[0] / "summary.json").write_text(text)
         seen: list[int] = []
         got = carry_out(task, views, tmp_path / "stopped", progress=lambda done, *_: seen.append(done))
         assert set(seen) == {5}
-        assert [timeless(s) for s in got] == [timeless(s) for s in whole]
-
-
-def timeless(summary: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in summary.items() if name != "seconds"}
-
-
-def test_an_answer_keeps_every_bit_of_a_summary(tiny: Any, views: Views) -> None:
-    summary = Run(tiny(), "uniform", 0, views)()
-    there = Answer.model_validate_json(Answer(summaries=[summary]).model_dump_json())
-    assert json.dumps(there.summaries[0]) == json.dumps(summary)
+        assert [*map(timeless, got)] == [*map(timeless, whole)]

@@ -55,9 +55,6 @@ def assert_same(a: Message, b: Message) -> None:
         assert np.array_equal(tensor, b.tensors[name])
 
 
-# -- sizes --------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=400)
 @given(MESSAGES)
 def test_sizes_are_exact_without_encoding(message: Message) -> None:
@@ -79,9 +76,6 @@ def test_the_envelope_costs_the_same_in_every_round() -> None:
     tensors = {"probabilities": np.zeros((5, 10), np.float32)}
     lengths = {len(encode(Message("reply", tensors, r, v))) for r in (0, 10**6) for v in (0, 2**62)}
     assert len(lengths) == 1
-
-
-# -- round trips --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -107,9 +101,6 @@ def test_special_numbers_survive() -> None:
     values = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324])
     (received,) = decode(encode(Message("parameters", {"x": values}))).tensors.values()
     assert received.tobytes() == values.tobytes()
-
-
-# -- refusals -----------------------------------------------------------------------------------------
 
 
 def decode_or_refuse(data: bytes) -> Message | None:
@@ -203,41 +194,28 @@ def test_false_claims_in_a_header_are_refused(dtype: str, shape: list[int], leng
         assert message.tensors["x"].nbytes == length
 
 
-@pytest.mark.parametrize("header", [[], 3, "text", None, {"__metadata__": 3}, {"x": {}}, {"x": [1, 2]}])
-def test_headers_of_another_make_are_refused(header: Any) -> None:
-    with pytest.raises(LNTrustError, match="not safetensors"):
-        decode(raw(header))
+OTHER_HEADERS: list[Any] = [[], 3, "text", None, {"__metadata__": 3}, {"x": {}}, {"x": [1, 2]}]
+ENVELOPES = [np.zeros(4, np.int32), np.zeros(3, np.int64), np.zeros((2, 2), np.int64)]
+REFUSED = [
+    *((raw(header), "not safetensors") for header in OTHER_HEADERS),
+    *((struct.pack("<Q", claimed) + b"{}", "not safetensors") for claimed in (9, 2**32, 2**64 - 1)),
+    (save({"x": np.zeros(4)}), r"needs a tensor 'envelope', int64\[4\]"),
+    *((save({"envelope": wrong}), r"needs a tensor 'envelope', int64\[4\]") for wrong in ENVELOPES),
+    (save({"envelope": np.array([2, 0, 0, 0])}), "speaks protocol 2; this node speaks 1"),
+    *(
+        (
+            save({"envelope": np.array([1, kind, 0, 0])}),
+            f"kind {kind} is unknown; known are 0…{len(KINDS) - 1}",
+        )
+        for kind in (-1, len(KINDS), 2**40)
+    ),
+]
 
 
-def test_a_header_longer_than_the_message_is_refused() -> None:
-    for claimed in (9, 2**32, 2**64 - 1):
-        with pytest.raises(LNTrustError, match="not safetensors"):
-            decode(struct.pack("<Q", claimed) + b"{}")
-
-
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        {"x": np.zeros(4)},
-        {"envelope": np.zeros(4, np.int32)},
-        {"envelope": np.zeros(3, np.int64)},
-        {"envelope": np.zeros((2, 2), np.int64)},
-    ],
-)
-def test_a_message_needs_its_envelope(tensors: dict[str, np.ndarray]) -> None:
-    with pytest.raises(LNTrustError, match=r"needs a tensor 'envelope', int64\[4\]"):
-        decode(save(tensors))
-
-
-def test_another_protocol_is_refused_by_its_number() -> None:
-    with pytest.raises(LNTrustError, match="speaks protocol 2; this node speaks 1"):
-        decode(save({"envelope": np.array([2, 0, 0, 0])}))
-
-
-@pytest.mark.parametrize("kind", [-1, len(KINDS), 2**40])
-def test_an_unknown_kind_is_refused(kind: int) -> None:
-    with pytest.raises(LNTrustError, match=f"kind {kind} is unknown; known are 0…{len(KINDS) - 1}"):
-        decode(save({"envelope": np.array([1, kind, 0, 0])}))
+@pytest.mark.parametrize(("data", "says"), REFUSED)
+def test_what_is_no_message_of_ours_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(LNTrustError, match=says):
+        decode(data)
 
 
 def test_nobody_forges_the_envelope() -> None:

@@ -66,11 +66,16 @@ def test_a_loaded_ledger_goes_on_counting(first: list[Entry], second: list[Entry
     assert loaded.summary() == filled(first + second).summary()
 
 
-def test_one_edge_may_carry_several_messages_at_once() -> None:
-    ledger = Ledger(EDGES)
+def test_one_edge_may_carry_several_messages_at_once_or_one_by_one() -> None:
+    ledger, other = Ledger(EDGES), Ledger(EDGES)
     ledger.book(np.array([2, 2, 0]), "probe", "query", Size(5, 1))
     assert ledger.payload("query", "probe").tolist() == [5, 0, 10, 0]
     assert ledger.summary()["by_phase"]["probe"]["messages"] == 3
+    for edge in (2, 2, 0):
+        other.book_one(edge, "probe", "query", Size(5, 1))
+    assert other.summary() == ledger.summary()
+    assert ledger.total() == 18
+    assert ledger.total(slice(1, None)) == 12
 
 
 def test_saved_books_are_copies() -> None:

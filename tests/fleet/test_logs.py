@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,17 @@ def as_before() -> Iterator[None]:
     _LOG.propagate = propagate
 
 
+@contextmanager
+def logged() -> Iterator[list[dict[str, Any]]]:
+    """The lines that are logged meanwhile, as objects."""
+    stream, lines = io.StringIO(), list[dict[str, Any]]()
+    show_logs("json", stream)
+    yield lines
+    *texts, last = stream.getvalue().split("\n")
+    assert last == ""
+    lines += [json.loads(text) for text in texts]
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -37,14 +49,10 @@ NAMES = st.text("abcdefgh_", min_size=1).filter(lambda name: name not in ("at", 
 
 @given(st.lists(st.tuples(st.text(), st.dictionaries(NAMES, values, max_size=3)), max_size=5))
 def test_every_line_is_one_object(events: list[tuple[str, dict[str, Any]]]) -> None:
-    stream = io.StringIO()
-    show_logs("json", stream)
     begun = datetime.now(UTC)
-    for what, fields in events:
-        event(what, **fields)
-    lines = stream.getvalue().split("\n")
-    assert lines.pop() == ""
-    got = [json.loads(line) for line in lines]
+    with logged() as got:
+        for what, fields in events:
+            event(what, **fields)
     assert [(each["event"], each["level"]) for each in got] == [(what, "info") for what, _ in events]
     for each, (_, fields) in zip(got, events, strict=True):
         assert {k: each[k] for k in fields} == fields
@@ -52,19 +60,15 @@ def test_every_line_is_one_object(events: list[tuple[str, dict[str, Any]]]) -> N
 
 
 def test_what_json_does_not_know_is_written_as_text() -> None:
-    stream = io.StringIO()
-    show_logs("json", stream)
-    event("saved", path=Path("a/b"), who={1})
-    got = json.loads(stream.getvalue())
-    assert (got["path"], got["who"]) == ("a/b", "{1}")
+    with logged() as lines:
+        event("saved", path=Path("a/b"), who={1})
+    assert (lines[0]["path"], lines[0]["who"]) == ("a/b", "{1}")
 
 
 def test_an_error_is_one_and_on_one_line() -> None:
-    stream = io.StringIO()
-    show_logs("json", stream)
-    failed("state not saved", OSError("no space\nleft"), round=3)
-    (line,) = stream.getvalue().splitlines()
-    got = json.loads(line)
+    with logged() as lines:
+        failed("state not saved", OSError("no space\nleft"), round=3)
+    (got,) = lines
     assert (got["level"], got["error"], got["round"]) == ("error", "OSError: no space\nleft", 3)
 
 
@@ -85,12 +89,11 @@ def test_asked_twice_it_is_written_once() -> None:
 
 
 def test_events_that_a_neighbour_causes_are_logged_seldom() -> None:
-    stream, now = io.StringIO(), 0.0
-    show_logs("json", stream)
+    now = 0.0
     seldom = Seldom(10.0, lambda: now)
-    for name in ("b", "b", "c", "b"):
-        seldom.event("it rains", neighbour=name)
-    now = 10.0
-    seldom.event("it rains", neighbour="b")
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    with logged() as lines:
+        for name in ("b", "b", "c", "b"):
+            seldom.event("it rains", neighbour=name)
+        now = 10.0
+        seldom.event("it rains", neighbour="b")
     assert [(line["neighbour"], line.get("untold")) for line in lines] == [("b", None), ("c", None), ("b", 2)]

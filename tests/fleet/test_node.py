@@ -1,8 +1,8 @@
 """Nodes in their owners' processes: `Node.from_file`, as a program uses it."""
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from lntrust.fleet.settings import load_node
 # -- two that know each other ---------------------------------------------------------------------
 
 
+Pair = tuple[Fleet, Node, Node]
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Node, Node]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     fleet = Fleet.of(tmp_path_factory.mktemp("pair"), ["a", "b"], everybody=SOON)
     with ExitStack() as stack:
         a, b = (stack.enter_context(Node.from_file(fleet.members[name].folder)) for name in ("a", "b"))
@@ -31,7 +34,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, Node
         yield fleet, a, b
 
 
-def test_it_answers_with_whom_it_trusts(pair: tuple[Fleet, Node, Node]) -> None:
+def test_it_answers_with_whom_it_trusts(pair: Pair) -> None:
     fleet, a, b = pair
     together, alone = a.predict(fleet.x), a.predict(fleet.x, "self")
     assert set(together.weights) == set(together.versions) == {"a", "b"}
@@ -43,7 +46,7 @@ def test_it_answers_with_whom_it_trusts(pair: tuple[Fleet, Node, Node]) -> None:
     np.testing.assert_allclose(together.probabilities, mixed, atol=1e-5)
 
 
-def test_inputs_of_another_kind_are_named(pair: tuple[Fleet, Node, Node]) -> None:
+def test_inputs_of_another_kind_are_named(pair: Pair) -> None:
     fleet, a, _ = pair
     np.testing.assert_array_equal(
         a.predict(fleet.x.astype(float), "self").probabilities, a.predict(fleet.x, "self").probabilities
@@ -54,7 +57,7 @@ def test_inputs_of_another_kind_are_named(pair: tuple[Fleet, Node, Node]) -> Non
         a.predict(fleet.x + 0.5)
 
 
-def test_status_is_json_and_adds_up(pair: tuple[Fleet, Node, Node]) -> None:
+def test_status_is_json_and_adds_up(pair: Pair) -> None:
     _, a, b = pair
     one = until(a, lambda status: status["bytes"]["out"]["query"] == b.status()["bytes"]["in"]["query"])
     assert json.loads(json.dumps(one)) == one
@@ -67,7 +70,7 @@ def test_status_is_json_and_adds_up(pair: tuple[Fleet, Node, Node]) -> None:
     until(b, lambda status: status["bytes"]["out"]["reply"] == a.status()["bytes"]["in"]["reply"])
 
 
-def test_a_model_replaced_is_heard_by_all(pair: tuple[Fleet, Node, Node]) -> None:
+def test_a_model_replaced_is_heard_by_all(pair: Pair) -> None:
     fleet, a, b = pair
     before, version = b.predict(fleet.x, "self").probabilities, b.version
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
@@ -89,7 +92,7 @@ def test_a_model_replaced_is_heard_by_all(pair: tuple[Fleet, Node, Node]) -> Non
     assert until(b, all_probed)["error"] is None
 
 
-def test_what_is_no_model_changes_nothing(pair: tuple[Fleet, Node, Node]) -> None:
+def test_what_is_no_model_changes_nothing(pair: Pair) -> None:
     fleet, a, _ = pair
     version, before = a.version, a.predict(fleet.x, "self").probabilities
     with pytest.raises(LNTrustError, match=r"neither a torch nn\.Module nor has it predict_proba"):
@@ -164,14 +167,10 @@ def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> N
 
 
 def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
-    few = {"a": {"network": {"choose": "allowed", "fastest": 1}}}
-    fleet = Fleet.of(tmp_path, ["a", "b", "c"], few, everybody=SOON)
+    few = {"network": {"choose": "allowed", "fastest": 1}, "training": {"stage2_rounds": 400}}
+    fleet = Fleet.of(tmp_path, ["b", "c", "a"], {"a": few}, everybody=SOON)
     with ExitStack() as stack:
-        for name in ("b", "c"):
-            stack.enter_context(Node.from_file(fleet.members[name].folder))
-        settings = load_node(fleet.members["a"].folder)
-        patient = replace_training(settings, stage1_rounds=2, stage2_rounds=400)
-        a = stack.enter_context(Node(patient).start())
+        *_, a = (stack.enter_context(Node.from_file(each.folder)) for each in fleet.members.values())
         status = until(a, lambda status: sum(n["probed"] for n in status["neighbours"].values()) == 1)
         assert all(each["present"] for each in status["neighbours"].values())
         (asked,) = [name for name, each in status["neighbours"].items() if each["probed"]]
@@ -181,25 +180,16 @@ def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
         assert None not in times.values(), "both were met, to see who is faster"
 
 
-def replace_training(settings: Any, **changes: Any) -> Any:
-    return settings.model_copy(update={"training": settings.training.model_copy(update=changes)})
-
-
 def test_several_who_replace_the_model_wait_for_each_other(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
+    fleet = alone(tmp_path)
     models = [nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(4)]
-    with Node.from_file(fleet.members["a"].folder) as node:
-        threads = [threading.Thread(target=node.replace, args=(model,)) for model in models]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in threads)
+    with Node.from_file(fleet.members["a"].folder) as node, ThreadPoolExecutor(4) as pool:
+        list(pool.map(node.replace, models, timeout=120))
 
 
 def test_a_restart_without_the_model_that_was_put_in(tmp_path: Path) -> None:
     """Only NODE.toml's can be made again: the node says so, begins anew, and keeps what it has counted."""
-    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
+    fleet = alone(tmp_path)
     folder = fleet.members["a"].folder
     with Node.from_file(folder) as node:
         until(node, deployed)

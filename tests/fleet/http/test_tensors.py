@@ -1,6 +1,7 @@
 """Tensors of the Open Inference Protocol: there and back again, and whatever else may come."""
 
 import json
+import re
 import struct
 import tracemalloc
 from typing import Any
@@ -66,10 +67,8 @@ def test_bytes_are_those_of_the_protocol() -> None:
     text = np.array(["ab", "ü"], object)
     body, length = write_message({}, [Tensor("l", text, True), Tensor("x", np.float32([1]), True)], "outputs")
     assert body[length:] == b"\2\0\0\0ab" + b"\2\0\0\0\xc3\xbc" + struct.pack("<f", 1)
-    assert [entry["parameters"]["binary_data_size"] for entry in json.loads(body[:length])["outputs"]] == [
-        12,
-        4,
-    ]
+    outputs = json.loads(body[:length])["outputs"]
+    assert [entry["parameters"]["binary_data_size"] for entry in outputs] == [12, 4]
 
 
 def test_big_endian_arrays_travel_as_all_do() -> None:
@@ -116,14 +115,8 @@ BAD_ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("message", BAD_ENTRIES)
-def test_messages_name_field_and_value(message: str) -> None:
-    with pytest.raises(LNTrustError) as error:
-        read_request(json.dumps({"inputs": [BAD_ENTRIES[message]]}).encode())
-    assert message in str(error.value)
-
-
-BAD_BODIES = {
+BAD_BODIES: dict[str, tuple[bytes, str | None]] = {
+    **{message: (json.dumps({"inputs": [bad]}).encode(), None) for message, bad in BAD_ENTRIES.items()},
     "body: not JSON": (b"{", None),
     "body: not JSON: nested too deep": (b"[" * 100_000, None),
     "body: [] is not a JSON object": (b"[]", None),
@@ -145,31 +138,27 @@ BAD_BODIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("message", BAD_BODIES)
-def test_bad_bodies(message: str) -> None:
-    with pytest.raises(LNTrustError) as error:
-        read_request(*BAD_BODIES[message])
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "raw", "message"),
-    [
-        ("FP32", [1], b"abc", "3 is no multiple of 4"),
-        ("FP32", [2], b"abcd", "1 values do not fill shape [2]"),
-        ("BOOL", [2], b"\1\2", "a BOOL of 2"),
-        ("BYTES", [1], b"\3\0\0\0ab", "end within a string"),
-        ("BYTES", [1], b"\3\0", "end within a string"),
-        ("BYTES", [1], b"\xff\xff\xff\xffab", "end within a string"),
-        ("BYTES", [1], b"\1\0\0\0\xff", "not UTF-8"),
-    ],
-)
-def test_bad_bytes(kind: str, shape: list[int], raw: bytes, message: str) -> None:
+def with_bytes(kind: str, shape: list[int], raw: bytes) -> tuple[bytes, str | None]:
     item = {"name": "x", "datatype": kind, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
     head = json.dumps({"inputs": [item]}).encode()
-    with pytest.raises(LNTrustError) as error:
-        read_request(head + raw, str(len(head)))
-    assert message in str(error.value)
+    return head + raw, str(len(head))
+
+
+BAD_BODIES |= {
+    "3 is no multiple of 4": with_bytes("FP32", [1], b"abc"),
+    "1 values do not fill shape [2]": with_bytes("FP32", [2], b"abcd"),
+    "a BOOL of 2": with_bytes("BOOL", [2], b"\1\2"),
+    "that end within a string": with_bytes("BYTES", [1], b"\3\0\0\0ab"),
+    "end within a string": with_bytes("BYTES", [1], b"\3\0"),
+    "within a string": with_bytes("BYTES", [1], b"\xff\xff\xff\xffab"),
+    "not UTF-8": with_bytes("BYTES", [1], b"\1\0\0\0\xff"),
+}
+
+
+@pytest.mark.parametrize("message", BAD_BODIES)
+def test_messages_name_field_and_value(message: str) -> None:
+    with pytest.raises(LNTrustError, match=re.escape(message)):
+        read_request(*BAD_BODIES[message])
 
 
 def test_what_is_not_json_is_not_written_as_json() -> None:
@@ -190,9 +179,8 @@ def test_outputs_as_asked_for() -> None:
     assert wanted(parameters=binary) == {"p": True, "label": True}
     assert wanted(outputs=[{"name": "label"}]) == {"label": False}
     assert wanted(outputs=[{"name": "label"}], parameters=binary) == {"label": True}
-    assert wanted(outputs=[{"name": "p", "parameters": {"binary_data": False}}], parameters=binary) == {
-        "p": False
-    }
+    not_binary = [{"name": "p", "parameters": {"binary_data": False}}]
+    assert wanted(outputs=not_binary, parameters=binary) == {"p": False}
     with pytest.raises(LNTrustError, match=r"outputs: 'q' is not there; there are p, label"):
         wanted(outputs=[{"name": "q"}])
 
@@ -223,9 +211,7 @@ def test_a_cast_loses_nothing_or_is_refused(given_: Any, needed: Any, binary: bo
 def test_a_cast_that_fits_is_done_for_json_alone(kind: str, needed: str) -> None:
     array = np.array([1, 2], kind)
     assert cast(Tensor("x", array), np.dtype(needed)).dtype == needed
-    with pytest.raises(
-        LNTrustError, match=f"input 'x': datatype {DATATYPES[array.dtype]} is not what is nee"
-    ):
+    with pytest.raises(LNTrustError, match=f"input 'x': datatype {DATATYPES[array.dtype]} is not what is"):
         cast(Tensor("x", array, binary=True), np.dtype(needed))
 
 

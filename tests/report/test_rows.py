@@ -1,16 +1,12 @@
 """Rows: which runs they are made of, what they are compared with, and what they are called."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made_up import NODES, made
+from made_up import NODES, identified, made, made_seeds, sending
 
-from lntrust.experiment import Run
-from lntrust.experiment.store import Record, read_runs
-from lntrust.learners.views import Views
+from lntrust.experiment.store import Record
 from lntrust.report.rows import Row, Spread, flat_settings, main_row, make_row, rows_of
 
 
@@ -25,29 +21,29 @@ def labels(*records: Record) -> list[str]:
 
 def made_of(record: Record, method: str | None = None, **content: dict[str, str]) -> Record:
     """The same run, with files and sources of the user's."""
-    of = record.identity
-    changed = {"method": method or record.method, "content": {**of["content"], **content}}
-    return replace(record, identity={**of, **changed})
+    content = {**record.identity["content"], **content}
+    return identified(record, method=method or record.method, content=content)
+
+
+def gain(row: Row) -> float | None:
+    return None if row.difference is None else row.difference.mean
 
 
 class TestWhatIsComparedWithWhat:
     def test_independent_in_the_same_world(self) -> None:
         alone = [made("independent", seed, 0.7) for seed in (1, 0)]
-        ours = [made("lntrust", seed, 0.7 + 0.1 * (seed + 1)) for seed in (0, 1)]
-        row = rows(*alone, *ours)[-1]
+        row = rows(*alone, *made_seeds("lntrust", 0.8, 0.9))[-1]
         assert row.seeds == [0, 1]
-        assert row.independent is not None
-        assert [record.seed for record in row.independent] == [0, 1]
+        assert row.independent == alone[::-1]
         assert row.difference is not None
         assert row.difference.mean == pytest.approx(0.15)
         assert row.difference.above_zero
-        assert row.improvement == 1.0
-        assert row.below_independent == 0.0
+        assert (row.improvement, row.below_independent) == (1.0, 0.0)
 
     def test_one_made_on_another_device_will_do_where_there_is_no_nearer_one(self) -> None:
         far, near, ours = made("independent", device="cuda"), made("independent"), made("lntrust")
-        assert [r.identity["device"] for r in rows(far, ours)[-1].independent or []] == ["cuda"]
-        assert [r.identity["device"] for r in rows(far, near, ours)[-1].independent or []] == ["cpu"]
+        assert rows(far, ours)[-1].independent == [far]
+        assert rows(far, near, ours)[-1].independent == [near]
 
     @pytest.mark.parametrize(
         ("alone", "ours"),
@@ -61,26 +57,18 @@ class TestWhatIsComparedWithWhat:
             ({"sets": ["deploy=trust"]}, {}),
         ],
     )
-    def test_nothing_else_will_do(self, alone: dict[str, object], ours: dict[str, object]) -> None:
-        row = rows(made("independent", **alone), made("lntrust", **ours))[-1]  # type: ignore[arg-type]
+    def test_nothing_else_will_do(self, alone: dict[str, Any], ours: dict[str, Any]) -> None:
+        row = rows(made("independent", **alone), made("lntrust", **ours))[-1]
         assert row.first.method == "lntrust"
         assert row.independent is None
         assert row.difference is row.pooled_difference is row.improvement is row.below_independent is None
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            "partition.val_fraction=0.1",
-            "training.refresh=3",
-            "evaluation.every=3",
-            "network.query=ids",
-            "methods.lntrust.budget=7",
-            "methods.lntrust.lr=0.05",
-            "deploy=trust",
-        ],
-    )
-    def test_what_does_not_touch_independent_still_pairs(self, change: str) -> None:
-        assert rows(made("independent"), made("lntrust", sets=[change]))[-1].independent is not None
+    def test_what_does_not_touch_independent_still_pairs(self) -> None:
+        changes = ["partition.val_fraction=0.1", "training.refresh=3", "evaluation.every=3", "deploy=trust",
+                   "network.query=ids", "methods.lntrust.budget=7", "methods.lntrust.lr=0.05"]  # fmt: skip
+        for change in changes:
+            found = rows(made("independent"), made("lntrust", sets=[change]))
+            assert found[-1].independent is not None, change
 
     @pytest.mark.parametrize("part", ["files", "sources"])
     def test_one_made_of_the_same(self, part: str) -> None:
@@ -91,9 +79,7 @@ class TestWhatIsComparedWithWhat:
             for method, test in (("independent", alone), ("uniform", 0.7))
         ]
         for order in (runs, runs[::-1]):
-            found = {row.label: row.difference for row in rows(*order)}
-            gains = {label: None if each is None else each.mean for label, each in found.items()}
-            assert gains == {
+            assert {row.label: gain(row) for row in rows(*order)} == {
                 "independent, mine before": 0, "independent, mine after": 0,
                 "uniform, mine before": pytest.approx(0.4), "uniform, mine after": pytest.approx(0.1),
             }  # fmt: skip
@@ -114,7 +100,7 @@ class TestWhatIsComparedWithWhat:
         new.append(
             made_of(new[1], method="mine:Own", sources={"mine": "a", **new[1].identity["content"]["sources"]})
         )
-        old = [replace(record, identity={**record.identity, "content": {"schema": 2}}) for record in new]
+        old = [identified(record, content={"schema": 2}) for record in new]
         for record in new:
             assert make_row("ours", [record], [old[0]]).independent is None
             assert make_row("ours", [record], [old[0], new[0]]).independent == [new[0]]
@@ -135,16 +121,13 @@ class TestWhatIsComparedWithWhat:
 
     def test_node_by_node(self) -> None:
         alone = made("independent", test=[0.9, 0.1, None, 0.5])
-        ours = made("lntrust", test=[0.8, 0.4, 1.0, None])
-        row = rows(alone, ours)[-1]
-        assert row.difference is not None
-        assert row.difference.mean == pytest.approx((-0.1 + 0.3) / 2)
+        row = rows(alone, made("lntrust", test=[0.8, 0.4, 1.0, None]))[-1]
+        assert gain(row) == pytest.approx((-0.1 + 0.3) / 2)
         assert row.improvement == 0.5
         assert row.below_independent == 0.5, "of the two nodes that have both scores"
 
     def test_single_nodes_are_judged_pooled_if_both_can_be(self) -> None:
-        alone = made("independent", test=0.5, pooled=0.6)
-        lower = [0.9, 0.9, 0.9, 0.1]
+        alone, lower = made("independent", test=0.5, pooled=0.6), [0.9, 0.9, 0.9, 0.1]
         row = rows(alone, made(test=0.9, pooled=lower))[-1]
         assert (row.improvement, row.below_independent) == (0.75, 0.25)
         assert row.pooled_difference is not None
@@ -154,18 +137,18 @@ class TestWhatIsComparedWithWhat:
         assert row.pooled_difference is None
 
     def test_nobody_has_a_score(self) -> None:
-        nothing: list[None] = [None] * NODES
-        row = rows(made("independent"), made(test=nothing))[-1]
+        row = rows(made("independent"), made(test=[None] * NODES))[-1]
         assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
 
 
 class TestLabels:
-    def test_independent_first_lntrust_last_the_others_by_name(self) -> None:
-        methods = ["lntrust", "uniform", "d_psgd", "independent", "dml"]
-        assert labels(*map(made, methods)) == ["independent", "d_psgd", "dml", "uniform", "lntrust"]
-
-    def test_one_setting_needs_no_words(self) -> None:
-        assert labels(made(seed=1), made(seed=0)) == ["lntrust"]
+    def test_independent_first_then_by_name_lntrust_and_its_presets(self) -> None:
+        order = ["independent", "d_psgd", "dml", "uniform", "lntrust", "lntrust+lean", "lntrust+safe",
+                 "lntrust+best"]  # fmt: skip
+        found = rows(*map(made, reversed(order)), *(made(name, 1) for name in order))
+        assert [row.label for row in found] == order, "one setting needs no words"
+        assert main_row(found) is found[4]
+        assert all(row.independent is not None for row in found)
 
     @pytest.mark.parametrize(
         ("sets", "expected"),
@@ -193,6 +176,11 @@ class TestLabels:
         found = labels(made("uniform"), made("uniform", 1, sets=[changed]), made(), made(sets=[changed]))
         assert found[0] == "uniform"
         assert len(found) == 3
+
+    def test_settings_on_top_of_a_preset(self) -> None:
+        two = [made("lntrust+lean", sets=[f"methods.lntrust+lean.budget={k}"]) for k in (5, 50)]
+        labels_ = ["lntrust", "lntrust+lean, budget = 5", "lntrust+lean, budget = 50"]
+        assert labels(made("lntrust"), *two) == labels_
 
     def test_ways_to_deploy_and_devices_are_rows_of_their_own(self) -> None:
         assert labels(made("dml", sets=["deploy=trust"]), made("dml")) == ["dml", "dml → trust"]
@@ -222,23 +210,18 @@ class TestScores:
         assert row.test == pytest.approx((0.8, np.sqrt(0.02 / 3)))
         assert str(Spread(0.8, 0.0816)) == "0.800 ± 0.082"
         assert row.gain == pytest.approx((0.2, np.sqrt(0.02 / 3)))
+        assert rows(made(stage1=None))[0].gain is None, "it needs a Stage 1"
 
-    def test_gain_needs_a_stage_1(self) -> None:
-        assert rows(made(stage1=None))[0].gain is None
-
-    def test_the_papers_reading_shows_the_best_round_of_lntrust_only(self) -> None:
-        paper = ["reading=paper"]
-        ours, uniform = (
-            rows(made(name, test=0.8, best=0.85, sets=paper))[0] for name in ("lntrust", "uniform")
-        )
-        assert ours.test == pytest.approx((0.85, 0))
-        assert ours.test_selected
-        assert ours.gain == pytest.approx((0.25, 0)), "of the Test that is shown"
-        assert uniform.test == pytest.approx((0.8, 0))
-        assert not uniform.test_selected
-        honest = rows(made(test=0.8, best=0.85))[0]
-        assert honest.test == pytest.approx((0.8, 0))
-        assert not honest.test_selected
+    @pytest.mark.parametrize(("method", "reading", "selected"), [
+        ("lntrust", "paper", True), ("uniform", "paper", False), ("lntrust", "honest", False),
+    ])  # fmt: skip
+    def test_the_papers_reading_shows_the_best_round_of_lntrust_only(
+        self, method: str, reading: str, selected: bool
+    ) -> None:
+        (row,) = rows(made(method, test=0.8, best=0.85, sets=[f"reading={reading}"]))
+        assert row.test_selected == selected
+        assert row.test == pytest.approx((0.85 if selected else 0.8, 0))
+        assert row.gain == pytest.approx((0.25 if selected else 0.2, 0)), "of the Test that is shown"
 
     def test_bytes_are_per_node(self) -> None:
         row = rows(made(seed=0, sent={"query": 8 * 10**9, "reply": 4 * 10**9}), made(seed=1))[0]
@@ -247,39 +230,14 @@ class TestScores:
         assert row.seconds == 2
 
 
-def test_real_runs(tiny: Any, views: Views, tmp_path: Path) -> None:
-    summaries = {
-        (method, seed): Run(tiny(), method, seed, views, folder=tmp_path)()
-        for method in ("independent", "lntrust")
-        for seed in (0, 1)
-    }
-    alone, ours = rows(*read_runs([tmp_path]))
+def test_real_runs(all_records: list[Record]) -> None:
+    alone, *_, ours = rows(*all_records)
     assert ours.test is not None
-    assert ours.test.mean == pytest.approx(np.mean([summaries["lntrust", s]["test"] for s in (0, 1)]))
-    assert ours.difference is not None
+    assert ours.test.mean == pytest.approx(np.mean([record.summary["test"] for record in ours.records]))
     assert alone.test is not None
-    assert ours.difference.mean == pytest.approx(ours.test.mean - alone.test.mean)
-    assert alone.difference == (0, 0, 0)
-    assert alone.improvement == 0.5
+    assert gain(ours) == pytest.approx(ours.test.mean - alone.test.mean)
+    assert (alone.difference, alone.improvement) == ((0, 0, 0), 0.5)
     assert ours.gigabytes() > 0 == alone.gigabytes()
-
-
-class TestPresets:
-    def test_they_follow_lntrust_which_stands_for_itself(self) -> None:
-        names = ("lntrust+best", "uniform", "lntrust+lean", "lntrust", "mean_teacher", "lntrust+safe")
-        found = rows(*(made(name) for name in names), made("independent"))
-        assert [row.label for row in found] == [
-            "independent", "mean_teacher", "uniform", "lntrust", "lntrust+lean", "lntrust+safe",
-            "lntrust+best",
-        ]  # fmt: skip
-        assert main_row(found) is found[3]
-        assert all(row.independent is not None for row in found)
-
-    def test_settings_on_top_of_one_are_told(self) -> None:
-        two = [made("lntrust+lean", sets=[f"methods.lntrust+lean.budget={k}"]) for k in (5, 50)]
-        assert labels(made("lntrust"), *two) == [
-            "lntrust", "lntrust+lean, budget = 5", "lntrust+lean, budget = 50",
-        ]  # fmt: skip
 
 
 SENT = {"query": 900, "reply": 400, "parameters": 40, "anchors": 4, "framing": 60}
@@ -290,8 +248,7 @@ class TestBytes:
     def known(self, seed: int, times: int) -> Record:
         record = made("lntrust", seed, sent={kind: times * sent for kind, sent in SENT.items()})
         headers = {kind: times * sent for kind, sent in HEADERS.items()}
-        record.summary["bytes"] |= {"framing_by_kind": headers, "asked_per_input": 1.5 * times}
-        return record
+        return sending(record, framing_by_kind=headers, asked_per_input=1.5 * times)
 
     def test_answers_are_all_but_queries_with_their_headers(self) -> None:
         (row,) = rows(self.known(0, 1), self.known(1, 3))
@@ -330,10 +287,9 @@ class TestDiverged:
         assert row.first.seed == 0
 
     def test_the_others_are_paired_as_ever(self) -> None:
-        alone = [made("independent", seed, 0.6) for seed in (0, 1, 2)]
+        alone = made_seeds("independent", 0.6, 0.6, 0.6)
         *_, row = rows(*alone, made("uniform", 0, 0.7), self.broken(), made("uniform", 2, 0.7))
-        assert row.difference is not None
-        assert row.difference.mean == pytest.approx(0.1)
+        assert gain(row) == pytest.approx(0.1)
 
     def test_an_independent_that_did_is_nobodys_partner(self) -> None:
         alone = [made("independent", 0, 0.6), self.broken("independent", 1)]

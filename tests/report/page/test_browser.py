@@ -27,13 +27,12 @@ class TestLoading:
     def test_everything_is_drawn_and_nothing_is_fetched(self, report: Path, opened: Opened) -> None:
         seen = opened(report)
         draw_all(seen.page)
-        empty = seen.page.evaluate(
-            "[...Charts.known.keys()].filter(box => !box.querySelector('svg, canvas')).length"
-        )
-        assert empty == 0
+        empty = "[...Charts.known.keys()].filter(box => !box.querySelector('svg, canvas')).length"
+        assert seen.page.evaluate(empty) == 0
         kinds = seen.page.evaluate("[...document.querySelectorAll('[data-chart]')].map(b => b.dataset.chart)")
         assert set(kinds) == {"bytes", "per_gb", "curves", "scatter", "importance"}
         assert seen.requests == [report.as_uri()]
+        assert 1_000_000 < report.stat().st_size < 3_000_000
 
     def test_beside_runs_that_diverged(self, records: list[Record], opened: Opened, tmp_path: Path) -> None:
         """One row has lost a seed, another all of them; the charts are those of what is left."""
@@ -67,9 +66,6 @@ class TestLoading:
         page.locator("#map").scroll_into_view_if_needed()
         until(page, "Charts.known.get(document.getElementById('map')).chart !== null")
         assert before < drawn(page) < page.evaluate("Charts.known.size")
-
-    def test_size(self, report: Path) -> None:
-        assert 1_000_000 < report.stat().st_size < 3_000_000
 
     def test_where_it_is_shown_in_the_contents(self, report: Path, opened: Opened) -> None:
         page = opened(report).page

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes that loses one in the midst of a sweep; `test_ray_cluster.py` runs it.
+"""A Ray cluster of two nodes that loses one in the midst of a sweep; `test_ray.py` runs it.
 
 Everything listens on loopback, in namespaces of its own: what is left running ends with this process.
 The arguments are those of `lntrust sweep`; the last one is the folder of runs. What came of it is in the file

@@ -124,9 +124,9 @@ def summarise(
     final: dict[str, Score] = {}
     for number, predictions in sorted(rounds.items()):
         final = {name: examiner.score(p) for name, p in predictions.items()}
-        test, alone = final["deployed"].means, final["self"].means
-        scores = {"test": test["test"], "self": alone["test"]}
-        pooled = {"test_pooled": test["test_pooled"], "self_pooled": alone["test_pooled"]}
+        test, own = final["deployed"].means, final["self"].means
+        scores = {"test": test["test"], "self": own["test"]}
+        pooled = {"test_pooled": test["test_pooled"], "self_pooled": own["test_pooled"]}
         rows.append({"round": number, **scores, **pooled})
     last = rows[-1]
     judged, alone = final["deployed"].judged, final["self"].judged

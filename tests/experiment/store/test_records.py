@@ -17,30 +17,30 @@ from lntrust.learners.views import Views
 
 
 def test_versions_of_what_may_change_a_result() -> None:
-    told = versions()
-    told.pop("revision", None)  # of a checkout; see test_changes.py
-    assert told == {
+    found = versions()
+    found.pop("revision", None)  # of a checkout; see test_changes.py
+    assert found == {
         "lntrust": lntrust.__version__, "python": platform.python_version(), "torch": torch.__version__,
         "numpy": np.__version__, "machine": platform.machine(),
     }  # fmt: skip
 
 
 def test_hardware_of_a_run_on_the_cpu() -> None:
-    told = hardware(torch.device("cpu"))
-    assert told == {
+    found = hardware(torch.device("cpu"))
+    assert found == {
         "cpu": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": None,
     }  # fmt: skip
-    assert told["cpu"]
+    assert found["cpu"]
 
 
 def test_a_run_keeps_them_beside_what_it_is(tiny: Any, views: Views, tmp_path: Path) -> None:
     one = Run(tiny("training.stage2_rounds=0"), "independent", 0, views, folder=tmp_path)
     one()
     assert one.folder is not None
-    told = json.loads((one.folder / "run.json").read_text())
-    assert told.pop("versions") == versions()
-    assert told.pop("hardware") == hardware(torch.device("cpu"))
-    assert told == one.identity
+    found = json.loads((one.folder / "run.json").read_text())
+    assert found.pop("versions") == versions()
+    assert found.pop("hardware") == hardware(torch.device("cpu"))
+    assert found == one.identity
     assert one.folder.name == f"seed-0-{one.fingerprint}", "the machine is not in the name"
 
 

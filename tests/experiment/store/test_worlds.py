@@ -24,24 +24,24 @@ def world(request: pytest.FixtureRequest, tiny: Any) -> World:
 
 
 def test_it_tells_of_the_world_that_was(world: World) -> None:
-    told, p = describe_world(world, load_dataset("digits")), world.partition
-    assert told["classes"] == list(world.classes)
-    assert [told["learners"][kind] for kind in told["kinds"]] == [
+    found, p = describe_world(world, load_dataset("digits")), world.partition
+    assert found["classes"] == list(world.classes)
+    assert [found["learners"][kind] for kind in found["kinds"]] == [
         world.study.population.learners[kind].name for kind in world.kinds
     ]
-    assert {tuple(edge) for edge in told["edges"]} == {(a, b) for a, b in world.edges.tolist() if a < b}
-    assert len(told["edges"]) == world.graph.number_of_edges()
+    assert {tuple(edge) for edge in found["edges"]} == {(a, b) for a, b in world.edges.tolist() if a < b}
+    assert len(found["edges"]) == world.graph.number_of_edges()
     for name, lists in (("train", p.train), ("validation", p.validation)):
-        table = np.array(told[name])
+        table = np.array(found[name])
         assert table.shape == (world.n, len(world.classes))
         assert (table.sum(1) == lists.lengths).all()
         labels = load_dataset("digits").labels
         for node, ids in enumerate(lists):
             assert (table[node] == np.bincount(labels[ids], minlength=len(world.classes))).all()
-    assert told["test"] == p.test.lengths.tolist()
-    assert told["unlabelled"] == p.shard.lengths.tolist()
-    assert told["centres"] is None
-    assert told["tiles"] is None
+    assert found["test"] == p.test.lengths.tolist()
+    assert found["unlabelled"] == p.shard.lengths.tolist()
+    assert found["centres"] is None
+    assert found["tiles"] is None
 
 
 def test_test_labels_are_not_in_it(world: World) -> None:
@@ -84,15 +84,15 @@ def test_a_map_has_places_of_known_labels_only() -> None:
         ["graph.nodes=8", "partition.per_region=60", "partition.pool=200", "partition.shard=50"],
     )
     world = build_world(study, dataset, 0)
-    told = describe_world(world, dataset)
-    tiles, p = told["tiles"], world.partition
+    found = describe_world(world, dataset)
+    tiles, p = found["tiles"], world.partition
     assert p.centres is not None
-    assert np.allclose(told["centres"], p.centres, atol=1e-4)
+    assert np.allclose(found["centres"], p.centres, atol=1e-4)
     known = sorted(np.concatenate([p.train.values, p.validation.values]).tolist())
     assert len(tiles["node"]) == len(known)
     counts = np.zeros((world.n, len(world.classes)), dtype=int)
     np.add.at(counts, (tiles["node"], tiles["class"]), 1)
-    assert (counts == np.array(told["train"]) + np.array(told["validation"])).all()
+    assert (counts == np.array(found["train"]) + np.array(found["validation"])).all()
     assert dataset.latitude is not None
     places = np.sort(np.array(tiles["latitude"]) / tiles["per_degree"])
     assert np.allclose(places, np.sort(dataset.latitude[known]), atol=0.0051)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import read_summary
 
 from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import list_attempts
@@ -19,42 +20,22 @@ from lntrust.experiment.sweep.local import ATTEMPTS
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
 
-QUICK = """
-inherits = "tiny.toml"
-
-[training]
-stage2_rounds = 12
-
-[evaluation]
-every = 4
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
-"""
-
 
 @pytest.fixture
-def quick(tmp_path: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def quick(tmp_path: Path, quick_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study with methods that meet trouble beside it; commands are given there."""
     shutil.copy(Path(__file__).parents[1] / "troubled.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("troubled", None)
-    path = tmp_path / "quick.toml"
-    path.write_text(QUICK, "utf-8")
-    return path
+    more = "\n[training]\nstage2_rounds = 12\n\n[evaluation]\nevery = 4\n"
+    quick_file.write_text(quick_file.read_text("utf-8") + more, "utf-8")
+    return quick_file
 
 
 def runs(folder: Path) -> dict[int, Path]:
     """Run folders by seed."""
     return {int(path.name.split("-")[1]): path for path in folder.glob("*/*/seed-*")}
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return {name: value for name, value in table.items() if name != "seconds"}
 
 
 def files(folder: Path) -> set[Path]:
@@ -89,18 +70,18 @@ def test_the_task_of_a_killed_worker_goes_on_in_another_and_nothing_runs_twice(
     assert got.code == 0, got.err
     folders = runs(tmp_path / "runs")
     assert set(folders) == {0, 1, 2}
-    told = {seed: list_attempts(folder) for seed, folder in folders.items()}
+    tried = {seed: list_attempts(folder) for seed, folder in folders.items()}
     # Two rounds of Stage 1 and two of Stage 2 were in the checkpoint; the dead process had begun a third.
-    assert [(a["number"], a["resumed"]) for a in told[0]] == [(1, 0), (2, 4)]
-    assert [(a["number"], a["resumed"]) for seed in (1, 2) for a in told[seed]] == [(1, 0), (1, 0)]
-    first, second = (a["pid"] for a in told[0])
+    assert [(a["number"], a["resumed"]) for a in tried[0]] == [(1, 0), (2, 4)]
+    assert [(a["number"], a["resumed"]) for seed in (1, 2) for a in tried[seed]] == [(1, 0), (1, 0)]
+    first, second = (a["pid"] for a in tried[0])
     assert first != second
-    assert {a["pid"] for seed in (1, 2) for a in told[seed]} == {second}
+    assert {a["pid"] for seed in (1, 2) for a in tried[seed]} == {second}
     for seed, folder in folders.items():
         whole = Run(load_study(quick), "troubled:DiesOnce", seed, views, folder=tmp_path / "whole")
         whole()
         assert whole.folder is not None
-        assert summary(folder) == summary(whole.folder)
+        assert read_summary(folder) == read_summary(whole.folder)
         assert files(folder) == files(whole.folder)
 
 
@@ -146,11 +127,11 @@ class TestStopped:
         try:
             until(lambda: (f := runs(folder).get(1)) and (f / "checkpoint.safetensors").exists(), child)
             child.send_signal(signal.SIGINT)
-            _, told = child.communicate(timeout=60)
+            _, said = child.communicate(timeout=60)
         finally:
             child.kill()
         assert child.returncode == 130
-        assert told.endswith("interrupted; what was done is kept, and the same command continues\n")
+        assert said.endswith("interrupted; what was done is kept, and the same command continues\n")
         (before,) = list_attempts(runs(folder)[1])
         assert not alive(before["pid"])
         assert not (runs(folder)[1] / "summary.json").exists()

@@ -8,10 +8,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers import read_summary
 
 from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import list_attempts
@@ -26,25 +26,11 @@ LIMIT = 120  # seconds
 
 STUDY = """
 inherits = "digits"
-
-[graph]
-nodes = 5
-
-[partition]
-labelled = 250
-
-[training]
-stage1_rounds = 2
-stage2_rounds = 15
-
-[evaluation]
-every = 5
-checkpoint_every = 1
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
+graph.nodes = 5
+partition.labelled = 250
+training = { stage1_rounds = 2, stage2_rounds = 15 }
+evaluation = { every = 5, checkpoint_every = 1 }
+population.learners = [{ name = "linear", kind = "linear", view = "pixels" }]
 """
 
 
@@ -95,11 +81,6 @@ def alone(*command: str | Path, folder: Path) -> "subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-def timeless(folder: Path) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return {name: value for name, value in table.items() if name != "seconds"}
-
-
 @pytest.fixture
 def _namespaces(short: Path) -> None:
     if shutil.which("unshare") is None or shutil.which("ip") is None:
@@ -137,7 +118,7 @@ def test_a_cluster_loses_a_machine_and_no_run_is_lost_or_done_twice(
         whole = Run(load_study("shaky.toml"), "troubled:Looks", seed, views, folder=short / "whole")
         whole()
         assert whole.folder is not None
-        assert timeless(folders[whole.folder.name]) == timeless(whole.folder)
+        assert read_summary(folders[whole.folder.name]) == read_summary(whole.folder)
 
 
 LISTENERS = """

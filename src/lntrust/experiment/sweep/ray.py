@@ -60,6 +60,7 @@ def unpacked(header: str, arrays: Mapping[str, ndarray]) -> Dataset:
         return Coded(*(arrays[f"view/{name}/{part}"] for part in _CODED))
 
     made: dict[str, View] = {name: view(name) for name in table["views"]}
+    more: dict[str, Any] = {name: arrays[name] for name in _OPTIONAL if name in arrays}
     return Dataset(
         name=table["name"],
         labels=arrays["labels"],
@@ -67,7 +68,7 @@ def unpacked(header: str, arrays: Mapping[str, ndarray]) -> Dataset:
         input_shape=tuple(table["input_shape"]),
         input_dtype=table["input_dtype"],
         views={name: partial(made.__getitem__, name) for name in made},
-        **{name: arrays.get(name) for name in _OPTIONAL},
+        **more,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import Stopped, stop_after
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import Run
@@ -25,32 +26,21 @@ def _two_threads() -> Any:
     torch.set_num_threads(before)
 
 
-def in_a_run(runs: Runs, seen: list[int]) -> None:
-    runs(progress=lambda *_: seen.append(torch.get_num_threads()))
-
-
-@pytest.mark.parametrize("seeds", [[0], [0, 1]])
-def test_a_small_run_has_one_thread(tiny: Any, views: Views, seeds: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "changes", "threads"), [([0], [], 1), ([0, 1], [], 1), ([0], [f"training.batch={LARGE}"], 2)]
+)
+def test_a_small_run_has_one_thread_and_a_large_one_all(
+    tiny: Any, views: Views, seeds: list[int], changes: list[str], threads: int
+) -> None:
     seen: list[int] = []
-    in_a_run(Runs(tiny(), "uniform", seeds, views), seen)
-    assert set(seen) == {1}
-    assert torch.get_num_threads() == 2
-
-
-def test_a_large_one_has_all(tiny: Any, views: Views) -> None:
-    seen: list[int] = []
-    in_a_run(Run(tiny(f"training.batch={LARGE}"), "independent", 0, views), seen)
-    assert set(seen) == {2}
+    Runs(tiny(*changes), "uniform", seeds, views)(progress=lambda *_: seen.append(torch.get_num_threads()))
+    assert set(seen) == {threads}
     assert torch.get_num_threads() == 2
 
 
 def test_they_come_back_after_an_error(tiny: Any, views: Views) -> None:
-    def stop(*_: object) -> None:
-        assert torch.get_num_threads() == 1
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        Run(tiny(), "uniform", 0, views)(progress=stop)
+    with pytest.raises(Stopped):
+        Run(tiny(), "uniform", 0, views)(progress=stop_after(1))
     assert torch.get_num_threads() == 2
 
 
@@ -105,10 +95,9 @@ with sleeping_threads():
 def alone(script: str) -> str:
     """What a process of its own prints: there nobody else begins or ends a thread."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    command = [sys.executable, "-c", script]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.skipif(not LINUX, reason="counts threads in /proc")

@@ -1,5 +1,6 @@
 """`lntrust reproduce`, with a table of a small study."""
 
+import json
 import os
 import shutil
 import signal
@@ -103,11 +104,14 @@ def test_what_was_killed_goes_on(lntrust: Any, here: Path) -> None:
     assert whole.out == got.out
 
 
-def test_other_seeds(lntrust: Any, here: Path) -> None:
-    got = lntrust("reproduce", "mine.toml", "--seed", "3")
+def test_other_seeds_and_the_rows_of_one_method(lntrust: Any, here: Path) -> None:
+    got = lntrust("reproduce", "mine.toml", "--seed", "3", "--method", "independent")
     assert got.code == 0, got.err
     assert "seed 3" in got.out
-    assert {path.parent.name[:6] for path in (here / "runs").rglob("summary.json")} == {"seed-3"}
+    (path,) = (here / "runs").rglob("summary.json")
+    assert path.parent.name.startswith("seed-3-")
+    again = lntrust("reproduce", "mine.toml", "--seed", "3", "--method", "independent", "--json")
+    assert json.loads(again.out) == read_json(path)
 
 
 def test_without_a_name_all_are_listed(lntrust: Any) -> None:
@@ -121,7 +125,7 @@ def test_without_a_name_all_are_listed(lntrust: Any) -> None:
     ("arguments", "words"),
     [
         (["tabel"], "Must be all, a .toml file, or one of"),
-        (["mine.toml", "--seed", "x"], "must be numbers and ranges"),
+        (["mine.toml", "--method", "indepndent"], "did you mean independent? Rows there are of independent,"),
         (["mine.toml", "--from", "nowhere"], "neither a folder with runs nor a collection"),
         (["mine.toml", "--out", "tiny.toml"], "is a file"),
         (["mine.toml", "--to", "tiny.toml"], "is a file"),

@@ -214,7 +214,7 @@ class TestWhoAnswers:
         one = made(views, *FEW, *settings, f"deploy={deploy}", method="mean_teacher")
         stored = one.course.evaluations[0][one.rounds]
         teacher, student = (
-            {n.removeprefix(f"{who}/"): t for n, t in one.state.items() if n.startswith(f"{who}/")}
+            {n.removeprefix(f"{who}/"): t for n, t in one.state.inner.items() if n.startswith(f"{who}/")}
             for who in ("teacher", "student")
         )
         assert set(teacher) == set(student) == {"linear", "mlp"}

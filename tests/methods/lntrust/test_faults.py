@@ -52,7 +52,7 @@ class TestFaults:
         assert not ((members[:, 1] == 2) & (members[:, 0] != 2)).any()
         closed = one.state.closed
         torch.testing.assert_close(closed.sum(-1), torch.ones(6))
-        assert all(t.isfinite().all() for t in one.state.values())
+        assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
         assert all(t.isfinite().all() for t in parameters(one).values())
         everybody = torch.arange(6)
         assert one.population.predict(everybody, everybody).isfinite().all()
@@ -82,7 +82,7 @@ class TestFaults:
         plain = shared(views, TORCH, method=TRAIN_ONLY)
         if weighting != "weighted_majority":  # which also weighs the classes of a single answer
             assert summary["per_node"]["test"] == summary["per_node"]["self"]
-        assert all(t.isfinite().all() for t in one.state.values())
+        assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
         for name, tensor in parameters(plain).items():
             assert torch.equal(tensor, parameters(one)[name]), name
 
@@ -120,7 +120,7 @@ class TestOddNodes:
         summary = one()
         assert (one.world.class_distribution.max(1) == 1).all()
         assert 0 <= summary["test"] <= 1
-        assert all(t.isfinite().all() for t in one.state.values())
+        assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
 
     def test_a_handful_of_labels(self, views: Views) -> None:
         few = ("partition.minimum=6", "partition.labelled=36")
@@ -133,7 +133,7 @@ class TestOddNodes:
         for i in range(6):
             absent = np.setdiff1d(np.arange(10), labels[validation.owner == i])
             assert (rho[i][:, absent] == 0).all()
-        assert all(t.isfinite().all() for t in one.state.values())
+        assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
 
     @pytest.mark.parametrize(("stage1", "stage2"), [(0, 2), (2, 0), (1, 1), (0, 0)])
     def test_hardly_any_rounds(self, views: Views, stage1: int, stage2: int) -> None:

@@ -19,27 +19,22 @@ def test_what_goes_in_comes_out(ragged: Ragged) -> None:
     assert len(ragged) == 3
     assert ragged.lengths.tolist() == [2, 0, 3]
     assert ragged.offsets.tolist() == [0, 2, 2, 5]
-    assert ragged.values.dtype == ragged.offsets.dtype == np.int64
-
-
-def test_owner(ragged: Ragged) -> None:
     assert ragged.owner.tolist() == [0, 0, 2, 2, 2]
+    assert ragged.values.dtype == ragged.offsets.dtype == np.int64
 
 
 def test_joined(ragged: Ragged) -> None:
     other = Ragged.of([np.array([9]), np.array([8, 6]), np.array([])])
     assert [one.tolist() for one in ragged.joined(other)] == [[4, 2, 9], [8, 6], [7, 7, 1]]
     assert [one.tolist() for one in ragged] == LISTS
-
-
-def test_joined_with_another_number_of_nodes(ragged: Ragged) -> None:
+    assert [one.tolist() for one in Ragged.chained([ragged, other])] == [*LISTS, [9], [8, 6], []]
     with pytest.raises(ValueError, match="zip"):
         ragged.joined(Ragged.of([np.array([1])]))
 
 
-@pytest.mark.parametrize("lists", [[], [[]], [[], []]])
-def test_nothing_inside(lists: list[list[int]]) -> None:
-    ragged = Ragged.of([np.array(one) for one in lists])
-    assert len(ragged) == len(lists)
-    assert ragged.values.dtype == ragged.owner.dtype == np.int64
-    assert ragged.lengths.tolist() == [0] * len(lists)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_nothing_inside(n: int) -> None:
+    for ragged in (Ragged.of([np.array([])] * n), Ragged.empty(n)):
+        assert len(ragged) == n
+        assert ragged.values.dtype == ragged.owner.dtype == np.int64
+        assert ragged.lengths.tolist() == [0] * n

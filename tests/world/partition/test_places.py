@@ -8,30 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lntrust.core.errors import LNTrustError
+from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import load_dataset
-from lntrust.world.graphs import haversine_km
-from lntrust.world.partition.places import make_regions, spatial_blocks
-
-
-def clusters(seed: int, count: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    """Tiles on rough 640 m grids around a few towns."""
-    rng = np.random.default_rng(seed)
-    towns = np.stack([rng.uniform(36, 65, 4), rng.uniform(-9, 30, 4)], axis=1)
-    town = towns[rng.integers(4, size=count)]
-    north, east = rng.integers(-15, 15, (2, count)) * 0.64
-    latitude = town[:, 0] + north / 111.195
-    return latitude, town[:, 1] + east / 111.195 / np.cos(np.radians(town[:, 0]))
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.sampled_from([0.5, 2.0, 5.0, 40.0]))
-def test_touching_tiles_share_a_block(seed: int, block_km: float) -> None:
-    latitude, longitude = clusters(seed)
-    block = spatial_blocks(latitude, longitude, block_km)
-    places = np.stack([latitude, longitude], axis=1)
-    distance = haversine_km(places[:, None], places[None])
-    assert (block[:, None] == block[None])[distance < 0.9499].all()
-    assert sorted(set(block)) == list(range(block.max() + 1))
+from lntrust.world.partition.places import deal_blocks, make_regions, spatial_blocks
+from lntrust.world.partition.splits import POOL
 
 
 def test_tiles_in_one_cell_share_a_block_and_far_ones_do_not() -> None:
@@ -52,7 +32,9 @@ def test_a_chain_of_tiles_is_one_block() -> None:
 
 
 def test_regions_are_repeatable_and_centred() -> None:
-    latitude, longitude = clusters(1)
+    rng = np.random.default_rng(1)
+    towns = rng.uniform([36, -9], [65, 30], (4, 2))[rng.integers(4, size=300)]
+    latitude, longitude = (towns + rng.normal(0, 0.05, towns.shape)).T
     owner, centres = make_regions(latitude, longitude, 5)
     again, _ = make_regions(latitude, longitude, 5)
     np.testing.assert_array_equal(owner, again)
@@ -75,3 +57,22 @@ def test_eurosat_blocks() -> None:
     block = spatial_blocks(data.latitude, data.longitude, 5.0)
     assert len(set(block)) == pytest.approx(8_350, rel=0.02)
     assert np.bincount(block).max() < 400
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 6), blocks=st.integers(3, 30))
+def test_blocks_that_straddle_regions(seed: int, n: int, blocks: int) -> None:
+    """Few blocks for many regions, so that most deals have to be mended or refused."""
+    rng = np.random.default_rng(seed)
+    block = np.concatenate([np.arange(blocks), rng.integers(0, blocks, 60)])
+    owner = (block * n // blocks + (rng.random(len(block)) < 0.2)) % n
+    wanted = PartitionSettings(by="region", split="blocks", pool=5)
+    try:
+        side = deal_blocks(block, owner, n, wanted, rng)
+    except LNTrustError as error:
+        assert "partition.block_km = 5.0: region" in str(error)  # noqa: PT017
+        return
+    assert len(set(zip(block.tolist(), side.tolist(), strict=True))) == blocks
+    assert (side == POOL).sum() >= 5
+    for region in range(n):
+        assert set(side[owner == region]) >= {1, 2, 3}

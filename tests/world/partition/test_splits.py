@@ -4,10 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lntrust.core.errors import LNTrustError
-from lntrust.study.settings import PartitionSettings
-from lntrust.world.partition.places import deal_blocks, keep_at_most
-from lntrust.world.partition.splits import POOL, cut, level_counts, split_counts
+from lntrust.world.partition.places import keep_at_most
+from lntrust.world.partition.splits import cut, level_counts, split_counts
 from lntrust.world.ragged import Ragged
 
 
@@ -40,22 +38,3 @@ def test_cut_and_keep() -> None:
     side = np.array([1] * 2 + [2] * 2 + [3] * 96)
     kept = keep_at_most(side, np.zeros(100, int), 1, 10, np.random.default_rng(0))
     assert [len(a.values) for a in (kept.test, kept.validation, kept.train)] == [1, 1, 8]
-
-
-@settings(max_examples=200)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 6), blocks=st.integers(3, 30))
-def test_blocks_that_straddle_regions(seed: int, n: int, blocks: int) -> None:
-    """Few blocks for many regions, so that most deals have to be mended or refused."""
-    rng = np.random.default_rng(seed)
-    block = np.concatenate([np.arange(blocks), rng.integers(0, blocks, 60)])
-    owner = (block * n // blocks + (rng.random(len(block)) < 0.2)) % n
-    wanted = PartitionSettings(by="region", split="blocks", pool=5)
-    try:
-        side = deal_blocks(block, owner, n, wanted, rng)
-    except LNTrustError as error:
-        assert "partition.block_km = 5.0: region" in str(error)  # noqa: PT017
-        return
-    assert len(set(zip(block.tolist(), side.tolist(), strict=True))) == blocks
-    assert (side == POOL).sum() >= 5
-    for region in range(n):
-        assert set(side[owner == region]) >= {1, 2, 3}

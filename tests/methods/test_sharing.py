@@ -1,6 +1,5 @@
 """What all parameter sharing rests on: who shares with whom, by which weights, and what it costs."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from small_runs import (
     made,
     scatter,
     shared,
-    study,
 )
 from torch import Tensor
 
@@ -49,36 +47,24 @@ def societies(draw: st.DrawFn) -> Society:
     return graph, draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
 
 
-def living_in(graph: "nx.Graph[int]", kinds: list[int]) -> Callable[[Study, Dataset, int, bool], World]:
-    """A world of the study with this graph and these kinds instead of its own."""
+def placed(views: Views, graph: "nx.Graph[int]", kinds: list[int], **options: Any) -> Run:
+    """A run of dfedavg that has not taken a step, on any graph, with any kind of learner at any node."""
 
-    def make(study: Study, dataset: Dataset, seed: int, _: bool) -> World:
+    def make_world(study: Study, dataset: Dataset, seed: int, _: bool) -> World:
         world = build_world(study, dataset, seed)
         return replace(world, graph=graph, edges=directed_edges(graph), kinds=np.array(kinds))
 
-    return make
-
-
-def placed(
-    views: Views, graph: "nx.Graph[int]", kinds: list[int], method: str = "dfedavg", **options: Any
-) -> Run:
-    """A run that has not begun, on any graph."""
     n = len(kinds)
-    overrides = [f"graph.nodes={n}", "graph.kind=complete", f"partition.labelled={50 * n}", MIXED]
-    if views.dtype == torch.float64:
-        overrides.append(FLOAT64)
-    return Run(study(*overrides), method, 0, views, make_world=living_in(graph, kinds), **options)
+    how = [f"graph.nodes={n}", "graph.kind=complete", f"partition.labelled={50 * n}", MIXED]
+    how += [FLOAT64] * (views.dtype == torch.float64)
+    return begun(views, *how, method="dfedavg", make_world=make_world, **options)
 
 
 def matrix(subgraph: Subgraph) -> Tensor:
     """W, entry by entry."""
     weights, own = metropolis_hastings(subgraph, torch.float64)
     W = torch.diag(own)
-    for i, j, weight in zip(
-        subgraph.receiver.tolist(), subgraph.sender.tolist(), weights.tolist(), strict=True
-    ):
-        assert W[i, j] == 0  # an edge is there once
-        W[i, j] = weight
+    W[subgraph.receiver, subgraph.sender] = weights
     return W
 
 
@@ -92,6 +78,7 @@ class TestSubgraphs:
         for subgraph in subgraphs(one.site):
             kind = KINDS.index(subgraph.stack.learner.name)
             edges = list(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
+            assert len(set(edges)) == len(edges)  # an edge is there once
             assert one.network.edges[subgraph.edges].tolist() == [list(edge) for edge in edges]
             assert {kinds[node] for edge in edges for node in edge} <= {kind}
             inside = graph.subgraph(subgraph.stack.nodes.tolist())

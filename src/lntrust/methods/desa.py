@@ -88,7 +88,8 @@ class DeSA(Method):
             state[f"anchors/{stack.learner.name}"], has[stack.nodes] = self._average(
                 site, subgraph, anchors, mine
             )
-            self._charge_anchors(site, subgraph, has, anchors.shape[-1], "average")
+            rows = self.settings.per_class * has[subgraph.sender].sum(1)
+            self._charge(site, subgraph.edges, rows, anchors.shape[-1], "average")
         return state | {"has": has}
 
     def _average(
@@ -100,7 +101,8 @@ class DeSA(Method):
         counts[nodes] = mine.to(anchors.dtype)
         sums = anchors.new_zeros(n, *anchors.shape[1:])
         sums[nodes] = anchors * mine[..., None, None]
-        self._charge_anchors(site, subgraph, counts > 0, anchors.shape[-1], "anchors")
+        rows = anchors.shape[2] * (counts[subgraph.sender] > 0).sum(1)
+        self._charge(site, subgraph.edges, rows, anchors.shape[-1], "anchors")
         ones = torch.ones(len(subgraph.edges), dtype=anchors.dtype, device=anchors.device)
         with site.sharing.uncharged():  # charged above: nobody sends anchors of classes it does not have
             total = counts + site.sharing.average(subgraph.edges, ones, counts, "anchors")
@@ -108,19 +110,19 @@ class DeSA(Method):
         total = total[nodes]
         return sums[nodes] / total.clamp(min=1)[..., None, None], total > 0
 
-    def _charge_anchors(
-        self, site: Site, subgraph: Subgraph, has: Bool[Tensor, "n C"], width: int, phase: str
+    def _charge(
+        self, site: Site, edges: Int[Tensor, "q"], rows: Int[Tensor, "q"], width: int, phase: str
     ) -> None:
-        """Every node's anchors to all neighbours of its kind: those of the classes it has, and which."""
-        for i, classes in zip(subgraph.stack.nodes.tolist(), has[subgraph.stack.nodes], strict=True):
-            over, m = subgraph.edges[subgraph.sender == i], int(classes.sum())
-            rows = torch.empty(1, dtype=site.population.dtype, device=over.device)
-            message = {
-                "anchors": rows.expand(len(over), m * self.settings.per_class, width),
-                "classes": rows.to(torch.int16).expand(len(over), m),
-            }
-            if m:
-                site.sharing.charge(over, message, "anchors", phase)
+        """So many rows of numbers over each edge: logits on anchors, or anchors and their classes."""
+        empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
+        for m in sorted(set(rows.tolist()) - {0}):
+            over = edges[rows == m]
+            numbers = empty.expand(len(over), m, width)
+            if phase == "logits":
+                site.sharing.charge(over, {"logits": numbers}, "reply", phase)
+            else:
+                classes = empty.to(torch.int16).expand(len(over), m // self.settings.per_class)
+                site.sharing.charge(over, {"anchors": numbers, "classes": classes}, "anchors", phase)
 
     # -- each round -------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class DeSA(Method):
             x = _anchors(stack, state)
             own[stack.nodes] = stack.logits_of(k, x, k)
             logits = stack.logits_of(place[sender], x, place[receiver])
-            self._charge_logits(site, subgraph.edges, has[receiver], C)
+            self._charge(site, subgraph.edges, has[receiver].sum(1), C, "logits")
             sound = logits.isfinite().all(-1)  # a neighbour whose model has broken does not count
             logits = torch.where(sound[..., None], logits, 0.0)
             total += sum_by(receiver, logits.flatten(1), n).view_as(total)
@@ -169,22 +171,12 @@ class DeSA(Method):
         kind = stack_of[network.edges]
         across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
         sender, receiver = network.edges[across].unbind(1)
-        self._charge_logits(site, across, has[sender], C)
+        self._charge(site, across, has[sender].sum(1), C, "logits")
         both = has[sender] & has[receiver] & own[sender].isfinite().all(-1)
         logits = torch.where(both[..., None], own[sender], 0.0)
         total += sum_by(receiver, logits.flatten(1), n).view_as(total)
         count += sum_by(receiver, both.to(count.dtype), n)
         return total / count.clamp(min=1)[..., None], count > 0
-
-    def _charge_logits(
-        self, site: Site, edges: Int[Tensor, "q"], anchors: Bool[Tensor, "q CA"], C: int
-    ) -> None:
-        """Logits on as many anchors as each message is about."""
-        counts = anchors.sum(1)
-        empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
-        for m in sorted(set(counts.tolist()) - {0}):
-            over = edges[counts == m]
-            site.sharing.charge(over, {"logits": empty.expand(len(over), m, C)}, "reply", "logits")
 
     # -- the loss ---------------------------------------------------------------------------------
 

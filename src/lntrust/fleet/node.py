@@ -35,7 +35,7 @@ from lntrust.fleet.status import NeighbourStatus, Prediction, Status, Which
 from lntrust.fleet.training.data import as_inputs, load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.fleet.training.loop import TrainingLoop
-from lntrust.fleet.training.state import seen_in, take_state
+from lntrust.fleet.training.state import load_state
 from lntrust.world.data.datasets import check_finite
 
 
@@ -45,8 +45,8 @@ class Node:
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
         self._traffic = TrafficCounters([each.name for each in settings.neighbours])
-        state = take_state(settings.life.state, settings.name)
-        data = load_data(settings, seen_in(state))
+        saved, torn = load_state(settings.life.state, settings.name)
+        data = load_data(settings, None if saved is None else saved.seen)
         lockstep = settings.network.clock == "lockstep"
         self._snapshots = SnapshotStore(lockstep, settings.limits.patience)
         if settings.peers:
@@ -60,7 +60,7 @@ class Node:
             self._neighbours = Neighbours(settings, self._traffic, self._door, self._facts)
             doors.callback(self._neighbours.close)
             self._training = TrainingLoop(
-                settings, data, learner, self._neighbours, self._traffic, self._snapshots, state
+                settings, data, learner, self._neighbours, self._traffic, self._snapshots, saved, torn
             )
             self._doors = doors.pop_all()
         self._began = time.monotonic()
@@ -103,7 +103,7 @@ class Node:
     @property
     def failing(self) -> bool:
         """Whether the last try to train, or to probe, has failed."""
-        return self._training.trouble.error is not None
+        return self._training.errors.last is not None
 
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
         """What the node says about these inputs: with those it trusts, or by itself."""
@@ -154,8 +154,8 @@ class Node:
             "phase": training.phase,
             "round": training.done,
             "rounds": training.rounds,
-            "error": training.trouble.error,
-            "training_failures": training.trouble.failures,
+            "error": training.errors.last,
+            "training_failures": training.errors.count,
             "uptime": time.monotonic() - self._began,
             "strength": trust.strength,
             "together": trust.together,

@@ -1,4 +1,4 @@
-"""What tests of runs share; see helpers.py, too."""
+"""What tests of runs share; see stopped_runs.py, too."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from lntrust.learners import batch
 
-sys.path.insert(0, str(Path(__file__).parent))  # for helpers.py
+sys.path.insert(0, str(Path(__file__).parent))  # for stopped_runs.py
 
 
 @pytest.fixture

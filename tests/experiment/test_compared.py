@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Stopped, named, stop_after
+from stopped_runs import Stopped, named, stop_after
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import run

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers import Stopped, named, stop_after
+from stopped_runs import Stopped, named, stop_after
 from torch import Tensor, nn
 
 from lntrust import Study

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import named, timeless
+from stopped_runs import named, timeless
 
 from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Stopped, checkpointed, named, results, stop_after
+from stopped_runs import Stopped, checkpointed, named, results, stop_after
 
 from lntrust import LNTrustError, Study, load_study
 from lntrust.core.files import read_tensors, write_tensors

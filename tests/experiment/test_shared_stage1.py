@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Stopped, results, stop_after
 from safetensors.torch import save_file
+from stopped_runs import Stopped, results, stop_after
 
 from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors, write_tensors
@@ -77,14 +77,10 @@ def go(study: Study, method: str, views: Views, folder: Path, **options: Any) ->
 @pytest.mark.parametrize(
     "change",
     [
-        "training.refresh=1",
-        "training.stage2_rounds=4",
-        "methods.lntrust.training_gate=false",
-        "methods.lntrust.deployment_gate=off",
-        "methods.lntrust.budget=0",
-        "network.query=handle",
+        "training.refresh=1", "training.stage2_rounds=4", "methods.lntrust.training_gate=false",
+        "methods.lntrust.deployment_gate=off", "methods.lntrust.budget=0", "network.query=handle",
     ],
-)
+)  # fmt: skip
 def test_what_differs_in_stage_2_begins_where_the_first_has_ended(
     make: Make, views: Views, shared: Path, alone: Alone, change: str
 ) -> None:
@@ -107,6 +103,7 @@ def test_methods_that_train_alike_before_they_speak_share_it(
     make: Make, views: Views, tmp_path: Path, alone: Alone, method: str
 ) -> None:
     go(make(), "independent", views, tmp_path)
+    assert begins_at(make(), "d_psgd", 0, views, tmp_path) == 0, "a common start is another Stage 1"
     second, seen = go(make(), method, views, tmp_path)
     assert seen[0] == 5
     assert len(files(tmp_path)) == 1
@@ -143,12 +140,6 @@ def test_nor_that_of_another_seed_or_method(make: Make, views: Views, begun: Pat
     assert begins_at(make("training.refresh=1"), "lntrust", 0, views, begun) == 5
     assert begins_at(make(), "lntrust", 1, views, begun) == 0
     assert begins_at(make(), "independent", 0, views, begun) == 0, "it trains on validation labels, too"
-
-
-def test_a_common_start_is_another_stage_1(make: Make, views: Views, tmp_path: Path) -> None:
-    go(make(), "independent", views, tmp_path)
-    assert begins_at(make(), "uniform", 0, views, tmp_path) == 5
-    assert begins_at(make(), "d_psgd", 0, views, tmp_path) == 0
 
 
 def test_it_is_really_taken(make: Make, views: Views, shared: Path, alone: Alone) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import LINEAR, Stopped, named, stop_after
+from stopped_runs import LINEAR, Stopped, named, stop_after
 
 from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Stopped, stop_after
+from stopped_runs import Stopped, stop_after
 
 from lntrust.experiment import Run
 from lntrust.experiment.compared import compared

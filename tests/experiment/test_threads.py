@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Stopped, stop_after
+from stopped_runs import Stopped, stop_after
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import Run

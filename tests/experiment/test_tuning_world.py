@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import LINEAR
 from hypothesis import given
 from hypothesis import strategies as st
+from stopped_runs import LINEAR
 
 from lntrust import Study
 from lntrust.experiment.tune import Search, first_part, tuning_world

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import LINEAR
+from stopped_runs import LINEAR
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import read_summary
+from stopped_runs import read_summary
 
 from lntrust import LNTrustError, load_study
 from lntrust.experiment import Run

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import timeless
+from stopped_runs import timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import read_summary
+from stopped_runs import read_summary
 
 from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import list_attempts

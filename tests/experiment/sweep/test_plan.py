@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Stopped, stop_after, timeless
+from stopped_runs import Stopped, stop_after, timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run

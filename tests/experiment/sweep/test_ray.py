@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import read_summary
+from stopped_runs import read_summary
 
 from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import list_attempts

@@ -43,15 +43,13 @@ class Breaks(Method):
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def quick(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study with a method that breaks down under seed 1, in round 4; commands are given beside it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(here)
     sys.modules.pop("broken", None)
     Path("broken.py").write_text(METHODS, "utf-8")
-    path = tmp_path / "quick.toml"
-    path.write_text(STUDY, "utf-8")
-    return path
+    Path("quick.toml").write_text(STUDY, "utf-8")
+    return here / "quick.toml"
 
 
 @pytest.fixture
@@ -63,16 +61,11 @@ def runs(quick: Path, lntrust: Any) -> Path:
     return Path("runs")
 
 
-def plain(text: str) -> str:
-    """What a table says, on one line."""
-    return " ".join(re.sub(r"[│┃]", " ", text).split())
-
-
 def test_the_learning_rate_that_was_an_internal_error(lntrust: Any, tmp_path: Path) -> None:
     some = ["--method", "lntrust", "--seed", "0", "--set", "training.lr=1000", "--device", "cpu"]
     got = lntrust("run", "digits", *some, "--out", tmp_path)
     assert got.code == 0
-    words = re.search(r"diverged at round (\d+)", plain(got.out))
+    words = re.search(r"diverged at round (\d+)", got.words)
     assert words
     assert 1 <= int(words[1]) < 50  # in Stage 1
     assert f"note: lntrust, seed 0: {words[0]}, no scores; " in got.err
@@ -121,22 +114,21 @@ def test_a_model_that_never_was_finite(
     changes = ["--set", own, *(["--set", change] if change else []), *none]
     got = lntrust("run", quick, "--method", "independent", "--seed", "0", "--device", "cpu", *changes)
     assert got.code == 0, got.err
-    assert f"diverged at round {number}" in plain(got.out)
+    assert f"diverged at round {number}" in got.words
     assert f"diverged at round {number}, no scores; if its steps were too large, a smaller lr" in got.err
-    assert f"diverged at round {number}" in plain(lntrust("compare", "runs").out)
+    assert f"diverged at round {number}" in lntrust("compare", "runs").words
 
 
 def test_run_goes_on_with_the_rest_and_shows_all(lntrust: Any, quick: Path) -> None:
-    some = ["--method", "broken:Breaks", "--method", "uniform", "--method", "independent", "--device", "cpu"]
-    seeds = ["--seed", "0", "--seed", "1", "--out", "runs"]
-    got = lntrust("run", quick, *some, *seeds)
+    some = ["--method", "broken:Breaks,uniform,independent", "--device", "cpu", "--seed", "0-1"]
+    got = lntrust("run", quick, *some)
     assert got.code == 0
-    table = plain(got.out)
+    table = got.words
     assert re.search(r"broken:Breaks \.\d{3} .*1 of 2 seeds; seed 1 diverged at round 4", table)
     assert re.search(r"uniform – – – – – – \S+ seeds 0, 1 diverged at round 1", table)
     assert re.search(r"independent \.\d{3} ", table)
     assert len(re.findall(r"note: .*diverged", got.err)) == 3
-    as_json = lntrust("run", quick, *some, *seeds, "--json")
+    as_json = lntrust("run", quick, *some, "--json")
     assert as_json.code == 0
     lines = [json.loads(line) for line in as_json.out.splitlines()]
     assert [line["diverged"] for line in lines] == [None, 4, 1, 1, None, None]
@@ -149,8 +141,8 @@ def test_sweep_goes_on_and_keeps_what_diverged(lntrust: Any, quick: Path) -> Non
     got = lntrust(*arguments)
     assert got.code == 0
     assert re.search(r"uniform, seed 0, methods\.uniform\.lr=1e12: diverged at round 1; \d/3 tasks", got.err)
-    assert "diverged at round 1" in plain(got.out)
-    assert re.search(r"independent \.\d{3}", plain(got.out))
+    assert "diverged at round 1" in got.words
+    assert re.search(r"independent \.\d{3}", got.words)
     again = lntrust(*arguments, "--json")
     assert again.err == "kept 3; --fresh makes them anew\n"
     assert [json.loads(line)["diverged"] for line in again.out.splitlines()] == [None, 1, None]
@@ -160,7 +152,7 @@ def test_compare_and_collect(lntrust: Any, runs: Path) -> None:
     names = ["all.md", "all.tex", "all.parquet"]
     got = lntrust("compare", runs, *(word for name in names for word in ("-o", name)))
     assert got.code == 0, got.err
-    table = plain(got.out)
+    table = got.words
     assert "quick, seeds 0, 1, 2" in table
     assert "diverged at round 1" in table
     for name in ("all.md", "all.tex"):
@@ -202,7 +194,7 @@ def test_commands_where_everything_diverged(lntrust: Any, quick: Path) -> None:
     assert lntrust("run", quick, "--method", "uniform", "--seed", "0", "--device", "cpu").code == 0
     got = lntrust("compare", "runs")
     assert got.code == 0
-    assert "diverged at round 1" in plain(got.out)
+    assert "diverged at round 1" in got.words
     assert lntrust("report", "runs", "-o", "page.html").code == 0
     drawn = lntrust("figures", "runs", "-o", "drawn")
     assert (drawn.code, drawn.err) == (2, "error: runs: nothing there that can be drawn\n")
@@ -214,7 +206,7 @@ def test_tune_goes_on_after_a_trial_that_diverged(lntrust: Any, quick: Path) -> 
     lines = [json.loads(line) for line in Path("quick-tuned.jsonl").read_text().splitlines()]
     assert [(line["diverged"], line["score"]) for line in lines[:1]] == [(1, None)]
     assert all(line["diverged"] is None and line["score"] > 0 for line in lines[1:])
-    assert "diverged at round 1" in plain(got.out)
+    assert "diverged at round 1" in got.words
     best = max(lines[1:], key=lambda line: line["score"])
     assert f"{best['score']:.3f}" in got.out
     assert f"lr = {best['settings']['lr']}" in Path("quick-tuned.toml").read_text()

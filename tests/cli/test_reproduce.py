@@ -41,10 +41,9 @@ kind = "ablation"
 
 
 @pytest.fixture
-def here(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tiny_file.parent / "mine.toml").write_text(MINE, "utf-8")
-    monkeypatch.chdir(tiny_file.parent)
-    return tiny_file.parent
+def here(here: Path, tiny_file: Path) -> Path:
+    (here / "mine.toml").write_text(MINE, "utf-8")
+    return here
 
 
 def summaries(folder: Path) -> dict[Path, Any]:

@@ -150,7 +150,7 @@ class Soak:
         if how != "freeze":
             kept = read_state(self.made[name].folder / "state", name)  # raises if it is not whole
             if kept is not None:
-                self.kept[name] = (kept[0].done, kept[0].version)
+                self.kept[name] = (kept.node.done, kept.node.version)
         self.done[how] += 1
         self.away[name] = (time.monotonic() + self.rng.uniform(2, 10), how)
         self.log(how, node=name, away=sorted(self.away))

@@ -201,7 +201,7 @@ class _Demo:
         if found is None:
             raise FleetError(f"node {first}: was killed, and has left no state in {folder}")
         self.say(f"killed {first} and {second}; the others are asked on")
-        return found[0].done
+        return found.node.done
 
     def _bring_back(self, client: Client) -> int:
         """Start the first again; returns its round as it first answers."""

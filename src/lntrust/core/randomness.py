@@ -20,6 +20,7 @@ Stream = Literal[
     "importance", "gossip", "anchors", "selection", "tuning",
 ]  # fmt: skip
 
+Rng = np.random.Generator  # of draws made once, before training
 # The constants of SplitMix64 (Steele, Lea & Flood 2014), as signed 64-bit integers.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
@@ -94,8 +95,8 @@ class Seeds:
         return small_seed(self.seeds[node // self.n], stream, node % self.n, *counters)
 
 
-def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:
-    """A numpy generator for draws made once, before training (partition, graph)."""
+def generator(seed: int, stream: Stream, *counters: int) -> Rng:
+    """A numpy generator with a name (partition, graph)."""
     return np.random.default_rng([seed, zlib.crc32(stream.encode()), *counters])
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.core.randomness import generator
+from lntrust.core.randomness import Rng, generator
 from lntrust.study.settings import GraphSettings
 
 EARTH_KM = 6371.0088  # mean radius
@@ -95,7 +95,7 @@ def _wanted_edges(n: int, density: float) -> int:
     return math.floor(density * (n * (n - 1) // 2) + 1e-9)
 
 
-def _barabasi_albert(settings: GraphSettings, rng: np.random.Generator) -> "nx.Graph[int]":
+def _barabasi_albert(settings: GraphSettings, rng: Rng) -> "nx.Graph[int]":
     """Preferential attachment from a complete graph, then random edges up to the density."""
     n, m = settings.nodes, settings.attach
     if n <= m + 1:
@@ -115,7 +115,7 @@ def _barabasi_albert(settings: GraphSettings, rng: np.random.Generator) -> "nx.G
     return graph
 
 
-def _gnm(settings: GraphSettings, rng: np.random.Generator) -> "nx.Graph[int]":
+def _gnm(settings: GraphSettings, rng: Rng) -> "nx.Graph[int]":
     if settings.density is None:
         raise LNTrustError("graph.kind = gnm needs graph.density, a number between 0 and 1")
     graph: nx.Graph[int] = nx.empty_graph(settings.nodes)
@@ -123,7 +123,7 @@ def _gnm(settings: GraphSettings, rng: np.random.Generator) -> "nx.Graph[int]":
     return graph
 
 
-def _fill(graph: "nx.Graph[int]", wanted: int, rng: np.random.Generator) -> None:
+def _fill(graph: "nx.Graph[int]", wanted: int, rng: Rng) -> None:
     """Uniformly random new edges until there are `wanted`.
 
     Pairs are numbered 0…n(n−1)/2−1. Of `wanted` distinct numbers in random order at most the
@@ -141,9 +141,7 @@ def _fill(graph: "nx.Graph[int]", wanted: int, rng: np.random.Generator) -> None
     graph.add_edges_from(free[: wanted - existing])
 
 
-def _geographic(
-    settings: GraphSettings, positions: Float[ndarray, "n 2"], rng: np.random.Generator
-) -> "nx.Graph[int]":
+def _geographic(settings: GraphSettings, positions: Float[ndarray, "n 2"], rng: Rng) -> "nx.Graph[int]":
     """Preferential attachment damped by distance.
 
     The `attach` largest of log-weights with Gumbel noise are distributed as draws one after another

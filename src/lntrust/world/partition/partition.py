@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.core.randomness import generator
+from lntrust.core.randomness import Rng, generator
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import Dataset
 from lntrust.world.partition.places import deal_blocks, keep_at_most, make_regions, spatial_blocks
@@ -92,7 +92,7 @@ class _Dealing:
     n: int
     seed: int
 
-    def rng(self, draw: Draw) -> np.random.Generator:
+    def rng(self, draw: Draw) -> Rng:
         return generator(self.seed, "partition", int(draw))
 
     def supply(self, ids: Int[ndarray, "_"]) -> Int[ndarray, "C"]:
@@ -106,7 +106,7 @@ class _Dealing:
             free[ids] = False
         return np.flatnonzero(free)
 
-    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], rng: np.random.Generator) -> Ragged:
+    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], rng: Rng) -> Ragged:
         return take_by_class(ids, self.dataset.labels, counts, rng)
 
     def balanced_pool(self) -> Int[ndarray, "_"]:
@@ -202,10 +202,7 @@ def _allocation(
 
 
 def _draw_alone(
-    eligible: Int[ndarray, "_"],
-    labels: Int[ndarray, "N"],
-    counts: Int[ndarray, "n C"],
-    rng: np.random.Generator,
+    eligible: Int[ndarray, "_"], labels: Int[ndarray, "N"], counts: Int[ndarray, "n C"], rng: Rng
 ) -> Ragged:
     """Every node draws by itself, without repeats: different nodes may hold the same example."""
     by_class = eligible[np.argsort(labels[eligible], kind="stable")]

@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Rng
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.graphs import EARTH_KM
 from lntrust.world.partition.sizes import largest_remainder
@@ -79,11 +80,7 @@ def _cells(
 
 
 def deal_blocks(
-    block: Int[ndarray, "N"],
-    owner: Int[ndarray, "N"],
-    n: int,
-    settings: PartitionSettings,
-    rng: np.random.Generator,
+    block: Int[ndarray, "N"], owner: Int[ndarray, "N"], n: int, settings: PartitionSettings, rng: Rng
 ) -> Int[ndarray, "N"]:
     """The side of every tile. A block is wholly on one side, and every region has all but the pool.
 
@@ -145,9 +142,7 @@ def _mend(
             )
 
 
-def keep_at_most(
-    side: Int[ndarray, "N"], owner: Int[ndarray, "N"], n: int, most: int, rng: np.random.Generator
-) -> Sides:
+def keep_at_most(side: Int[ndarray, "N"], owner: Int[ndarray, "N"], n: int, most: int, rng: Rng) -> Sides:
     """At most `most` labelled tiles of each region, cut in proportion over its three sides."""
     _, *lists = in_parts(np.arange(len(side)), owner, side, n, 4)
     sizes = np.stack([each.lengths for each in lists], axis=1)

@@ -7,15 +7,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Rng
 from lntrust.study.settings import PartitionSettings
 
 SMALLEST_CONCENTRATION = 1e-9  # of a node without neighbours: it gets the minimum
 FITTING_ROUNDS = 500
 
 
-def allocate(
-    settings: PartitionSettings, degrees: Int[ndarray, "n"], rng: np.random.Generator
-) -> Int[ndarray, "n"]:
+def allocate(settings: PartitionSettings, degrees: Int[ndarray, "n"], rng: Rng) -> Int[ndarray, "n"]:
     """Labelled examples per node: `labelled` in all, at least `minimum` each.
 
     What nodes get above the minimum is scaled to what is left once all have it, so those that drew
@@ -53,7 +52,7 @@ def _concentrations(degrees: Int[ndarray, "n"], at_mean: float) -> Float[ndarray
     return np.maximum(concentration, SMALLEST_CONCENTRATION)
 
 
-def _dirichlet(concentration: Float[ndarray, "n"], rng: np.random.Generator) -> Float[ndarray, "n"]:
+def _dirichlet(concentration: Float[ndarray, "n"], rng: Rng) -> Float[ndarray, "n"]:
     """A Dirichlet draw from gammas in log space: small concentrations underflow otherwise.
 
     Gamma(a) is distributed as Gamma(a+1)·U^(1/a).
@@ -72,10 +71,7 @@ def class_weights(n: int, classes: int, skew: float, classes_per_node: int | Non
 
 
 def cap_counts(
-    counts: Int[ndarray, "n C"],
-    weights: Float[ndarray, "n C"],
-    supply: Int[ndarray, "C"],
-    rng: np.random.Generator,
+    counts: Int[ndarray, "n C"], weights: Float[ndarray, "n C"], supply: Int[ndarray, "C"], rng: Rng
 ) -> Int[ndarray, "n C"]:
     """Counts of at most `supply` in every row by itself: what is over goes to classes with room."""
     counts = counts.copy()

@@ -7,6 +7,7 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Rng
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.ragged import Ragged
 
@@ -42,7 +43,7 @@ def ranks(group: Int[ndarray, "k"]) -> Int[ndarray, "k"]:
     return rank
 
 
-def shuffled(lists: Ragged, rng: np.random.Generator) -> Ragged:
+def shuffled(lists: Ragged, rng: Rng) -> Ragged:
     """Every list in random order. One sort by owner plus fraction is faster than by two keys."""
     order = np.argsort(lists.owner + rng.random(len(lists.values)), kind="stable")
     return Ragged(lists.values[order], lists.offsets)
@@ -77,9 +78,7 @@ def split_counts(
     return test - short * from_test, validation - short * ~from_test
 
 
-def split_nodes(
-    lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings, rng: np.random.Generator
-) -> Sides:
+def split_nodes(lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings, rng: Rng) -> Sides:
     """Every node's examples cut at random, or class by class as earlier work did."""
     mixed = shuffled(lists, rng)
     if settings.split == "per_class_rounded":
@@ -104,7 +103,7 @@ def _split_by_class(lists: Ragged, labels: Int[ndarray, "N"], settings: Partitio
     return Sides(train=rest, validation=second, test=first)
 
 
-def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: np.random.Generator) -> Ragged:
+def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: Rng) -> Ragged:
     """Every node's own unlabelled examples, without repeats inside a node."""
     if shard == 0 or len(pool) == 0:
         return Ragged.empty(n)
@@ -128,7 +127,7 @@ def level_counts(available: Int[ndarray, "C"], total: int) -> Int[ndarray, "C"]:
 
 
 def take_by_class(
-    ids: Int[ndarray, "k"], labels: Int[ndarray, "N"], counts: Int[ndarray, "n C"], rng: np.random.Generator
+    ids: Int[ndarray, "k"], labels: Int[ndarray, "N"], counts: Int[ndarray, "n C"], rng: Rng
 ) -> Ragged:
     """Lists with these class counts, dealt from `ids` so that no two share an example."""
     mixed = rng.permutation(ids)

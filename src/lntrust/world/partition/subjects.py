@@ -5,17 +5,14 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Rng
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import Dataset
 from lntrust.world.partition.splits import POOL, TEST, TRAIN, VALIDATION, Sides, in_parts, ranks
 
 
 def split_subjects(
-    dataset: Dataset,
-    settings: PartitionSettings,
-    n: int,
-    pool_rng: np.random.Generator,
-    split_rng: np.random.Generator,
+    dataset: Dataset, settings: PartitionSettings, n: int, pool_rng: Rng, split_rng: Rng
 ) -> tuple[Int[ndarray, "_"], Sides]:
     """The pool, and every person's test, validation and training windows."""
     owner = _owners(dataset, n)
@@ -78,7 +75,7 @@ def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[n
     return usual
 
 
-def _class_by_class(kind: Int[ndarray, "m"], rng: np.random.Generator) -> Int[ndarray, "m"]:
+def _class_by_class(kind: Int[ndarray, "m"], rng: Rng) -> Int[ndarray, "m"]:
     """A random order that takes classes in turn, so that any few in a row differ in class."""
     mixed = rng.permutation(len(kind))
     place = rng.permutation(int(kind.max()) + 1)[kind[mixed]]

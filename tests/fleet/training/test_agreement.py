@@ -3,7 +3,6 @@
 As published; with few bytes; and with all that makes it safe.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from lntrust.experiment.driver import Run
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.operations.certificates import Authority
+from lntrust.fleet.operations.init import write_node
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
 from lntrust.methods.lntrust.settings import LNTrustSettings
@@ -57,32 +57,29 @@ NODES = STUDY.graph.nodes
 ROUNDS = STUDY.training.stage1_rounds + STUDY.training.stage2_rounds
 
 
-def write_node(folder: Path, run: Run, i: int, ports: list[int]) -> None:
+def bring_to_life(folder: Path, run: Run, i: int, ports: list[int]) -> None:
     """Node i of the simulation as a live one: its data, its model, its neighbours."""
     pixels = load_digits().images.astype(np.uint8)
     p, world = run.world.partition, run.world
     for name, ids in (("data", p.train[i]), ("probe", p.validation[i]), ("shard", p.shard[i])):
         np.savez(folder / f"{name}.npz", x=pixels[ids], y=world.labels[ids].clip(0))
-    learner, t = STUDY.population.learners[int(world.kinds[i])], STUDY.training
-    trust = run.method.settings.model_dump(exclude_defaults=True)
+    learner = STUDY.population.learners[int(world.kinds[i])]
+    schedule = ("stage1_rounds", "stage2_rounds", "refresh", "precision", "lr", "batch")
     neighbours = world.edges[world.edges[:, 0] == i, 1].tolist()
-    lines = [
-        f'name = "n{i}"', f"seed = {SEED}",
-        "[input]", "shape = [8, 8]", 'dtype = "uint8"', f"classes = {json.dumps(list(world.classes))}",
-        "[model]", f'kind = "{learner.kind}"', "scale = 0.0625",
-        f"options = {{ {', '.join(f'{k} = {v}' for k, v in learner.options.items())} }}",
-        "[data]", 'labelled = "data.npz"', 'probe_with = "probe.npz"', 'shard = "shard.npz"',
-        "[network]", f'listen = "127.0.0.1:{ports[i]}"', 'clock = "lockstep"', f"number = {i}",
-        f"fleet_size = {NODES}",
-        "[life]", "save_every = 0.5", "[limits]", "patience = 60", "retries = 0", "deadline = 10",
-        "[http]", f'listen = "127.0.0.1:{ports[NODES + i]}"',
-        "[training]", f"stage1_rounds = {t.stage1_rounds}", f"stage2_rounds = {t.stage2_rounds}",
-        f"refresh = {t.refresh}", f'precision = "{t.precision}"', f"lr = {t.lr}", f"batch = {t.batch}",
-        "[trust]", *(f"{name} = {json.dumps(value)}" for name, value in trust.items()),
-    ]  # fmt: skip
-    for j in neighbours:
-        lines += ["[[neighbours]]", f'name = "n{j}"', f'address = "127.0.0.1:{ports[j]}"']
-    (folder / "NODE.toml").write_text("\n".join(lines))
+    tables = {
+        "name": f"n{i}", "seed": SEED,
+        "input": {"shape": [8, 8], "dtype": "uint8", "classes": list(world.classes)},
+        "model": {"kind": learner.kind, "scale": 0.0625, "options": dict(learner.options)},
+        "data": {"labelled": "data.npz", "probe_with": "probe.npz", "shard": "shard.npz"},
+        "network": {"listen": f"127.0.0.1:{ports[i]}", "clock": "lockstep", "number": i, "fleet_size": NODES},
+        "life": {"save_every": 0.5},
+        "limits": {"patience": 60.0, "retries": 0, "deadline": 10.0},
+        "http": {"listen": f"127.0.0.1:{ports[NODES + i]}"},
+        "training": {name: getattr(STUDY.training, name) for name in schedule},
+        "trust": run.method.settings.model_dump(exclude_defaults=True),
+        "neighbours": [{"name": f"n{j}", "address": f"127.0.0.1:{ports[j]}"} for j in neighbours],
+    }  # fmt: skip
+    write_node(folder, tables)
 
 
 def is_deployed(client: Client) -> bool:
@@ -105,15 +102,13 @@ def both(
     authority = Authority.open(folder)
     ports = [free_port() for _ in range(2 * NODES)]
     with ExitStack() as stack:
-        children = []
         for i in range(NODES):
             authority.issue(f"n{i}", ["127.0.0.1"])
-            write_node(folder / f"n{i}", run, i, ports)
+            bring_to_life(folder / f"n{i}", run, i, ports)
             log = stack.enter_context((folder / f"n{i}.log").open("wb"))
             command = [sys.executable, "-m", "lntrust.cli", "node", "run", str(folder / f"n{i}")]
             child = stack.enter_context(subprocess.Popen(command, stderr=log))
             stack.callback(child.kill)
-            children.append(child)
         clients = [Client.of(folder / f"n{i}") for i in range(NODES)]
         for client in clients:
             wait_until(

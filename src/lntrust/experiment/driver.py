@@ -442,7 +442,8 @@ class Runs:
             self.population.load(below("population/", tensors))
             self.network.load(below("network/", tensors))
             if course.done >= self.study.training.stage1_rounds:
-                kept = {name: t.to(self.device) for name, t in tensors.items()}
+                # Copies: a file's tensors lie at any address, and products round otherwise where it is odd.
+                kept = {name: t.to(self.device, copy=True) for name, t in tensors.items()}
                 course.state = self.method.unpack(below("method/", kept))
                 self._certify(observed(kept))
             self.labelled.steps_taken = tensors["taken"].to(self.device)

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from lntrust.experiment.reproduction import FigureSettings
 from lntrust.experiment.store import Record
 from lntrust.report.page import write_page
-from lntrust.report.page.data import all_sections, charts_of
+from lntrust.report.page.data import charts_of
 from lntrust.report.page.write import page as page_text
 from lntrust.report.rows import rows_of
 from lntrust.report.sections import Section
@@ -154,10 +154,3 @@ def test_one_that_was_never_evaluated_does_not_hide_the_others(
     assert list(shown(page)) == ["independent", "uniform", "lntrust", "lntrust+lean", "lntrust+best"]
     names = page.locator("#s-small [data-kind=bytes] .legend button").all_inner_texts()
     assert names == list(shown(page))
-
-
-def test_what_is_sent_after_the_last_round_counts(mixed: list[Record]) -> None:
-    late = [sending(r, total=6_000_000) for r in mixed if r.method == "uniform"]
-    section = Section("s", "s", "small", rows_of(late)["small"])
-    [row] = all_sections([section], {})["rows"].values()
-    assert row["curve"]["gb"] == [0, 0, 0.001]

@@ -26,20 +26,11 @@ class Board:
     """
 
     def __init__(
-        self,
-        tasks: Sequence["Task"],
-        folder: Path,
-        as_json: bool,
-        resume: bool = True,
+        self, tasks: Sequence["Task"], folder: Path, as_json: bool, resume: bool = True,
         name: Callable[["Task"], str] = str,
-    ) -> None:
-        self.tasks, self._folder, self._as_json, self._resume, self._name = (
-            tasks,
-            folder,
-            as_json,
-            resume,
-            name,
-        )
+    ) -> None:  # fmt: skip
+        self.tasks, self._folder, self._name = tasks, folder, name
+        self._as_json, self._resume = as_json, resume
         self.lines: dict[str, list[Summary]] = {}
         self.failed: dict[str, str] = {}
         self.todo: list[Task] = []

@@ -17,7 +17,7 @@ def draw_all(page: Page) -> None:
 
 
 def option(page: Page, selector: str) -> dict[str, Any]:
-    """What a chart was told to draw."""
+    """What a chart draws."""
     script = "s => JSON.stringify(Charts.known.get(document.querySelector(s)).chart.getOption())"
     return dict(json.loads(page.evaluate(script, selector)))
 

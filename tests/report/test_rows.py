@@ -267,7 +267,7 @@ class TestBytes:
 
 
 class TestDiverged:
-    """A run that diverged is in no mean, and is told."""
+    """A run that diverged is in no mean, and is named."""
 
     def broken(self, method: str = "uniform", seed: int = 1, number: int = 7) -> Record:
         return made(method, seed, None, own=None, stage1=None, diverged=number, p10=None, harmed=None)

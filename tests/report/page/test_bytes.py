@@ -60,9 +60,9 @@ def test_everything_sent_and_all_but_queries(report: Path, mixed: list[Record], 
     answers = shown(page)
     assert option(page, CHART)["xAxis"][0]["max"] == axis["max"]  # the same axis, so that one sees them move
     for method in OURS:
-        books = [(r.summary["bytes"], r.summary["nodes"]) for r in mixed if r.method == method]
-        total = np.mean([book["total"] / nodes for book, nodes in books])
-        reply = np.mean([(book["reply"] + book["framing_by_kind"]["reply"]) / n for book, n in books])
+        sizes = [(r.summary["bytes"], r.summary["nodes"]) for r in mixed if r.method == method]
+        total = np.mean([size["total"] / nodes for size, nodes in sizes])
+        reply = np.mean([(size["reply"] + size["framing_by_kind"]["reply"]) / n for size, n in sizes])
         assert every[method][-1][0] == pytest.approx(total, rel=1e-3)
         [[sent, test]] = answers[method]
         assert sent == pytest.approx(reply, rel=1e-3)

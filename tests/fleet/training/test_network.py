@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from fleets import Fleet, all_probed, deployed, until
+from sklearn.ensemble import ExtraTreesClassifier
 from small_nodes import settings as small_settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
@@ -179,6 +180,25 @@ def test_trust_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
         with start_among_all(fleet) as a:
             until(a, all_probed)
     assert saved(fleet)["method/log/round"].tolist() == [0, 3, 6, 7]
+
+
+def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tmp_path: Path) -> None:
+    slow = {
+        "training": {**SOON["training"], "stage2_rounds": 100_000},
+        "life": {**SOON["life"], "rest": 0.05},
+    }
+    fleet = Fleet.of(tmp_path, "abc", {"a": {**trusting(refresh=50_000), **slow}}, everybody=SOON)
+    with ExitStack() as stack:
+        meet(stack, fleet, "b")
+        a = stack.enter_context(Node.from_file(fleet.members["a"].folder))
+        until(a, lambda status: status["neighbours"]["b"]["probed"])
+        meet(stack, fleet, "c")
+        until(a, lambda status: status["neighbours"]["c"]["probed"] and status["trust"]["c"] > 0)
+        for model in (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), ExtraTreesClassifier(3)):
+            a.replace(model)
+            now = a.status()["round"]
+            status = until(a, lambda status, now=now: status["round"] > now + 4)  # type: ignore[misc]
+            assert status["error"] is None
 
 
 def test_what_is_remembered_outlives_a_restart_but_no_other_neighbours(tmp_path: Path) -> None:

@@ -133,11 +133,6 @@ class LiveLearner:
         """As it was. An estimator is kept as the rows it was fitted on: with other data it is fitted anew."""
         self.population.load({n: t for n, t in tensors.items() if same_data or "/fit/" not in n})
 
-    @property
-    def takes_steps(self) -> bool:
-        """Whether the model learns by gradient steps."""
-        return not isinstance(self.population.stacks[0], Estimators)
-
     def snapshot(self, version: int) -> Snapshot:
         (stack,) = self.population.stacks
         if isinstance(stack, Estimators):

@@ -316,7 +316,7 @@ def test_of_several_outputs_the_one_asked_for(street: Street) -> None:
 def test_an_answer_comes_in_time_or_not_at_all(street: Street, infer: Act) -> None:
     neighbour = street.neighbour(street.server(infer))
     begin = time.monotonic()
-    with pytest.raises(NoAnswerError, match="them: no answer:? (not )?in time"):
+    with pytest.raises(NoAnswerError, match=r"them: no answer:? (not )?in time"):
         neighbour.ask(X, timeout=0.5)
     assert 0.4 < time.monotonic() - begin < 30, "the server goes on for a minute"
 

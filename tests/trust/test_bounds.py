@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
 from lntrust.trust import bounds

@@ -87,8 +87,12 @@ def test_a_node_that_is_not_there() -> None:
 def test_what_the_node_refuses_is_told(served: Served) -> None:
     node = Node(settings())
     node.ready = False
+    client = served(node)
     with pytest.raises(LNTrustError, match=r"node a: 503: .*not ready"):
-        served(node).predict(X)
+        client.predict(X)
+    other = Client(client.settings.model_copy(update={"name": "b"}))
+    with pytest.raises(LNTrustError, match="is the door of a, not of b; nodes on one machine need different"):
+        other.status()
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b'"x"', b"", b"\xff"])

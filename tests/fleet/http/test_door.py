@@ -74,8 +74,11 @@ def test_before_there_is_a_model(opened: Opened) -> None:
         assert (code, "not ready" in got["error"]) == (503, True)
     assert ask(address, INFER, question())[0] == 503
     assert ask(address, "/v2/health/live")[0] == ask(address, "/v2/models/self")[0] == 200
-    node.ready = True
+    node.ready, node.failing = True, True
     assert ask(address, INFER, question())[0] == 200
+    code, got = ask(address, "/v2/health/ready")
+    assert (code, "training fails, and is tried again" in got["error"]) == (503, True)
+    assert ask(address, "/v2/models/self/ready")[0] == 200, "it answers all the same"
 
 
 def test_what_nobody_foresaw_has_a_line_in_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:

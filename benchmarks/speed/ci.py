@@ -15,7 +15,7 @@ from benchmarks.speed.clock import timed_run
 from benchmarks.speed.data import random_views
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_json
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.experiment.store import versions
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study

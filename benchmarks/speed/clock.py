@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.study.settings import Study
 

@@ -17,7 +17,7 @@ import torch
 from benchmarks.speed.clock import timed_stretch
 from benchmarks.speed.data import random_dataset
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.study.settings import Study
 

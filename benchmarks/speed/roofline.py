@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmarks.speed.clock import fastest, now
 from benchmarks.speed.rounds import timed_kinds
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
 from lntrust.study.settings import Study

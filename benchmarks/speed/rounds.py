@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from benchmarks.speed.clock import timed_rounds
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.study.settings import Study
 

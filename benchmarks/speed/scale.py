@@ -13,7 +13,7 @@ from benchmarks.speed.clock import PeakMemory, now
 from benchmarks.speed.rounds import for_timing, rounds_by_kind
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
-from lntrust.experiment.run import Run
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Study

@@ -30,7 +30,7 @@ MORE = (
 NO_FORESTS = """population.learners=[{name="linear",kind="linear",view="pixels"},
     {name="mlp",kind="mlp",view="pixels",options={hidden=16}},
     {name="cnn",kind="cnn2d",view="image",options={width=4}}]""".replace("\n", "")
-FLOAT64 = (NO_FORESTS, "training.precision=float64")
+FLOAT64 = (NO_FORESTS, "training.precision=float64", "graph.nodes=8", "partition.labelled=400")
 BAD_SEED = 1
 Make = Callable[..., Study]
 

@@ -15,17 +15,23 @@ FAST := tests/core tests/study tests/trust tests/network tests/world tests/metho
 demo: $(VENV)/.installed
 	$(BIN)/lntrust run
 
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist loadfile $(FAST)
+
 test: $(VENV)/.installed-test
 	@tests/find_chromium.sh >/dev/null
 	-@tests/find_faketime.sh >/dev/null
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder  # tests of one file share a fleet; long files are not last
 
 format: $(VENV)/.installed-test
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
 
 clean:
 	rm -rf $(VENV) .venv-mlserver runs

@@ -5,8 +5,7 @@ from typing import Any
 from benchmarks.speed.clock import PeakMemory, now, timed_run
 from benchmarks.speed.roofline import shortened
 from benchmarks.speed.rounds import timed_kinds
-from lntrust.experiment.driver import Runs
-from lntrust.experiment.driver import Run
+from lntrust.experiment.driver import Run, Runs
 from lntrust.learners.views import Views
 from lntrust.study.settings import Study
 

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from numpy import ndarray
 
-from lntrust.fleet.status import Prediction
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.messages import Failure, Reply
+from lntrust.fleet.status import Prediction
 from lntrust.fleet.training.trust_state import Trust
 from lntrust.trust.blend import AskInTurn, made_up, or_alone
 

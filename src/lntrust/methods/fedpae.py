@@ -175,8 +175,9 @@ def pareto_front(scores: Float[ndarray, "s 2"]) -> Bool[ndarray, "s"]:
     """Rows that no other row beats: as good in both, better in one."""
     strengths, level = np.unique(-scores[:, 0], return_inverse=True)  # the strongest first
     most = np.full(len(strengths), -np.inf)  # diversity at each strength
-    np.maximum.at(most, level, scores[:, 1])
-    beyond = most > np.maximum.accumulate([-np.inf, *most[:-1]])  # all that are stronger
+    with np.errstate(invalid="ignore"):  # of nodes that diverged
+        np.maximum.at(most, level, scores[:, 1])
+        beyond = most > np.maximum.accumulate([-np.inf, *most[:-1]])  # all that are stronger
     front: Bool[ndarray, "s"] = beyond[level] & (scores[:, 1] == most[level])
     return front
 

@@ -166,7 +166,7 @@ _FIRST_TO_GO = (_ASKED, "10 %", "paper's gain", "gain", "P", "GB per node")
 
 
 def terminal(section: Section, width: int = 80) -> Table:
-    """One line a row. In narrow terminals first the spreads of Self and the paper go, then whole columns."""
+    """One line a row. In narrow terminals the spreads of Self and the paper go first, then whole columns."""
     found, spreads = columns(section), True
     table = _table(section, found, spreads)
     for title in ("", *_FIRST_TO_GO):
@@ -182,7 +182,7 @@ def _table(section: Section, found: Sequence[Column], spreads: bool) -> Table:
     table = Table(
         title=escape(f"{place}{section.title}, {seeds_text(section.seeds)}"),
         caption=escape("\n".join(notes(section))) or None, caption_justify="left",
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False,
+        box=box.SIMPLE_HEAD, padding=(0, int(spreads), 0, 0), pad_edge=False,
     )  # fmt: skip
     table.add_column(escape(section.x or "method"), overflow="fold", max_width=_LABEL)
     for column in found:
@@ -195,7 +195,8 @@ def _table(section: Section, found: Sequence[Column], spreads: bool) -> Table:
 
 def _marked(cell: Cell, spread: bool) -> str:
     value = f"[bold]{cell.value}[/bold]" if cell.best else cell.value
-    return f"{value}{cell.note}" + (f" {escape(cell.spread)}" if cell.spread and spread else "")
+    near = escape(cell.spread.replace("± ", "±").replace(", ", ","))
+    return f"{value}{cell.note}" + (f" {near}" if near and spread else "")
 
 
 # -- Markdown -------------------------------------------------------------------------------------

@@ -250,7 +250,9 @@ class Runs:
         self.site = Site(
             self.world, self.population, self.network, self.labelled, schedule, self.course.observer
         )
-        self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if stage == 3 else None)
+        taught = stage == 3 and self.state is not None  # else a checkpoint brings the models, too
+        pseudo = self.method.pseudo_labels(self.site, self.state) if taught else None
+        self.population.refit(lists, pseudo)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)

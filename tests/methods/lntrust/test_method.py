@@ -73,10 +73,6 @@ class TestRuns:
         assert opened.state.together.all()
         assert torch.equal(closed.state.closed, opened.state.closed)
 
-    def test_evidence_leaves_strengths_as_exact_as_they_are(self, views: Views) -> None:
-        one = made(views, TORCH, *levers(training_gate="evidence"))
-        assert one.state.strength.dtype == one.population.dtype
-
     @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
     def test_every_deployment_gate(self, views: Views, gate: str) -> None:
         one = made(views, TORCH, f"methods.lntrust.deployment_gate={gate}")

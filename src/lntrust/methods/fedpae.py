@@ -173,13 +173,22 @@ def all_subsets(d: int, largest: int) -> Bool[ndarray, "s d"]:
 
 def pareto_front(scores: Float[ndarray, "s 2"]) -> Bool[ndarray, "s"]:
     """Rows that no other row beats: as good in both, better in one."""
-    strengths, level = np.unique(-scores[:, 0], return_inverse=True)  # the strongest first
-    most = np.full(len(strengths), -np.inf)  # diversity at each strength
-    with np.errstate(invalid="ignore"):  # of nodes that diverged
-        np.maximum.at(most, level, scores[:, 1])
-        beyond = most > np.maximum.accumulate([-np.inf, *most[:-1]])  # all that are stronger
-    front: Bool[ndarray, "s"] = beyond[level] & (scores[:, 1] == most[level])
-    return front
+    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # strongest first, the more diverse of equals before
+    out = np.zeros(len(scores), dtype=bool)
+    best = -np.inf
+    for start, stop in _runs(scores[order, 0]):
+        top = scores[order[start], 1]
+        if top > best:
+            same = order[start:stop]
+            out[same[scores[same, 1] == top]] = True
+            best = top
+    return out
+
+
+def _runs(values: Float[ndarray, "s"]) -> list[tuple[int, int]]:
+    """Where equal neighbours begin and end."""
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(values)], strict=True))
 
 
 def evolve(

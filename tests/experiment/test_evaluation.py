@@ -215,3 +215,16 @@ class TestAskedOnAverage:
 
     def test_who_has_no_test_inputs_counts_with_all_of_them(self) -> None:
         assert self.mean([5, 9], [], [8, 5]) == 2 + 10 / 4 + 2
+
+
+def test_who_keeps_silent_changes_nothing_for_those_who_do_not_ask_it() -> None:
+    """Weights by class need not sum to 1; node 0 answers alone, node 1 with node 2."""
+    own = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.1, 0.9]])[:, None]
+    mix = torch.zeros(1, 3, 3, 2)
+    mix[0, 0, 0], mix[0, 2, 2] = torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0])
+    mix[0, 1, 1], mix[0, 1, 2] = torch.tensor([0.5, 1.0]), torch.tensor([0.5, 3.0])
+    everybody, silent = own.clone(), own.clone()
+    silent[2] = 0.0
+    before, after = (evaluation.blended(own, heard, mix) for heard in (everybody, silent))
+    assert torch.equal(before[0], after[0])
+    torch.testing.assert_close(after[1, 0], torch.tensor([1.0, 4.0]) * 0.5)

@@ -218,3 +218,11 @@ def test_a_report_with_a_name_of_ours(run: Any) -> None:
     """LNTrust's report has a trust of another kind, which is shown as a table."""
     got, _ = run("    def report(self, site, state):\n        return {'trust': 0.5}\n")
     assert (got.code, got.err) == (0, "")
+
+
+def test_learned_trust_with_a_round_of_its_own(run: Any) -> None:
+    """Its state is LNTrust's, which packs it."""
+    head = "from lntrust.methods.lntrust import LNTrust\n\n\nclass Mine(LNTrust):\n    about = 'mine'\n\n"
+    body = "    def round(self, site, state, t):\n        return super().round(site, state, t)\n"
+    got, _ = run(body, head=head)
+    assert (got.code, got.err) == (0, "")

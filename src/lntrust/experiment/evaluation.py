@@ -107,10 +107,11 @@ def blended(
         blend = own * own_weight[:, None, None] + torch.bmm(others, said.flatten(2)).view(own.shape)
         return torch.as_tensor(or_alone(blend, own))
     blend = own * own_weight[:, None, :] + torch.einsum("sijc,sjuc->siuc", others, said).reshape(own.shape)
-    present = said.sum(-1) > 0
-    if not bool(present.all()):
-        theirs = torch.einsum("sijc,sju->siuc", others, present.to(others.dtype)).reshape(own.shape)
-        blend = made_up(blend, own_weight[:, None, :] + theirs)
+    silent = said.sum(-1) <= 0
+    if bool(silent.any()):
+        missing = torch.einsum("sijc,sju->siuc", others, silent.to(others.dtype)).reshape(own.shape)
+        whole = (own_weight + others.sum(2).flatten(0, 1))[:, None, :]
+        blend = torch.where(missing > 0, whole * made_up(blend, whole - missing), blend)
     return torch.as_tensor(or_alone(blend, own))
 
 

@@ -38,7 +38,7 @@ def construct(method: type[Method[Any]], settings: Settings, name: str) -> Metho
 
 def guard(method: Method[Any], name: str) -> Method[Any]:
     """The same method, with its author's verbs wrapped."""
-    packs = _of_its_author(method, "pack")  # then its state may be anything
+    packs = type(method).pack is not Method.pack  # then its state may be anything
     for verb, check in _CHECKS.items():
         if _of_its_author(method, verb):
             check = _anything if packs and check is _state and verb != "pack" else check

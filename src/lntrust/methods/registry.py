@@ -14,6 +14,7 @@ from lntrust.methods.base import Method
 from lntrust.methods.deploy_with import DeployWith
 from lntrust.methods.lntrust.presets import method_of
 from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.methods.lntrust.settings import renamed
 from lntrust.methods.own import construct, guard
 from lntrust.study.settings import Settings, Study
 
@@ -92,7 +93,9 @@ def _settings(name: str, study: Study) -> dict[str, Any]:
     """The study's, under a preset's, under the study's for the preset."""
     method, preset = method_of(name)
     table = study.methods.get(method, {})
-    return table if preset is None else {**table, **preset.settings, **study.methods.get(name, {})}
+    if preset is None:
+        return table
+    return {**renamed(table), **preset.settings, **renamed(study.methods.get(name, {}))}
 
 
 def _suggest(name: str, known: dict[str, type[Method[Any]]]) -> str:

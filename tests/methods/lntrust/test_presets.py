@@ -106,3 +106,10 @@ def test_settings_that_a_preset_hides() -> None:
     assert hidden_by("lntrust+lean", overrides) == ["top_k"]
     assert hidden_by("lntrust", overrides) == []
     assert hidden_by("lntrust+lean", ["methods.lntrust+lean.top_k=4"]) == []
+
+
+def test_old_names_of_settings_stand_where_they_stood() -> None:
+    of_study, of_preset = "methods.lntrust.usual_lead=true", "methods.lntrust+lean.usual_lead=false"
+    assert settings("lntrust+lean", of_study, of_preset)["typical_margin"] is False
+    assert settings("lntrust+lean", "methods.lntrust.usual_lead=false")["typical_margin"] is True
+    assert hidden_by("lntrust+lean", ["methods.lntrust.usual_lead=false"]) == ["typical_margin"]

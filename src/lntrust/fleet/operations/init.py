@@ -118,7 +118,7 @@ def _value(value: Any) -> str:
     """What is no table in JSON is the same in TOML."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{name} = {_value(each)}' for name, each in value.items())} }}"
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:

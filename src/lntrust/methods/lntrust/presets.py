@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lntrust.methods.lntrust.settings import RENAMED
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -66,4 +68,5 @@ def hidden_by(name: str, overrides: Sequence[str]) -> list[str]:
     """The settings of LNTrust among `path=value` overrides that a preset puts its own in the place of."""
     _, preset = method_of(name)
     fields = [path.partition("=")[0].strip().removeprefix(f"methods.{OF}.") for path in overrides]
+    fields = [RENAMED.get(field, field) for field in fields]
     return [] if preset is None else [each for each in fields if each in preset.settings]

@@ -17,6 +17,11 @@ CUT: dict[str, Any] = {
 }  # fmt: skip
 
 
+def renamed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier version's settings under today's names."""
+    return {RENAMED.get(name, name): value for name, value in given.items()}
+
+
 def of_today(given: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier version's settings under today's names; what is gone is left out, where it had no effect."""
     for name, default in CUT.items():
@@ -26,7 +31,7 @@ def of_today(given: Mapping[str, Any]) -> dict[str, Any]:
             )
     if given.get("training_gate") == "evidence":
         raise ValueError("training_gate = 'evidence': no longer there (docs/safe.md tells what it gave)")
-    return {RENAMED.get(name, name): value for name, value in given.items() if name not in CUT}
+    return {name: value for name, value in renamed(given).items() if name not in CUT}
 
 
 class LNTrustSettings(MethodSettings):

@@ -283,7 +283,9 @@ def test_new_labels_are_learned_after_a_restart(tmp_path: Path, model: str) -> N
 
 def test_trust_is_learned_on_the_new_labels_and_holds_until_then(tmp_path: Path) -> None:
     """b learns the new labels, too, c keeps the old ones: whom a trusts is turned around."""
-    training = {"training": {**LONG, "stage2_rounds": 6}, "trust": {"weighting": "trust"}}
+    # Without a prior a may trust itself so far that chance decides between the other two.
+    trust = {"weighting": "trust", "prior": "accuracy", "prior_examples": 100.0}
+    training = {"training": {**LONG, "stage2_rounds": 6}, "trust": trust}
     fleet = Fleet.of(tmp_path, ["a", "b", "c"], everybody={**SOON, **training})
     folders = {name: member.folder for name, member in fleet.members.items()}
     relabelled(folders["b"])

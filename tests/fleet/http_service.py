@@ -1,10 +1,13 @@
 """A node for the door for clients, small but honest, and questions to it.
 
-As a program it is a door in a process of its own: it prints its address, and ends with standard input. Its
-node has one small number as input and ten classes, so that small questions have large answers.
+As a program it opens a door in a process of its own for each line that it reads, the name of that one's log;
+it prints the process's number and the door's address. Their nodes have one small number as input and ten
+classes, so that small questions have large answers.
 """
 
 import json
+import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -15,6 +18,7 @@ import urllib3
 from numpy import ndarray
 
 from lntrust.fleet.http.app import HttpDoor
+from lntrust.fleet.http.bounds import Bounds
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.status import NeighbourStatus, Prediction, Status, Which
 
@@ -119,7 +123,10 @@ def question(x: ndarray = X, datatype: str = "FP32", name: str = "pixels", **mor
 
 if __name__ == "__main__":
     given = {"shape": [1], "dtype": "uint8", "classes": [f"class {number}" for number in range(10)]}
-    door = HttpDoor(Ten(settings(largest=16 << 20, input=given)))
-    print(door.address, flush=True)
-    sys.stdin.read()
-    door.close()
+    node = Ten(settings(largest=16 << 20, input=given))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is forgotten
+    for line in sys.stdin:
+        if os.fork() == 0:  # no thread has been started yet
+            os.dup2(os.open(line.strip(), os.O_WRONLY | os.O_CREAT), 2)
+            print(os.getpid(), HttpDoor(node, Bounds(grace=2.0)).address, flush=True)
+            signal.pause()

@@ -114,7 +114,7 @@ def model(x: np.ndarray) -> np.ndarray:
 def answer_with(request: Request, predict: Callable[[np.ndarray], np.ndarray]) -> None:
     """In JSON or in bytes, as it is asked."""
     _, headers, body = request.server.seen[-1]
-    asked = read_request(body, headers.get("Inference-Header-Content-Length"))
+    asked = read_request(body, headers.get("Inference-Header-Content-Length"), ["probabilities"])
     (tensor,) = asked.inputs
     output = Tensor("probabilities", predict(tensor.array), asked.outputs["probabilities"])
     data, split = write_message({"model_name": "m"}, [output], "outputs")

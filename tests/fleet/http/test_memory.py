@@ -4,13 +4,15 @@ The door is in a process of its own. The system tells the most memory that it ev
 """
 
 import json
+import os
 import re
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -77,15 +79,31 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+@pytest.fixture(scope="module")
+def doors() -> Iterator[Callable[[Path], tuple[int, str]]]:
+    """Open a door in a process of its own, with this log; the process's number, and the address."""
+    program, pipe = [sys.executable, http_service.__file__], subprocess.PIPE
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True) as process:
+
+        def open_(log: Path) -> tuple[int, str]:
+            print(log, file=process.stdin, flush=True)
+            assert process.stdout is not None
+            pid, address = process.stdout.readline().split()
+            return int(pid), address
+
+        yield open_
+        process.kill()
+
+
 @pytest.fixture
-def served(log: Path) -> Iterator[Served]:
+def served(log: Path, doors: Callable[[Path], tuple[int, str]]) -> Iterator[Served]:
     if sys.platform != "linux":
         pytest.skip("reads /proc")
-    program, pipe = [sys.executable, http_service.__file__], subprocess.PIPE
-    with log.open("w") as file, subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=file) as process:
-        assert process.stdout is not None
-        yield Served(process.stdout.readline().decode().strip(), process.pid)
-        process.kill()
+    pid, address = doors(log)
+    try:
+        yield Served(address, pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 def send(client: socket.socket, *parts: bytes) -> None:
@@ -226,11 +244,11 @@ def test_many_headers_on_many_connections(served: Served) -> None:
 def test_strangers_write_nothing_into_the_log(served: Served, log: Path) -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
     for request in (GET + upgrade, b"\x00\x01 garbage\r\n\r\n", POST + b"Content-Length: -1\r\n\r\n"):
-        for _ in range(20):
+        for _ in range(5):
             with served.clients(1) as (client,), suppress(OSError):
                 client.sendall(request)
                 client.recv(1 << 16)
-    for _ in range(10):  # one that begins to read its answer, and is gone
+    for _ in range(3):  # one that begins to read its answer, and is gone
         with served.clients(1) as (client,):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             send(client, *MILLION)

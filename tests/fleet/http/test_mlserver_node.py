@@ -33,7 +33,7 @@ def settings(folder: Path, served: mlserver.Served, url: str | None = None) -> N
             "data": data,
             "neighbours": [{"name": "there", "url": url or served.url, **there}],
             "http": {"listen": "off"},
-            "life": {"state": folder / "state", "refresh_every": 1.0},
+            "life": {"state": folder / "state", "refresh_every": 1.0, "wait": 20.0 if url is None else 0.0},
             "training": {"stage1_rounds": 2, "stage2_rounds": 10, "lr": 0.001, "refresh": 5},
             "trust": {"budget": 20, "sample": 20, "warmup": 2},
         }

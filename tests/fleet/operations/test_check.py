@@ -1,9 +1,10 @@
 """`lntrust node check`: what is in a node's way is named before it runs."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,17 @@ from lntrust.fleet.operations.certificates import NODE_FILES, Authority, out_of_
 from lntrust.fleet.operations.check import Finding, check_node
 
 WAIT = 0.3  # seconds for neighbours that are not there
+LONG = 60.0  # for those that are
 
 
 def findings(folder: Path, wait: float = WAIT) -> dict[str, Finding]:
     return {each.what: each for each in check_node(folder, wait)}
+
+
+def own(folder: Path) -> dict[str, Finding]:
+    """What is found before any neighbour is asked."""
+    found = takewhile(lambda each: each.what != "shown to neighbours", check_node(folder, WAIT))
+    return {each.what: each for each in found}
 
 
 def certified_as(folder: Path, other: Path) -> None:
@@ -46,33 +54,34 @@ def folder(fleet: Fleet) -> Path:
 
 
 def test_all_is_well_and_nobody_is_there(folder: Path) -> None:
+    (folder / "node.key").chmod(0o640)
+    changed(folder, "[trust]", '[trust]\nreply = "top3"')
     got = findings(folder)
-    assert list(got) == ["settings", "certificate", "data", "model", "shown to neighbours", "b"]
-    assert [each.grade for each in got.values()] == ["good"] * 5 + ["warning"]
+    assert {name: each.grade for name, each in got.items()} == {
+        "settings": "good", "certificate": "good", "data": "good", "model": "good", "key": "bad",
+        "shown to neighbours": "good", "replies": "good", "b": "warning",
+    }  # fmt: skip
     assert got["settings"].text == "node a, 1 neighbours"
     assert "90 days" in got["certificate"].text
     assert "36 to train, 24 to validate, 100 unlabelled" in got["data"].text
     assert "linear answers in" in got["model"].text
+    assert got["key"].text == f"{folder / 'node.key'} can be read by others: chmod 600"
+    assert got["replies"].text == "top3: 6 bytes for what a node says about an input, instead of 40"
+    shown = "to probe: labelled inputs (validation); to learn: shard.npz; deployed: what clients ask about"
+    assert got["shown to neighbours"].text == shown
     assert got["b"].text.startswith("no answer within 0.3 s: off, elsewhere, or we are not on its list")
     assert not (folder / "state").exists(), "looking changes nothing"
 
 
-def test_what_replies_take_is_said(folder: Path) -> None:
-    changed(folder, "[trust]", '[trust]\nreply = "top3"')
-    assert findings(folder)["replies"].text == (
-        "top3: 6 bytes for what a node says about an input, instead of 40"
-    )
-
-
-def test_what_leaves_the_device_is_said(folder: Path) -> None:
-    got = findings(folder)["shown to neighbours"].text
-    assert (
-        got == "to probe: labelled inputs (validation); to learn: shard.npz; deployed: what clients ask about"
-    )
+def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
+    folder = Fleet.of(tmp_path, ["a"]).members["a"].folder
+    for name in NODE_FILES:
+        (folder / name).unlink()
     changed(folder, 'probe_with = "validation"', 'probe_with = "none"\ndeployed = false')
-    changed(folder, 'shard = "shard.npz"', 'shard = "none"')
-    got = findings(folder)["shown to neighbours"].text
-    assert got == "nothing: without probes it learns and answers alone"
+    got = findings(changed(folder, 'shard = "shard.npz"', 'shard = "none"'))
+    assert got["certificate"].text == "none needed: no neighbour is a node"
+    assert got["shown to neighbours"].text == "nothing: without probes it learns and answers alone"
+    assert {each.grade for each in got.values()} == {"good"}
 
 
 def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
@@ -84,22 +93,27 @@ def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
 # -- certificates ---------------------------------------------------------------------------------
 
 
-def test_a_certificate_of_another_name(fleet: Fleet, folder: Path) -> None:
-    certified_as(folder, fleet.members["b"].folder)
-    found = list(check_node(folder, WAIT))
-    wrong = [each for each in found if each.grade == "bad"]
-    assert [each.text for each in wrong] == ["is b's; this node is named a"]
-    assert "b" not in {each.what for each in found}, "nobody is asked with another's certificate"
-
-
-def test_certificates_that_are_not_there(folder: Path) -> None:
-    (folder / "node.key").unlink()
-    got = findings(folder)["certificate"]
-    assert got.grade == "bad"
-    assert "node.key: is not there; `lntrust fleet certs` makes" in got.text
-    (folder / "node.key").write_text("x", "utf-8")
+def test_certificates_that_do_not_fit(fleet: Fleet, folder: Path, tmp_path: Path) -> None:
+    Authority.open(tmp_path / "other").issue("a", ["127.0.0.2"])
+    other, b = tmp_path / "other" / "a", fleet.members["b"].folder
+    for source, names, words in (
+        (b, NODE_FILES, "is b's; this node is named a"),
+        (other, ("ca.pem",), "is not of the authority"),
+        (other, ("node.key",), "is not the key of node.pem"),
+    ):
+        before = {name: (folder / name).read_bytes() for name in names}
+        for name in names:
+            shutil.copy(source / name, folder / name)
+        found = list(check_node(folder, WAIT))
+        assert [words in each.text for each in found if each.grade == "bad"] == [True]
+        assert "b" not in {each.what for each in found}, "then nobody is asked"
+        for name, content in before.items():
+            (folder / name).write_bytes(content)
     (folder / "node.pem").write_text("x", "utf-8")
-    assert "not a readable certificate" in findings(folder)["certificate"].text
+    assert "not a readable certificate" in own(folder)["certificate"].text
+    (folder / "node.key").unlink()
+    got = own(folder)["certificate"]
+    assert (got.grade, "node.key: is not there; `lntrust fleet certs` makes" in got.text) == ("bad", True)
 
 
 @pytest.mark.parametrize(
@@ -116,52 +130,23 @@ def test_a_certificate_has_its_time(
 ) -> None:
     now = datetime.now(UTC)
     recertify(fleet, "a", now + timedelta(days=begins), now + timedelta(days=ends))
-    got = findings(fleet.members["a"].folder)
-    assert got["certificate"].grade == grade
-    assert words in got["certificate"].text
-    assert ("b" in got) == (grade != "bad")
-
-
-def test_a_key_that_others_can_read(folder: Path) -> None:
-    (folder / "node.key").chmod(0o640)
-    got = findings(folder)
-    assert got["key"] == Finding("bad", "key", f"{folder / 'node.key'} can be read by others: chmod 600")
-    assert got["certificate"].grade == "good"
-    assert "b" in got, "neighbours are asked all the same"
-
-
-def opened(folder: Path, host: str) -> Path:
-    """With its door for clients on this host."""
-    path = folder / "NODE.toml"
-    head, title, rest = path.read_text("utf-8").partition("[http]")
-    path.write_text(head + title + rest.replace('"127.0.0.1:', f'"{host}:', 1), "utf-8")
-    return folder
+    got = own(fleet.members["a"].folder)["certificate"]
+    assert (got.grade, words in got.text) == (grade, True)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "camera-1.lan"])
 def test_a_door_that_is_open_to_others(folder: Path, host: str) -> None:
-    got = findings(opened(folder, host))["clients"]
-    assert got.grade == "bad"
-    assert f"http.listen = {host}:" in got.text
+    path = folder / "NODE.toml"
+    head, title, rest = path.read_text("utf-8").partition("[http]")
+    for here in ("127.0.0.7", "[::1]", "localhost"):
+        path.write_text(head + title + rest.replace('"127.0.0.1:', f'"{here}:', 1), "utf-8")
+        assert "clients" not in own(folder), "on loopback it needs no token"
+    path.write_text(head + title + rest.replace('"127.0.0.1:', f'"{host}:', 1), "utf-8")
+    got = own(folder)["clients"]
+    assert (got.grade, got.text.startswith(f"http.listen = {host}:")) == ("bad", True)
     assert "without a token: set http.token, or listen on 127.0.0.1" in got.text
-    (folder / "token.txt").write_text("s3cret", "utf-8")
-    got = findings(changed(folder, "[http]", '[http]\ntoken = "token.txt"'))["clients"]
-    assert got.grade == "warning"
-    assert "put a proxy with TLS before it" in got.text
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.7", "[::1]", "localhost"])
-def test_a_door_on_loopback_needs_no_token(folder: Path, host: str) -> None:
-    assert "clients" not in findings(opened(folder, host))
-
-
-def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
-    folder = Fleet.of(tmp_path, ["a"]).members["a"].folder
-    for name in NODE_FILES:
-        (folder / name).unlink()
-    got = findings(folder)
-    assert got["certificate"].text == "none needed: no neighbour is a node"
-    assert {each.grade for each in got.values()} == {"good"}
+    got = own(changed(folder, "[http]", '[http]\ntoken = "token.txt"'))["clients"]
+    assert (got.grade, "put a proxy with TLS before it" in got.text) == ("warning", True)
 
 
 # -- data and model -------------------------------------------------------------------------------
@@ -182,68 +167,32 @@ def test_without_peers_no_certificate_is_needed(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_with_data_and_model(folder: Path, old: str, new: str, what: str, words: str) -> None:
     got = findings(changed(folder, old, new))
-    assert got[what].grade == "bad"
-    assert words in got[what].text
+    assert (got[what].grade, words in got[what].text) == ("bad", True)
     assert "b" not in got, "then nobody is asked"
 
 
 # -- neighbours -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """b runs; a and c do not. c has the classes in another order."""
+def test_neighbours_that_are_there(tmp_path: Path) -> None:
+    """c has the classes in another order. Then a runs, too, and is asked itself."""
     swapped = ["1", "0", *map(str, range(2, 10))]
-    fleet = Fleet.of(
-        tmp_path_factory.mktemp("check"), ["a", "b", "c"], {"c": {"input": {"classes": swapped}}}
-    )
-    with Node.from_file(fleet.members["b"].folder, train=False):
-        yield fleet
-
-
-def test_a_neighbour_that_is_there(running: Fleet) -> None:
-    got = findings(running.members["a"].folder, 3)
-    assert got["b"].grade == "good"
-    assert got["b"].text.startswith("there, round trip")
-    assert got["c"].grade == "warning"
-
-
-def test_a_neighbour_with_permuted_classes_is_named(running: Fleet) -> None:
-    got = findings(running.members["c"].folder, 3)
-    assert got["b"].grade == "bad"
-    assert "class 0 is '0' here and '1' there" in got["b"].text or "class 0 is '1' here" in got["b"].text
-
-
-def test_a_node_that_runs_already_is_asked_itself(running: Fleet) -> None:
-    member = running.members["a"]
-    with Node.from_file(member.folder, train=False) as node, closing(HttpDoor(node)):
-        got = findings(member.folder)
-    assert got["node"].text == "runs already; what follows is what it says"
-    assert {"b", "c"} <= set(got)
-    assert got["c"].text == "not there"
-
-
-def test_an_authority_of_another_fleet(running: Fleet, tmp_path: Path) -> None:
-    """Its certificate is good, but nobody here believes it."""
-    folder = tmp_path / "a"
-    shutil.copytree(running.members["a"].folder, folder)
-    Authority.open(tmp_path / "other").issue("a", ["127.0.0.1"])
-    certified_as(folder, tmp_path / "other" / "a")
-    got = findings(folder)
-    assert got["certificate"].grade == "good"
-    assert got["b"].grade == "warning"
-    assert "no answer" in got["b"].text
-
-
-def test_certificates_that_do_not_fit_together(fleet: Fleet, folder: Path, tmp_path: Path) -> None:
-    other = Authority.open(tmp_path / "other")
-    other.issue("a", ["127.0.0.2"])
-    for name, words in (("ca.pem", "is not of the authority"), ("node.key", "is not the key of node.pem")):
-        own = (folder / name).read_bytes()
-        (folder / name).write_bytes((tmp_path / "other" / "a" / name).read_bytes())
-        texts = [each.text for each in check_node(folder, WAIT) if each.what == "certificate"]
-        assert any(words in text for text in texts), texts
-        (folder / name).write_bytes(own)
+    fleet = Fleet.of(tmp_path, ["a", "b", "c"], {"c": {"input": {"classes": swapped}}})
+    a, b, c = (member.folder for member in fleet.members.values())
+    with Node.from_file(b, train=False):
+        with Node.from_file(c, train=False):
+            got = findings(a, LONG)
+        assert (got["b"].grade, got["b"].text.startswith("there, round trip")) == ("good", True)
+        assert (got["c"].grade, "class 0 is " in got["c"].text) == ("bad", True)
+        with Node.from_file(a, train=False) as node, closing(HttpDoor(node)):
+            got = findings(a)
+        assert got["node"].text == "runs already; what follows is what it says"
+        assert (got["c"].grade, got["c"].text) == ("warning", "not there")
+        Authority.open(tmp_path / "other").issue("a", ["127.0.0.1"])
+        certified_as(a, tmp_path / "other" / "a")
+        got = findings(a)
+        assert got["certificate"].grade == "good"
+        assert got["b"].text.startswith("no answer"), "nobody here believes another fleet's authority"
 
 
 # -- what a certificate is for --------------------------------------------------------------------
@@ -274,25 +223,20 @@ def test_who_can_connect(tmp_path: Path, hosts: list[str], listen: str, fits: bo
     assert got is None or words in got
 
 
-def test_one_that_only_dials_may_be_certified_for_any_address(fleet: Fleet, folder: Path) -> None:
-    """It is warned, and meets its neighbours all the same."""
+def test_addresses_and_names_that_are_dialled(fleet: Fleet, folder: Path, tmp_path: Path) -> None:
+    """One that only dials may be certified for any address: it is warned, and meets its neighbours all the
+    same. So do nodes that listen on an address, and are certified and dialled by a name."""
+    b = fleet.members["b"].folder
     changed(folder, 'listen = "127.0.0.1', 'listen = "127.0.0.2')
-    with Node.from_file(fleet.members["b"].folder, train=False):
-        got = list(check_node(folder, 10))
-    grades = {(each.what, each.grade) for each in got}
-    assert ("certificate", "warning") in grades
-    assert ("b", "good") in grades, got
-    assert "bad" not in {each.grade for each in got}
-
-
-def test_names_in_the_place_of_addresses(tmp_path: Path) -> None:
-    """Nodes that listen on an address, and are certified and dialled by a name: they meet."""
-    fleet = Fleet.of(tmp_path, ["a", "b"])
-    for name, member in fleet.members.items():
+    with Node.from_file(b, train=False):
+        found = list(check_node(folder, LONG))
+    grades = {(each.what, each.grade) for each in found}
+    assert {("certificate", "warning"), ("b", "good")} <= grades, found
+    assert "bad" not in {each.grade for each in found}
+    for name, place in (("a", folder), ("b", b)):
         Authority.open(tmp_path / "names").issue(name, ["localhost"])
-        certified_as(member.folder, tmp_path / "names" / name)
-        changed(member.folder, 'address = "127.0.0.1', 'address = "localhost')
-    with Node.from_file(fleet.members["b"].folder, train=False):
-        got = findings(fleet.members["a"].folder, 10)
-    assert got["certificate"].grade == "good"
-    assert got["b"].grade == "good", got["b"]
+        certified_as(place, tmp_path / "names" / name)
+        changed(place, 'address = "127.0.0.1', 'address = "localhost')
+    with Node.from_file(b, train=False):
+        got = findings(folder, LONG)
+    assert (got["certificate"].grade, got["b"].grade) == ("good", "good"), got

@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,34 +34,31 @@ OWN = {
 
 
 @pytest.fixture
-def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where a library writes that lies in the working folder, if it is imported."""
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A library that writes a file, if it is imported. It lies in the working folder, under many names."""
     here, marker = tmp_path / "here", tmp_path / "imported"
     here.mkdir()
+    text = PLANTED.format(marker=str(marker))
     for name in (*NAMES, NOT_INSTALLED):
-        (here / f"{name}.py").write_text(PLANTED.format(marker=str(marker)), "utf-8")
+        (here / f"{name}.py").write_text(text, "utf-8")
     monkeypatch.chdir(here)
-    yield marker
+    yield text
     assert not marker.exists(), f"{marker.read_text()} was imported"
 
 
-@pytest.mark.parametrize("program", [SAFE, LNTRUST], ids=["lntrust", "python -m"])
-def test_no_library_is_taken_from_the_working_folder(
-    tmp_path: Path, marker: Path, program: Sequence[str]
-) -> None:
+def test_no_library_is_taken_from_the_working_folder(tmp_path: Path, planted: str) -> None:
     """Nor from that of the settings."""
     model = {"kind": "sklearn.linear_model:LogisticRegression"}  # named as a model of one's own would be
     with Fleet.of(tmp_path, "a", everybody={"model": model}) as fleet:
         for name in NAMES:
-            planted = PLANTED.format(marker=str(marker))
             (fleet.members["a"].folder / f"{name}.py").write_text(planted, "utf-8")
-        fleet.start("a", program=program)
+        fleet.start("a", program=LNTRUST)
         answer = urllib3.request("GET", f"http://{fleet.members['a'].settings.http.listen}/metrics")
     assert answer.status == 200
     assert b"lntrust_uptime_seconds" in answer.data
 
 
-@pytest.mark.usefixtures("marker")
+@pytest.mark.usefixtures("planted")
 def test_a_model_of_ones_own_lies_beside_its_settings(tmp_path: Path) -> None:
     """Wherever the node is started, and whatever else it imports: nothing comes from where it is started."""
     with Fleet.of(tmp_path, "a", everybody={"model": {"kind": "own_model:make"}}) as fleet:
@@ -74,7 +71,16 @@ def test_a_model_of_ones_own_lies_beside_its_settings(tmp_path: Path) -> None:
 # -- signals --------------------------------------------------------------------------------------
 
 
-def test_a_node_that_is_hung_up_on_goes_on(tmp_path: Path) -> None:
+def ends_well(fleet: Fleet, number: signal.Signals) -> None:
+    """Told to end, it saves, and ends."""
+    process = fleet.members["a"].process
+    assert process is not None
+    fleet.end("a", number)
+    assert process.returncode == 0
+    assert fleet.members["a"].state.is_file()
+
+
+def test_a_node_that_is_hung_up_on_goes_on_and_ends_when_told_to(tmp_path: Path) -> None:
     with Fleet.of(tmp_path, "a") as fleet:
         fleet.start("a")
         process, log = fleet.members["a"].process, fleet.members["a"].log
@@ -82,8 +88,8 @@ def test_a_node_that_is_hung_up_on_goes_on(tmp_path: Path) -> None:
         for times in (1, 2):
             process.send_signal(signal.SIGHUP)
             fleet.wait(lambda times=times: log.read_text("utf-8").count('"event": "SIGHUP"') == times)  # type: ignore[misc]
-        fleet.trains("a")
-        assert fleet.ask("a").weights == {"a": 1.0}
+        fleet.trains("a", rounds=1)
+        ends_well(fleet, signal.SIGTERM)
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").is_file(), reason="needs /proc to see how far a process is")
@@ -106,6 +112,7 @@ def test_a_node_that_is_hung_up_on_while_it_starts_comes_up(tmp_path: Path) -> N
             over.set()
         assert sent.is_set()
         assert fleet.ask("a").weights == {"a": 1.0}
+        ends_well(fleet, signal.SIGINT)
 
 
 def maps_of(pid: int) -> str:
@@ -114,14 +121,3 @@ def maps_of(pid: int) -> str:
         return Path(f"/proc/{pid}/maps").read_text("utf-8")
     except OSError:  # it has ended
         return ""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_node_that_is_told_to_end_saves_and_ends(tmp_path: Path, number: signal.Signals) -> None:
-    with Fleet.of(tmp_path, "a") as fleet:
-        fleet.start("a")
-        process = fleet.members["a"].process
-        assert process is not None
-        fleet.end("a", number)
-        assert process.returncode == 0
-        assert fleet.members["a"].state.is_file()

@@ -1,6 +1,7 @@
 """Certificates that are replaced while nodes run: nobody has to be started again."""
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,22 +9,19 @@ import pytest
 from fleets import SOON, Fleet, all_probed, until
 
 from lntrust.fleet.node import Node
+from lntrust.fleet.operations.certificates import Renewal
 
-SECONDS = 30  # for which the first certificates hold: nodes have to meet in that time
-Running = tuple[Fleet, Node, Node]
 Renew = Callable[..., None]
+SHORT = 8  # seconds
 
 
 def expires(node: Node) -> datetime:
     return datetime.fromisoformat(node.status()["certificate"]["expires"])
 
 
-def until_renewed(node: Node) -> None:
-    until(node, lambda status: status["certificate"]["seconds_left"] > 86400 * 80)
-
-
-def until_present(node: Node, other: str) -> None:
-    until(node, lambda status: status["neighbours"][other]["present"])
+def until_left(node: Node, days: float, least: bool = True) -> None:
+    """Its certificate holds at least, or at most, so long."""
+    until(node, lambda status: (status["certificate"]["seconds_left"] > 86400 * days) == least)
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -32,73 +30,57 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(each.__dict__["fields"]["error"]) for each in records]
 
 
-@pytest.fixture
-def running(tmp_path: Path, renew: Renew) -> Iterator[Running]:
-    """Two nodes that have met, with certificates that run out at about the same time, soon."""
-    fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
-    for name in "ab":
-        renew(fleet, name, SECONDS / 86400)
-    with Node.from_file(fleet.members["a"].folder) as a, Node.from_file(fleet.members["b"].folder) as b:
-        until(a, all_probed, SECONDS)
-        yield fleet, a, b
-
-
-def test_nodes_go_on_with_renewed_certificates(running: Running, renew: Renew) -> None:
-    """All of them have run out, as when all are made on one day."""
-    fleet, a, b = running
-    ends = max(expires(a), expires(b))
-    for name, node in (("a", a), ("b", b)):
-        renew(fleet, name)
-        until_renewed(node)
-    until(a, lambda _: datetime.now(UTC) > ends + timedelta(seconds=3))
-    for node, other in ((a, "b"), (b, "a")):
-        until_present(node, other)
-        assert not node.expired
-    until(a, lambda _: set(a.predict(fleet.x).weights) == {"a", "b"})
-
-
-def test_half_a_renewal_is_waited_for(
-    running: Running, renew: Renew, caplog: pytest.LogCaptureFixture
+def test_nodes_go_on_with_renewed_certificates(
+    tmp_path: Path, renew: Renew, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A certificate without its key changes nothing until that is there, and others go on with the node.
-
-    If it does not come soon, the log says what is missing, once.
-    """
-    fleet, a, b = running
-    ends, folder = expires(a), fleet.members["a"].folder
-    renew(fleet, "a", files=("node.pem",))
-    renew(fleet, "b")  # it is b that shows when enough time has passed
-    until_renewed(b)
-    assert expires(a) == ends
-    until(a, lambda _: bool(errors(caplog)))
-    (folder / "node.key").write_bytes((fleet.root / "certificates" / "a" / "node.key").read_bytes())
-    until_renewed(a)
-    until_present(b, "a")
-    assert errors(caplog) == [f"{folder}: node.key is not the key of node.pem"]
-
-
-def test_what_status_says_of_a_certificate_is_of_the_one_in_use(tmp_path: Path, renew: Renew) -> None:
-    """A new one without its key, and the old one has run out: the door is shut, until the key is there."""
+    """b's are renewed in time. Of a's only one half is, which changes nothing, and the old one runs out:
+    then its door is shut, and status tells of the certificate in use, until the other half is there."""
     fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
-    renew(fleet, "a", 5 / 86400)
-    folder = fleet.members["a"].folder
-    with Node.from_file(folder) as a, Node.from_file(fleet.members["b"].folder) as b:
+    folders = {name: member.folder for name, member in fleet.members.items()}
+    with Node.from_file(folders["a"]) as a, Node.from_file(folders["b"]) as b:
+        until(a, all_probed)
+        for name in "ab":
+            renew(fleet, name, SHORT / 86400)
+        for node in (a, b):
+            until_left(node, 1, least=False)
         ends = expires(a)
+        renew(fleet, "b")
         renew(fleet, "a", files=("node.pem",))
-        until(a, lambda _: datetime.now(UTC) > ends + timedelta(seconds=5))
+        until_left(b, 80)
+        until(a, lambda _: datetime.now(UTC) > ends + timedelta(seconds=3) and bool(errors(caplog)))
         assert expires(a) == ends
-        assert a.expired
-        (folder / "node.key").write_bytes((fleet.root / "certificates" / "a" / "node.key").read_bytes())
-        until_renewed(a)
-        until_present(b, "a")
+        assert (a.expired, b.expired) == (True, False)
+        shutil.copy(tmp_path / "certificates" / "a" / "node.key", folders["a"])
+        until_left(a, 80)
+        for node, other in ((a, "b"), (b, "a")):
+            until(node, lambda status, other=other: status["neighbours"][other]["present"])  # type: ignore[misc]
+        until(a, lambda _: set(a.predict(fleet.x).weights) == {"a", "b"})
+        assert not a.expired
+    assert errors(caplog) == [f"{folders['a']}: node.key is not the key of node.pem"]
 
 
-def test_a_certificate_that_names_nobody_ends_no_looking(
-    running: Running, renew: Renew, recertify: Callable[..., None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("case", ["names nobody: no common name", "is b's, and not a's", "cannot be read"])
+def test_what_does_not_fit_is_told_once_and_ends_no_looking(
+    tmp_path: Path, renew: Renew, recertify: Renew, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    fleet, a, _ = running
-    recertify(fleet, "a", expires(a) - timedelta(hours=1), expires(a), subject=False)
-    until(a, lambda _: bool(errors(caplog)))
+    fleet = Fleet.of(tmp_path, ["a", "b"])
+    folder = fleet.members["a"].folder
+    renewal = Renewal(folder, "a")
+    renewal.take_up()
+    assert not renewal.due()
+    if "nobody" in case:
+        now = datetime.now(UTC)
+        recertify(fleet, "a", now - timedelta(hours=1), now, subject=False)
+    elif "b's" in case:
+        shutil.copytree(fleet.members["b"].folder, folder, dirs_exist_ok=True)
+    else:
+        (folder / "node.key").unlink()
+    assert not any(renewal.due() for _ in range(6))
+    (error,) = errors(caplog)
+    assert case in error
     renew(fleet, "a")
-    until_renewed(a)
-    assert errors(caplog) == [f"{fleet.members['a'].folder / 'node.pem'}: names nobody: no common name"]
+    assert renewal.due()
+    renewal.take_up()
+    assert not renewal.due()
+    renewal.try_again()
+    assert renewal.due(), "they could not be used"

@@ -12,13 +12,11 @@ import asyncio
 import hmac
 import json
 import logging
-import re
 import socket
 import threading
 import time
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -27,6 +25,7 @@ from numpy import ndarray
 
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.client import read_token
 from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
 from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, message_parts, read_request
 from lntrust.fleet.logs import Seldom, why
@@ -76,7 +75,7 @@ def make_app(service: Service, bounds: Bounds | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _refusal)
     app.add_exception_handler(Exception, door.failed)
     if service.settings.http.token is not None:
-        app.add_middleware(_Guard, _token(service.settings.http.token))
+        app.add_middleware(_Guard, read_token(service.settings.http.token).encode())
     return app
 
 
@@ -102,8 +101,9 @@ class HttpDoor:
         while not self._server.started:
             if not self._thread.is_alive():
                 bound.close()
-                why = "ended as it began; see the log"
-                raise LNTrustError(f"http.listen: the server on {self.address} {why}")
+                raise LNTrustError(
+                    f"http.listen: the server on {self.address} ended as it began; see the log"
+                )
             time.sleep(0.002)
 
     def close(self) -> None:
@@ -133,16 +133,6 @@ def _bind(listen: str) -> socket.socket:
     return bound
 
 
-def _token(path: Path) -> bytes:
-    try:
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise LNTrustError(f"http.token: {path}: cannot be read: {error.strerror}") from None
-    if not re.fullmatch(rb"[\x21-\x7e]+", token):
-        raise LNTrustError(f"http.token: {path}: has to hold one word of plain letters, digits and signs")
-    return token
-
-
 class _Guard:
     """Lets nobody in without the token, except to see whether the node is well."""
 
@@ -150,16 +140,13 @@ class _Guard:
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope["path"] in OPEN or self._has_token(scope):
+        scheme, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        known = hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
+        if known or scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
         error = {"error": "header Authorization: has to be 'Bearer TOKEN', with the node's token"}
         await _json(error, 401, {"WWW-Authenticate": 'Bearer realm="lntrust"'})(scope, receive, send)
-
-    def _has_token(self, scope: Scope) -> bool:
-        shown = dict(scope["headers"]).get(b"authorization", b"")
-        scheme, _, token = shown.partition(b" ")
-        return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
 
 
 class _Door:
@@ -239,8 +226,9 @@ class _Door:
         largest = self._service.settings.http.largest
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.strip().lower() != "identity":
-            unknown = f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
-            raise HTTPException(415, unknown)
+            raise HTTPException(
+                415, f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
+            )
         large = f"body: larger than the {largest} bytes of http.largest; send fewer at once"
         too_large = HTTPException(413, large)
         claimed = request.headers.get("content-length", "0")
@@ -266,12 +254,12 @@ class _Door:
 
     async def _response(self, request: Request, which: Which, body: bytearray) -> Response:
         read = partial(self._read, body, request.headers.get(_LENGTH))
-        asked, wanted, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
+        asked, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
         share = Share(self._answers)
-        per_probability = 4 if wanted.get("probabilities") else _PER_PROBABILITY
+        per_probability = 4 if asked.outputs.get("probabilities") else _PER_PROBABILITY
         try:
             await share.take(len(x) * (per_probability * len(self._classes) + self._longest))
-            answer = partial(self._answer, which, asked, wanted, x)
+            answer = partial(self._answer, which, asked, x)
             parts, length = await run_sync(answer, abandon_on_cancel=True)
         except BaseException:
             share.release()
@@ -302,60 +290,51 @@ class _Door:
 
     def _read(
         self, body: bytearray, header_length: str | None
-    ) -> tuple[InferRequest, dict[str, bool], Shaped[ndarray, "m *s"]]:
-        """The request, what it wants, and its input."""
+    ) -> tuple[InferRequest, Shaped[ndarray, "m *s"]]:
+        """The request, and its one input, if it is as the settings have it."""
+        given = self._service.settings.input
+        most = max(1, self._bounds.probabilities // len(given.classes))
         try:
-            request = read_request(body, header_length)
-            return request, request.wanted(OUTPUTS), self._input(request)
+            request = read_request(body, header_length, OUTPUTS)
+            names = [tensor.name for tensor in request.inputs]
+            if names != [given.name]:
+                few = [name[:60] for name in names[:8]]
+                raise LNTrustError(f"inputs: {few} are not what is needed: exactly one, {given.name!r}")
+            x, where = cast(request.inputs[0], self._dtype), f"input {given.name!r}"
+            if x.shape[1:] != given.shape or not x.shape or not x.shape[0]:
+                needed = f"[{', '.join(map(str, ('m', *given.shape)))}], m at least 1"
+                raise LNTrustError(f"{where}: shape {list(x.shape)} is not what is needed: {needed}")
+            if len(x) > most:
+                raise LNTrustError(f"{where}: {len(x)} examples are too many; send {most} at once")
+            check_finite(where, x)
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
+        return request, x
 
     def _answer(
-        self, which: Which, request: InferRequest, wanted: dict[str, bool], x: Shaped[ndarray, "m *s"]
+        self, which: Which, request: InferRequest, x: Shaped[ndarray, "m *s"]
     ) -> tuple[list[bytes], int | None]:
         try:
-            return self._message(which, request, wanted, self._service.predict(x, which))
+            prediction = self._service.predict(x, which)
+            p, tensors = prediction.probabilities, []
+            for name, binary in request.outputs.items():
+                label = name == "label"
+                array = self._classes[p.argmax(-1)] if label else p.astype(np.float32, copy=False)
+                tensors.append(Tensor(name, array, binary))
+            return message_parts(self._head(which, request, prediction), tensors, "outputs")
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
         except Exception as error:  # the model is the user's, and may fail in any way
             self._seldom.event("no answer to a client", level=logging.ERROR, model=which, error=why(error))
             raise HTTPException(500, _INTERNAL) from None
 
-    def _input(self, request: InferRequest) -> Shaped[ndarray, "m *s"]:
-        """The one input, if it is as the settings have it."""
-        given = self._service.settings.input
-        names = [tensor.name for tensor in request.inputs]
-        if names != [given.name]:
-            few = [name[:60] for name in names[:8]]
-            raise LNTrustError(f"inputs: {few} are not what is needed: exactly one, {given.name!r}")
-        x = cast(request.inputs[0], self._dtype)
-        if x.shape[1:] != given.shape or not x.shape or not x.shape[0]:
-            needed = ", ".join(map(str, ("m", *given.shape)))
-            raise LNTrustError(
-                f"input {given.name!r}: shape {list(x.shape)} is not what is needed: [{needed}], m at least 1"
-            )
-        most = max(1, self._bounds.probabilities // len(given.classes))
-        if len(x) > most:
-            raise LNTrustError(f"input {given.name!r}: {len(x)} examples are too many; send {most} at once")
-        check_finite(f"input {given.name!r}", x)
-        return x
-
-    def _message(
-        self, which: Which, request: InferRequest, wanted: dict[str, bool], prediction: Prediction
-    ) -> tuple[list[bytes], int | None]:
+    def _head(self, which: Which, request: InferRequest, prediction: Prediction) -> dict[str, Any]:
         version = prediction.versions.get(self._service.settings.name, self._service.version)
-        head: dict[str, Any] = {"model_name": which, "model_version": str(version)}
-        if request.id is not None:
-            head["id"] = request.id
-        parameters = {f"weight.{name}": float(weight) for name, weight in prediction.weights.items()}
-        head["parameters"] = {**parameters, "answered": ",".join(prediction.weights)}
-        head["parameters"] |= {f"silent.{name}": why for name, why in prediction.silent.items()}
-        p, tensors = prediction.probabilities, []
-        for name, binary in wanted.items():
-            label = name == "label"
-            array = self._classes[p.argmax(-1)] if label else p.astype(np.float32, copy=False)
-            tensors.append(Tensor(name, array, binary))
-        return message_parts(head, tensors, "outputs")
+        about = {"model_name": which, "model_version": str(version)}
+        parameters: dict[str, Any] = {f"weight.{name}": float(w) for name, w in prediction.weights.items()}
+        parameters["answered"] = ",".join(prediction.weights)
+        parameters |= {f"silent.{name}": why for name, why in prediction.silent.items()}
+        return {**about, **({} if request.id is None else {"id": request.id}), "parameters": parameters}
 
 
 def _busy(what: str) -> HTTPException:

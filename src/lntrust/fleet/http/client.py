@@ -1,6 +1,7 @@
 """A running node's client: what the command line asks of it, through its HTTP door."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,8 @@ class Client:
     def status(self) -> dict[str, Any]:
         answer: dict[str, Any] = self._ask("GET", "/status")
         if answer.get("name") != self.settings.name:
-            raise LNTrustError(
-                f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
-                f"{self.settings.name}; nodes on one machine need different ones"
-            )
+            where = f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
+            raise LNTrustError(f"{where}{self.settings.name}; nodes on one machine need different ones")
         return answer
 
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> dict[str, Any]:
@@ -59,16 +58,14 @@ class Client:
         url = f"http://{s.http.listen}{path}"
         headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
         if s.http.token is not None:
-            headers["Authorization"] = f"Bearer {_token(s.http.token)}"
+            headers["Authorization"] = f"Bearer {read_token(s.http.token)}"
         try:
             answer = urllib3.request(
                 method, url, body=body, headers=headers, timeout=s.limits.deadline + 10, retries=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise LNTrustError(
-                f"node {s.name}: no answer at {s.http.listen} ({type(error).__name__}); start it with "
-                "`lntrust node run`"
-            ) from None
+            where = f"no answer at {s.http.listen} ({type(error).__name__})"
+            raise LNTrustError(f"node {s.name}: {where}; start it with `lntrust node run`") from None
         try:
             said = json.loads(answer.data)
         except ValueError:
@@ -80,11 +77,15 @@ class Client:
         return said
 
 
-def _token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """The word that clients show to the door."""
     try:
-        return path.read_text("utf-8").strip()
+        token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LNTrustError(f"http.token = {path}: cannot be read: {error}") from None
+    if not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise LNTrustError(f"http.token = {path}: has to hold one word of plain letters, digits and signs")
+    return token
 
 
 def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers.limits import State
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -16,101 +14,90 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def exposition(status: Mapping[str, Any]) -> bytes:
     """The text behind /metrics, from the dictionary behind /status (see `lntrust.fleet.status`)."""
     try:
-        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client import generate_latest
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     except ImportError:
         raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
-    registry = CollectorRegistry()  # of its own: nothing of the process's, nothing left from before
-    registry.register(_Collector(status))
+    families = []
+    for name, what, values, *labels in _metrics(status):
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = kind(f"lntrust_{name}", what, labels=labels)
+        for place, number in _numbers(values):
+            family.add_metric(place, float(number))
+        families.append(family)
+    registry: Any = SimpleNamespace(collect=lambda: families)  # of its own: nothing of the process's
     return generate_latest(registry)
 
 
-class _Collector:
-    """The metrics of one status."""
-
-    def __init__(self, status: Mapping[str, Any]) -> None:
-        self._status = status
-
-    def collect(self) -> Iterator["Metric"]:
-        for part in (_node, _ensemble, _neighbours, _traffic, _safety):
-            yield from part(self._status)
+def _numbers(values: Any, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Of a number, or of mappings from the labels' values to numbers, one in another; none is left out."""
+    if isinstance(values, Mapping):
+        for label, inner in values.items():
+            yield from _numbers(inner, (*labels, label))
+    elif values is not None:
+        yield labels, values
 
 
-def _node(s: Mapping[str, Any]) -> Iterator["Metric"]:
-    yield _gauge(
-        "node_info", "The node, the software's version and the phase it is in.",
-        {s["name"]: {s["lntrust"]: {s["phase"]: 1}}}, "name", "version", "phase",
-    )  # fmt: skip
-    yield _gauge("uptime_seconds", "Seconds since the node started.", s["uptime"])
-    yield _gauge("round", "Rounds of training that are done.", s["round"])
-    yield _gauge("rounds", "Rounds of training in all.", s["rounds"])
-    failing = "1 if the last try to train or to probe has failed; /status says why."
-    yield _gauge("training_failing", failing, s["error"] is not None)
-    yield _counter("training_failures", "Times that training has failed.", s["training_failures"])
-    answered = "Requests of clients that were answered, by model."
-    yield _counter("client_requests", answered, s["clients"], "model")
-
-
-def _ensemble(s: Mapping[str, Any]) -> Iterator["Metric"]:
-    strength = "Weight of distillation after the training gate; absent before the first probe."
-    yield _gauge("strength", strength, s["strength"])
-    together = "The deployment gate: 1 if clients are answered with the ensemble, 0 if alone."
-    yield _gauge("together", together, s["together"])
-    trust = "Weight of a member in the deployed ensemble, the node itself included."
-    yield _gauge("trust", trust, s["trust"], "member")
-    accuracy = "Accuracy on the node's own validation part: self and ensemble."
-    yield _gauge("validation_accuracy", accuracy, s["validation"], "model")
-    versions = {s["name"]: s["model_version"]}
-    versions |= {name: each["version"] for name, each in s["neighbours"].items()}
-    yield _gauge(
-        "model_version", "Version of a member's model, of a neighbour by its last reply.", versions, "member"
-    )
-
-
-def _neighbours(s: Mapping[str, Any]) -> Iterator["Metric"]:
-    def each(name: str, what: str, values: Mapping[str, float | None]) -> "Metric":
-        return _gauge(name, what, values, "neighbour")
+def _metrics(s: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """The name of each, what it says, its numbers, and the names of its labels. Counters end in _total."""
+    who, known, saved, certificate = s["name"], s["neighbours"], s["saved"], s["certificate"]
 
     def field(name: str) -> dict[str, Any]:
-        return {neighbour: known[name] for neighbour, known in s["neighbours"].items()}
+        return {neighbour: each[name] for neighbour, each in known.items()}
 
-    yield each("neighbour_present", "1 if the neighbour is there.", field("present"))
-    yield each("neighbour_probed", "1 if it answered the last probe.", field("probed"))
+    info = "The node, the software's version and the phase it is in."
+    yield "node_info", info, {who: {s["lntrust"]: {s["phase"]: 1}}}, "name", "version", "phase"
+    yield "uptime_seconds", "Seconds since the node started.", s["uptime"]
+    yield "round", "Rounds of training that are done.", s["round"]
+    yield "rounds", "Rounds of training in all.", s["rounds"]
+    failing = "1 if the last try to train or to probe has failed; /status says why."
+    yield "training_failing", failing, s["error"] is not None
+    yield "training_failures_total", "Times that training has failed.", s["training_failures"]
+    yield "client_requests_total", "Requests of clients that were answered, by model.", s["clients"], "model"
+
+    strength = "Weight of distillation after the training gate; absent before the first probe."
+    yield "strength", strength, s["strength"]
+    together = "The deployment gate: 1 if clients are answered with the ensemble, 0 if alone."
+    yield "together", together, s["together"]
+    trust = "Weight of a member in the deployed ensemble, the node itself included."
+    yield "trust", trust, s["trust"], "member"
+    accuracy = "Accuracy on the node's own validation part: self and ensemble."
+    yield "validation_accuracy", accuracy, s["validation"], "model"
+    version = "Version of a member's model, of a neighbour by its last reply."
+    yield "model_version", version, {who: s["model_version"], **field("version")}, "member"
+
+    yield "neighbour_present", "1 if the neighbour is there.", field("present"), "neighbour"
+    yield "neighbour_probed", "1 if it answered the last probe.", field("probed"), "neighbour"
     refused = {name: why is not None for name, why in field("refused").items()}
-    yield each("neighbour_refused", "1 if it cannot be asked at all; /status says why.", refused)
+    yield "neighbour_refused", "1 if it cannot be asked at all; /status says why.", refused, "neighbour"
     instances = "Nodes heard under this name lately; more than 1 is a second certificate, or a copied key."
-    yield each("neighbour_instances", instances, field("instances"))
-    yield each("neighbour_reply_age_seconds", "Seconds since its last reply.", field("age"))
+    yield "neighbour_instances", instances, field("instances"), "neighbour"
+    yield "neighbour_reply_age_seconds", "Seconds since its last reply.", field("age"), "neighbour"
     trip = "Seconds until it replies, a running mean."
-    yield each("neighbour_round_trip_seconds", trip, field("round_trip"))
+    yield "neighbour_round_trip_seconds", trip, field("round_trip"), "neighbour"
     states = {name: State[each.upper().replace(" ", "_")].value for name, each in field("state").items()}
     breaker = "The breaker: 0 closed (asked), 1 half open (tried), 2 open (left alone)."
-    yield each("breaker_state", breaker, states)
+    yield "breaker_state", breaker, states, "neighbour"
 
-
-def _traffic(s: Mapping[str, Any]) -> Iterator["Metric"]:
     queries = "Questions from neighbours (in) and to them (out)."
-    yield _counter("queries", queries, s["queries"], "direction", "neighbour")
-    traffic = "Bytes between nodes, by direction and kind."
-    yield _counter("bytes", traffic, s["bytes"], "direction", "kind")
-    yield _counter("retries", "Questions that were asked again.", s["retries"], "neighbour")
+    yield "queries_total", queries, s["queries"], "direction", "neighbour"
+    yield "bytes_total", "Bytes between nodes, by direction and kind.", s["bytes"], "direction", "kind"
+    yield "retries_total", "Questions that were asked again.", s["retries"], "neighbour"
     refusals = "Neighbours' questions that were refused here, by reason."
-    yield _counter("refusals", refusals, s["refusals"], "reason")
-    failures = "Answers of neighbours that were not had, by reason."
-    yield _counter("failures", failures, s["failures"], "reason")
+    yield "refusals_total", refusals, s["refusals"], "reason"
+    yield "failures_total", "Answers of neighbours that were not had, by reason.", s["failures"], "reason"
 
-
-def _safety(s: Mapping[str, Any]) -> Iterator["Metric"]:
-    certificate, saved = s["certificate"], s["saved"]
-    expires = _timestamp(certificate.get("expires"))
-    yield _gauge(
-        "certificate_expiry_timestamp_seconds", "When the node's certificate runs out, Unix time.", expires
+    expires, expiry = (
+        _timestamp(certificate.get("expires")),
+        "When the node's certificate runs out, Unix time.",
     )
+    yield "certificate_expiry_timestamp_seconds", expiry, expires
     left = "Seconds until then; negative once it has run out."
-    yield _gauge("certificate_seconds_left", left, certificate.get("seconds_left"))
-    yield _gauge("saved_round", "Round of the state that is on disk.", saved.get("round"))
+    yield "certificate_seconds_left", left, certificate.get("seconds_left")
+    yield "saved_round", "Round of the state that is on disk.", saved.get("round")
     written = "When the state was last written to disk, Unix time."
-    yield _gauge("saved_timestamp_seconds", written, _timestamp(saved.get("at")))
-    yield _counter("save_failures", "Times the state could not be written to disk.", saved.get("failures"))
+    yield "saved_timestamp_seconds", written, _timestamp(saved.get("at"))
+    yield "save_failures_total", "Times the state could not be written to disk.", saved.get("failures")
 
 
 def _timestamp(when: str | None) -> float | None:
@@ -119,26 +106,3 @@ def _timestamp(when: str | None) -> float | None:
         return None
     moment = datetime.fromisoformat(when)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _gauge(name: str, what: str, values: Any, *labels: str) -> "Metric":
-    from prometheus_client.core import GaugeMetricFamily
-
-    return _filled(GaugeMetricFamily(f"lntrust_{name}", what, labels=labels), values)
-
-
-def _counter(name: str, what: str, values: Any, *labels: str) -> "Metric":
-    """Its samples end in _total, by the library."""
-    from prometheus_client.core import CounterMetricFamily
-
-    return _filled(CounterMetricFamily(f"lntrust_{name}", what, labels=labels), values)
-
-
-def _filled(family: Any, values: Any, labels: tuple[str, ...] = ()) -> "Metric":
-    """With a number, or mappings from the labels' values to numbers, one in another; none is left out."""
-    if isinstance(values, Mapping):
-        for label, inner in values.items():
-            _filled(family, inner, (*labels, label))
-    elif values is not None:
-        family.add_metric(labels, float(values))
-    return family  # type: ignore[no-any-return]

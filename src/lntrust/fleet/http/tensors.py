@@ -11,10 +11,11 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
@@ -35,6 +36,10 @@ JSON_MEMORY = 48 << 20  # bytes that a message's JSON may take: about 600,000 nu
 _COSTS = {b",": 60, b"[": 96, b"{": 256, b":": 100, b'"': 16}
 _PIECE = 1 << 16  # values that are written at once: as objects they take more memory than as text
 _FOREIGN = ("classification", "shared_memory_region")  # other extensions: to ignore them would mislead
+_WORDS = {
+    str: "a string", bool: "true or false", dict: "a JSON object",
+    list: f"a list of at most {_MOST_SIDES} sizes, each 0 or more",
+}  # fmt: skip
 _short = reprlib.Repr()
 _short.maxlist = _short.maxdict = 8
 _short.maxstring = _short.maxlong = _short.maxother = 60
@@ -56,15 +61,7 @@ class InferRequest:
 
     id: str | None
     inputs: list[Tensor]
-    outputs: dict[str, bool]  # those asked for, and whether as bytes; none: all
-    binary: bool  # whether those that are not named go as bytes
-
-    def wanted(self, available: Sequence[str]) -> dict[str, bool]:
-        """The outputs to give, and whether as bytes."""
-        for name in self.outputs:
-            if name not in available:
-                raise _wrong("outputs", name, f"is not there; there are {', '.join(available)}")
-        return self.outputs or dict.fromkeys(available, self.binary)
+    outputs: dict[str, bool]  # those to give, and whether as bytes
 
 
 def datatype(array: Shaped[ndarray, "..."]) -> str:
@@ -94,20 +91,25 @@ def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
 # -- in ---------------------------------------------------------------------------------------------------
 
 
-def read_request(body: bytes | bytearray, header_length: str | None = None) -> InferRequest:
+def read_request(
+    body: bytes | bytearray, header_length: str | None, available: Sequence[str]
+) -> InferRequest:
     """A request, from its body and the header Inference-Header-Content-Length, if there is one."""
     head, tail = split(body, header_length)
-    name = None if head.get("id") is None else _string(head["id"], "id")
-    binary = _flag(_parameters(head, "the request"), "binary_data_output", default=False)
+    name = _field(head, "id", "", str, NoneType)
+    binary = _field(_parameters(head, ""), "binary_data_output", "parameters.", bool, default=False)
     outputs = {}
-    for number, entry in enumerate(_entries(head.get("outputs") or [], "outputs")):
-        where = f"outputs[{number}]"
+    for where, entry in _entries(head.get("outputs") or [], "outputs"):
         parameters = _parameters(entry, where)
         for foreign in _FOREIGN:
             if foreign in parameters:
-                raise LNTrustError(f"{where}.parameters.{foreign}: is not known here; leave it out")
-        outputs[_string(entry.get("name"), f"{where}.name")] = _flag(parameters, "binary_data", binary)
-    return InferRequest(name, read_tensors(head, tail, "inputs"), outputs, binary)
+                raise LNTrustError(f"{where}parameters.{foreign}: is not known here; leave it out")
+        output = _field(entry, "name", where, str)
+        if output not in available:
+            raise _wrong("outputs", output, f"is not there; there are {', '.join(available)}")
+        outputs[output] = _field(parameters, "binary_data", f"{where}parameters.", bool, default=binary)
+    inputs = read_tensors(head, tail, "inputs")
+    return InferRequest(name, inputs, outputs or dict.fromkeys(available, binary))
 
 
 def split(
@@ -126,10 +128,8 @@ def split(
         length = int(header_length)
     text = body if length == len(body) else body[:length]
     if _cost(text) > memory:
-        raise LNTrustError(
-            f"body: {length} bytes of JSON that would take more than {memory >> 20} MiB of memory; "
-            "send fewer values at once, or numbers as binary data"
-        )
+        why = f"{length} bytes of JSON that would take more than {memory >> 20} MiB of memory"
+        raise LNTrustError(f"body: {why}; send fewer values at once, or numbers as binary data")
     try:
         head = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -150,97 +150,74 @@ def _cost(text: bytes | bytearray) -> int:
 def read_tensors(head: dict[str, Any], tail: bytes | memoryview, field: str) -> list[Tensor]:
     """The tensors in a message's `inputs` or `outputs`."""
     tensors = []
-    for number, entry in enumerate(_entries(head.get(field), field)):
-        where = f"{field}[{number}]"
+    for where, entry in _entries(head.get(field), field):
         size = _binary_size(entry, where, len(tail))
         tensors.append(_tensor(entry, where, None if size is None else tail[:size]))
         tail = tail[size or 0 :]
     if len(tail):
-        raise LNTrustError(
-            f"body: {len(tail)} bytes after the JSON belong to no tensor; give each its "
-            "parameters.binary_data_size"
-        )
+        hint = "give each its parameters.binary_data_size"
+        raise LNTrustError(f"body: {len(tail)} bytes after the JSON belong to no tensor; {hint}")
     return tensors
 
 
-def _entries(value: Any, field: str) -> list[dict[str, Any]]:
+def _entries(value: Any, field: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with where it stands."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise _wrong(field, value, "is not a list of tensors, each a JSON object")
+    return ((f"{field}[{number}].", entry) for number, entry in enumerate(value))
+
+
+def _field(table: dict[str, Any], name: str, where: str, *kinds: type, default: Any = None) -> Any:
+    """A field of one of these types, as JSON has them."""
+    value = table.get(name, default)
+    if type(value) not in kinds:
+        raise _wrong(f"{where}{name}", value, f"is not {_WORDS[kinds[0]]}")
     return value
 
 
 def _parameters(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    value = entry.get("parameters")
-    if value is not None and not isinstance(value, dict):
-        raise _wrong(f"parameters of {where}", value, "is not a JSON object")
-    return value or {}
-
-
-def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
-    value = parameters.get(name, default)
-    if not isinstance(value, bool):
-        raise _wrong(f"parameters.{name}", value, "is neither true nor false")
-    return value
-
-
-def _string(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(where, value, "is not a string")
-    return value
+    return _field(entry, "parameters", where, dict, NoneType) or {}
 
 
 def _binary_size(entry: dict[str, Any], where: str, left: int) -> int | None:
     """How many bytes a tensor has after the JSON; none: its numbers are in the JSON."""
     size = _parameters(entry, where).get("binary_data_size")
-    if size is None:
-        return None
-    if type(size) is not int or not 0 <= size <= left:
-        raise _wrong(
-            f"{where}.parameters.binary_data_size", size, f"is not a number of bytes within the {left} "
-            "left after the JSON (which ends where the header Inference-Header-Content-Length says)",
-        )  # fmt: skip
-    if "data" in entry:
-        raise LNTrustError(f"{where}: has data and parameters.binary_data_size; one of them would do")
+    if size is not None and (type(size) is not int or not 0 <= size <= left):
+        ends = "which ends where the header Inference-Header-Content-Length says"
+        within = f"is not a number of bytes within the {left} left after the JSON ({ends})"
+        raise _wrong(f"{where}parameters.binary_data_size", size, within)
+    if size is not None and "data" in entry:
+        raise LNTrustError(f"{where[:-1]}: has data and parameters.binary_data_size; one of them would do")
     return size
 
 
 def _tensor(entry: dict[str, Any], where: str, raw: bytes | memoryview | None) -> Tensor:
-    name, kind = _string(entry.get("name"), f"{where}.name"), entry.get("datatype")
+    name, kind = _field(entry, "name", where, str), entry.get("datatype")
     if kind != "BYTES" and (not isinstance(kind, str) or kind not in DTYPES):
-        raise _wrong(f"{where}.datatype", kind, f"is not known; there are {_KNOWN}")
-    shape = _shape(entry.get("shape"), where)
+        raise _wrong(f"{where}datatype", kind, f"is not known; there are {_KNOWN}")
+    shape = _field(entry, "shape", where, list)
+    if len(shape) > _MOST_SIDES or not all(type(side) is int and side >= 0 for side in shape):
+        raise _wrong(f"{where}shape", shape, f"is not {_WORDS[list]}")
+    if math.prod(max(side, 1) for side in shape) > _MOST_NUMBERS:
+        raise _wrong(f"{where}shape", shape, f"is too large; at most {_MOST_NUMBERS} values")
     if raw is None:
-        values = _from_json(entry.get("data"), kind, shape, where)
+        values = _from_json(entry.get("data"), kind, shape, f"{where}data")
     elif kind == "BYTES":
-        values = _objects(_strings(raw, where))
+        values = _objects(_strings(raw, where[:-1]))
     else:
-        values = _from_bytes(raw, kind, where)
-    count = math.prod(shape)
-    if values.size != count:
-        filled = f"{values.size} values do not fill shape {_brief(list(shape))} of {kind}"
-        raise LNTrustError(f"{where}: {filled}; send {_brief(count)}")
+        values = _from_bytes(raw, DTYPES[kind], where)
+    if values.size != math.prod(shape):
+        filled = f"{values.size} values do not fill shape {_brief(shape)} of {kind}"
+        raise LNTrustError(f"{where[:-1]}: {filled}; send {_brief(math.prod(shape))}")
     return Tensor(name, values.reshape(shape), binary=raw is not None)
 
 
-def _shape(value: Any, where: str) -> tuple[int, ...]:
-    fits = isinstance(value, list) and len(value) <= _MOST_SIDES
-    if not fits or not all(type(side) is int and side >= 0 for side in value):
-        raise _wrong(f"{where}.shape", value, f"is not a list of at most {_MOST_SIDES} sizes, each 0 or more")
-    if math.prod(max(side, 1) for side in value) > _MOST_NUMBERS:
-        raise _wrong(f"{where}.shape", value, f"is too large; at most {_MOST_NUMBERS} values")
-    return tuple(value)
-
-
-def _from_bytes(raw: bytes | memoryview, kind: str, where: str) -> Shaped[ndarray, "n"]:
-    dtype = DTYPES[kind]
+def _from_bytes(raw: bytes | memoryview, dtype: np.dtype[Any], where: str) -> Shaped[ndarray, "n"]:
     if len(raw) % dtype.itemsize:
-        why = f"{len(raw)} is no multiple of {dtype.itemsize}, the bytes of one {kind}"
-        raise LNTrustError(f"{where}.parameters.binary_data_size: {why}")
-    if kind == "BOOL":
-        numbers = np.frombuffer(raw, np.uint8)
-        if numbers.size and numbers.max() > 1:
-            raise LNTrustError(f"{where}: a BOOL of {numbers.max()}; each is a byte of 0 or 1")
-        return numbers.astype(np.bool_)
+        why = f"{len(raw)} is no multiple of {dtype.itemsize}, the bytes of one {DATATYPES[dtype]}"
+        raise LNTrustError(f"{where}parameters.binary_data_size: {why}")
+    if dtype == np.bool_ and (wrong := np.frombuffer(raw, np.uint8).max(initial=0)) > 1:
+        raise LNTrustError(f"{where[:-1]}: a BOOL of {wrong}; each is a byte of 0 or 1")
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)  # a copy: aligned, and writable
 
 
@@ -261,8 +238,7 @@ def _strings(raw: bytes | memoryview, where: str) -> list[str]:
     return strings
 
 
-def _from_json(data: Any, kind: str, shape: tuple[int, ...], where: str) -> Shaped[ndarray, "n"]:
-    where = f"{where}.data"
+def _from_json(data: Any, kind: str, shape: list[int], where: str) -> Shaped[ndarray, "n"]:
     if not isinstance(data, list):
         raise _wrong(where, data, "is not a list; send one, or parameters.binary_data_size and bytes")
     values = _flat(data, shape, where)
@@ -272,44 +248,35 @@ def _from_json(data: Any, kind: str, shape: tuple[int, ...], where: str) -> Shap
     if not set(map(type, values)) <= kinds:
         place, wrong = next((k, value) for k, value in enumerate(values) if type(value) not in kinds)
         needed = " or ".join(sorted(each.__name__ for each in kinds))
-        raise LNTrustError(
-            f"{where}: number {place}, {_brief(wrong)}, cannot be {kind}; each has to be {needed}"
-        )
+        raise _wrong(f"{where}: number {place}", wrong, f"cannot be {kind}; each has to be {needed}")
     if kind == "BYTES":
         return _objects(values)
-    if floats:
-        return _floats(values, kind, where)
-    if values and kind != "BOOL":
+    if kind.startswith(("INT", "UINT")) and values:
         bounds = np.iinfo(DTYPES[kind])
         for value in (min(values), max(values)):
             if not bounds.min <= value <= bounds.max:
                 raise _wrong(where, value, f"is beyond the range of {kind}")
-    return np.array(values, DTYPES[kind])
+    try:
+        exact = np.array(values, np.float64 if floats else DTYPES[kind])
+    except OverflowError:
+        raise LNTrustError(f"{where}: a number is beyond the range of {kind}") from None
+    with np.errstate(over="ignore"):
+        array = exact.astype(DTYPES[kind], copy=False)
+    if (lost := np.isinf(array) & np.isfinite(exact)).any():
+        raise LNTrustError(f"{where}: {exact[lost][0]:g} is beyond the range of {kind}")
+    return array
 
 
-def _flat(data: list[Any], shape: tuple[int, ...], where: str) -> list[Any]:
+def _flat(data: list[Any], shape: list[int], where: str) -> list[Any]:
     """Values in order, from a list of them, or from lists in lists as the shape has it."""
     if not data or not isinstance(data[0], list):
         return data
     for side in shape[1:]:
         if not all(type(value) is list and len(value) == side for value in data):
-            nested = f"is not nested as shape {_brief(list(shape))}, in lists of {side}"
+            nested = f"is not nested as shape {_brief(shape)}, in lists of {side}"
             raise LNTrustError(f"{where}: {nested}; nest it so or send one flat list")
         data = list(chain.from_iterable(data))
     return data
-
-
-def _floats(values: list[Any], kind: str, where: str) -> Shaped[ndarray, "n"]:
-    try:
-        exact = np.array(values, np.float64)
-    except OverflowError:
-        raise LNTrustError(f"{where}: a number is beyond the range of {kind}") from None
-    with np.errstate(over="ignore"):
-        array = exact.astype(DTYPES[kind])
-    lost: Bool[ndarray, "n"] = np.isinf(array) & np.isfinite(exact)
-    if lost.any():
-        raise LNTrustError(f"{where}: {exact[lost][0]:g} is beyond the range of {kind}")
-    return array
 
 
 def _objects(strings: list[str]) -> Shaped[ndarray, "n"]:
@@ -343,9 +310,8 @@ def message_parts(
     """The same in parts: a large message joined would be in memory twice."""
     texts, chunks, comma = [], [], b""
     for tensor in tensors:
-        entry: dict[str, Any] = {
-            "name": tensor.name, "datatype": datatype(tensor.array), "shape": list(tensor.array.shape),
-        }  # fmt: skip
+        entry: dict[str, Any] = {"name": tensor.name, "datatype": datatype(tensor.array)}
+        entry["shape"] = list(tensor.array.shape)
         if tensor.binary:
             chunks.append(_to_bytes(tensor))
             entry["parameters"] = {"binary_data_size": len(chunks[-1])}

@@ -85,9 +85,8 @@ class Authority:
     def issue(self, name: str, hosts: Sequence[str], days: float = NODE_DAYS) -> Certified:
         """A key and a certificate for a node that is reached at these names or addresses."""
         if not NAME.fullmatch(name) or (self.folder / name).is_file():
-            raise LNTrustError(
-                f"node {name!r}: a name has letters, digits, dots, dashes and underscores, and is no file's"
-            )
+            letters = "letters, digits, dots, dashes and underscores"
+            raise LNTrustError(f"node {name!r}: a name has {letters}, and is no file's")
         if not hosts:
             raise LNTrustError(f"node {name}: needs a host name or address at which others reach it")
         known = self._nodes.get(name)
@@ -101,8 +100,7 @@ class Authority:
 
     def remove(self, name: str) -> None:
         """Forget a node's key, and renew no more. Its neighbours still have to take it off their lists."""
-        node = self._known(name)
-        self._write(name, {**node, "removed": True})
+        self._write(name, {**self._known(name), "removed": True})
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _known(self, name: str) -> dict[str, Any]:
@@ -115,25 +113,21 @@ class Authority:
         return node
 
     def _certify(self, name: str, hosts: Sequence[str], days: float) -> Certified:
-        now = datetime.now(UTC).replace(microsecond=0)
         authority = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
         signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
-        expires = now + timedelta(seconds=round(86400 * days))
-        if expires > authority.not_valid_after_utc:
-            last = authority.not_valid_after_utc
+        expires = _now() + timedelta(seconds=round(86400 * days))
+        if expires > (last := authority.not_valid_after_utc):
             raise LNTrustError(f"{days:g} days: the authority itself ends on {last:%Y-%m-%d}")
         key = ec.generate_private_key(ec.SECP256R1())
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        made = (
-            _builder(name, authority.subject, key.public_key(), now, expires)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False)
-            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-            .sign(signer, hashes.SHA256())
+        extensions = (
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.SubjectAlternativeName([_host(each) for each in hosts]), False),
+            (x509.ExtendedKeyUsage(usage), False),
         )
         place = self.folder / name
         _write_key(place / "node.key", key)
-        _write_bytes(place / "node.pem", made.public_bytes(serialization.Encoding.PEM))
+        _sign(place / "node.pem", _named(name), key, expires, extensions, authority.subject, signer)
         _write_bytes(place / "ca.pem", (self.folder / "ca.pem").read_bytes())
         self._write(name, {"hosts": list(hosts), "expires": expires.isoformat(), "removed": False})
         return Certified(name, tuple(hosts), expires)
@@ -145,18 +139,12 @@ class Authority:
 
 def _make_authority(folder: Path) -> None:
     """A new key, and a certificate signed with it."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC).replace(microsecond=0)
-    name = f"lntrust fleet {os.urandom(4).hex()}"  # two fleets are told apart in messages
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    sign_only = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
-    made = (
-        _builder(name, subject, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**sign_only), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    key, subject = ec.generate_private_key(ec.SECP256R1()), _named(f"lntrust fleet {os.urandom(4).hex()}")
+    usage = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
+    extensions = ((x509.BasicConstraints(ca=True, path_length=0), True), (x509.KeyUsage(**usage), True))
     _write_key(folder / "ca.key", key)
-    _write_bytes(folder / "ca.pem", made.public_bytes(serialization.Encoding.PEM))
+    expires = _now() + timedelta(days=AUTHORITY_DAYS)
+    _sign(folder / "ca.pem", subject, key, expires, extensions, subject, key)
     write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
 
 
@@ -166,11 +154,25 @@ _USAGES = (
 )  # fmt: skip
 
 
-def _builder(name: str, issuer: Any, public_key: Any, now: datetime, expires: datetime) -> Any:
-    return x509.CertificateBuilder(
-        issuer, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), public_key,
-        x509.random_serial_number(), now - _SLACK, expires,
-    )  # fmt: skip
+def _sign(
+    path: Path, subject: Any, key: Any, expires: datetime, extensions: Any, issuer: Any, signer: Any
+) -> None:
+    """Write a certificate for a key. Each of its extensions comes with whether it is critical."""
+    begins = _now() - _SLACK
+    made = x509.CertificateBuilder(
+        issuer, subject, key.public_key(), x509.random_serial_number(), begins, expires
+    )
+    for extension, critical in extensions:
+        made = made.add_extension(extension, critical)
+    _write_bytes(path, made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+
+def _named(name: str) -> Any:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _host(text: str) -> Any:
@@ -212,7 +214,7 @@ class Renewal:
 
     def take_up(self) -> None:
         """The files as they are now are those in use."""
-        self._used = None
+        self.try_again()
         with suppress(LNTrustError):
             self._used = _digest(self._folder, self._name)
 
@@ -247,21 +249,19 @@ def _digest(folder: Path, name: str) -> bytes:
     return hashlib.sha256(b"\0".join(files)).digest()
 
 
-def expiry(folder: Path) -> datetime:
-    """Until when the certificate in a node's folder holds."""
-    return dates(folder)[1]
-
-
 def dates(folder: Path) -> tuple[datetime, datetime]:
     """From when until when it holds; an error if one of the node's three files is missing or broken."""
     _need_extra()
     for name in NODE_FILES:
         if not (folder / name).is_file():
-            raise LNTrustError(
-                f"{folder / name}: is not there; `lntrust fleet certs` makes node.pem, node.key and ca.pem"
-            )
+            hint = "`lntrust fleet certs` makes node.pem, node.key and ca.pem"
+            raise LNTrustError(f"{folder / name}: is not there; {hint}")
     made = _certificate(folder)
     return made.not_valid_before_utc, made.not_valid_after_utc
+
+
+def expiry(folder: Path) -> datetime:
+    return dates(folder)[1]
 
 
 def name_in(folder: Path) -> str:
@@ -302,35 +302,26 @@ def out_of_reach(folder: Path, host: str) -> str | None:
     TLS compares the certificate with what the other side has dialled. To an address that is also a name's the
     name may be dialled: whose names are that address's, this device need not know.
     """
-    names, addresses = _hosts(_certificate(folder))
+    names, addresses = list[str](), set[Any]()
+    for extension in _certificate(folder).extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            names = extension.value.get_values_for_type(x509.DNSName)
+            addresses = set(extension.value.get_values_for_type(x509.IPAddress))
     try:
-        here = {ipaddress.ip_address(host)}
-        fits = bool(names) or bool(here & addresses) or any(each.is_unspecified for each in here)
+        here = ipaddress.ip_address(host)
+        fits = bool(names) or here in addresses or (here.is_unspecified and bool(addresses))
     except ValueError:
-        fits = any(_is_named(host, name) for name in names) or bool(_resolved(host) & addresses)
-    if fits and (names or addresses):
+        fits = any(_is_named(host, name) for name in names)
+        with suppress(OSError, ValueError):
+            found = socket.getaddrinfo(host, None) if not fits else []
+            fits = fits or bool({ipaddress.ip_address(each[4][0]) for each in found} & addresses)
+    if fits:
         return None
     listed = ", ".join(sorted([*names, *map(str, addresses)])) or "no address"
     return f"is for {listed}, and the node listens on {host}: neighbours that dial {host} will be refused"
-
-
-def _hosts(made: Any) -> tuple[list[str], set[Any]]:
-    """The names and the addresses that a certificate is for."""
-    for extension in made.extensions:
-        if isinstance(extension.value, x509.SubjectAlternativeName):
-            names = extension.value.get_values_for_type(x509.DNSName)
-            return names, set(extension.value.get_values_for_type(x509.IPAddress))
-    return [], set()
 
 
 def _is_named(host: str, name: str) -> bool:
     """As TLS compares names: in any case of letters, and a star is one label, the first."""
     one, other = host.lower().rstrip("."), name.lower().rstrip(".")
     return one == other or (other.startswith("*.") and one.partition(".")[2] == other[2:])
-
-
-def _resolved(host: str) -> set[Any]:
-    try:
-        return {ipaddress.ip_address(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    except (OSError, ValueError):
-        return set()

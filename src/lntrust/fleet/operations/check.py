@@ -3,11 +3,12 @@
 import ipaddress
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -59,36 +60,30 @@ def check_node(file: Path, wait: float) -> Iterator[Finding]:
 
 
 def _certificate(settings: NodeSettings) -> Iterator[Finding]:
-    for grade, text in _about_certificate(settings):
-        yield Finding(grade, "certificate", text)
-
-
-def _about_certificate(settings: NodeSettings) -> Iterator[tuple[Grade, str]]:
+    finding = partial(Finding, what="certificate")
     if not settings.peers:
-        yield "good", "none needed: no neighbour is a node"
+        yield finding("good", text="none needed: no neighbour is a node")
         return
     folder, now = settings.network.certificates, datetime.now(UTC)
     try:
-        begins, ends = dates(folder)
-        name = name_in(folder)
+        (begins, ends), name = dates(folder), name_in(folder)
     except LNTrustError as error:
-        yield "bad", str(error)
+        yield finding("bad", text=str(error))
         return
     for fault in faults(folder):
-        yield "bad", fault
+        yield finding("bad", text=fault)
     if far := out_of_reach(folder, _host(settings.network.listen)):
-        yield "warning", far  # fine, if it dials, or is behind a router
+        yield finding("warning", text=far)  # fine, if it dials, or is behind a router
     if name != settings.name:
-        yield "bad", f"is {name}'s; this node is named {settings.name}"
+        yield finding("bad", text=f"is {name}'s; this node is named {settings.name}")
     if now < begins:
-        yield "bad", f"holds from {begins:%Y-%m-%d %H:%M} UTC; this clock says {now:%F %R}"
+        yield finding("bad", text=f"holds from {begins:%F %R} UTC; this clock says {now:%F %R}")
     elif now > ends:
-        yield "bad", f"has run out on {ends:%Y-%m-%d %H:%M} UTC; renew it"
+        yield finding("bad", text=f"has run out on {ends:%F %R} UTC; renew it")
     else:
         left = f"{(ends - now) / timedelta(days=1):.0f} days"
-        yield (
-            "warning" if ends - now < _SOON else "good", f"holds until {ends:%Y-%m-%d %H:%M} UTC, {left}",
-        )  # fmt: skip
+        grade: Grade = "warning" if ends - now < _SOON else "good"
+        yield finding(grade, text=f"holds until {ends:%F %R} UTC, {left}")
 
 
 def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
@@ -98,11 +93,11 @@ def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
         yield Finding("bad", "key", f"{key} can be read by others: chmod 600")
     if door.listen == "off" or _is_loopback(_host(door.listen)):
         return
+    grade: Grade = "warning"
+    text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
     if door.token is None:
+        grade = "bad"
         text = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
-    else:
-        text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
-    grade: Grade = "bad" if door.token is None else "warning"
     yield Finding(grade, "clients", f"http.listen = {door.listen}: {text}")
 
 
@@ -158,7 +153,9 @@ def _replies(settings: NodeSettings) -> str:
 
 
 def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
-    running = _status(settings)
+    running = None
+    with suppress(LNTrustError, OSError):
+        running = None if settings.http.listen == "off" else Client(settings).status()
     if running is not None:
         yield Finding("good", "node", "runs already; what follows is what it says")
         for name, each in running["neighbours"].items():
@@ -182,14 +179,6 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
         neighbours.wait_for_all(wait)
         neighbours.meet(wait)
         yield from _met(settings, neighbours, wait)
-
-
-def _status(settings: NodeSettings) -> dict[str, Any] | None:
-    """The status of this very node, if it is running."""
-    try:
-        return None if settings.http.listen == "off" else Client(settings).status()
-    except (LNTrustError, OSError):
-        return None
 
 
 def _met(settings: NodeSettings, neighbours: Neighbours, wait: float) -> Iterator[Finding]:

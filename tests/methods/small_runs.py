@@ -31,6 +31,9 @@ ALONE = ("graph.nodes=1", "partition.labelled=60")
 UNEQUAL = ("partition.sizes=dirichlet", "partition.minimum=20")
 QUICK = ("methods.desa.condense_steps=5", "methods.centralized.epochs=3", "methods.fedmd.budget=40")
 ROUNDS, STEPS = 4, 5  # of Stage 2
+SHORT = ("training.stage1_rounds=1", "training.stage2_rounds=2")
+CHEAP = "methods.lntrust.weighting=fedfomo"  # learns weights, and in no time
+PLAIN = "methods.lntrust.weighting=uniform"  # learns none
 BASELINES = [name for name in list_methods() if name != "lntrust"]
 SHARING = ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt"]
 
@@ -58,8 +61,9 @@ def made(views: Views, *overrides: str, method: str = "lntrust", **options: Any)
 
 
 def begun(views: Views, *overrides: str, method: str, **options: Any) -> Run:
-    """A run that has not taken a step."""
-    return Run(study(*overrides), method, 0, views, **options)
+    """A run that has not taken a step, in the precision of its views."""
+    precision = [FLOAT64] * (views.dtype == torch.float64)
+    return Run(study(*overrides, *precision), method, 0, views, **options)
 
 
 def ended(views: Views, *overrides: str, method: str, **options: Any) -> tuple[Run, dict[str, Any]]:

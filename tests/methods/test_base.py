@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from small_runs import Stopped, stop_after
 
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
@@ -59,37 +60,23 @@ class Diary(Method):
 DIARY = f"{__name__}:Diary"
 
 
-class Stopped(BaseException):
-    pass
-
-
-def test_the_verbs_in_their_order(tiny: Any, views: Views) -> None:
-    one = Run(tiny(), DIARY, 0, views)
-    one()
+def test_the_verbs_in_their_order_and_what_they_leave(tiny: Any, views: Views, tmp_path: Path) -> None:
+    one = Run(tiny(), DIARY, 0, views, folder=tmp_path)
+    assert one()["method_report"] == {"rounds": 3, "open": [False, True]}
+    (path,) = tmp_path.rglob("diary.parquet")
+    assert pq.read_table(path).to_pydict() == {"node": [0, 1, 2, 3, 4], "rounds": [3] * 5}
     assert isinstance(one.method, Diary)
     calls = [call for call in one.method.heard if call != "deploy"]
     assert calls == ["start", "round 1", "round 2", "pseudo_labels", "round 3", "finish"]
     assert one.method.heard[-1] == "deploy"
 
 
-def test_report_and_tables(tiny: Any, views: Views, tmp_path: Path) -> None:
-    one = Run(tiny(), DIARY, 0, views, folder=tmp_path)
-    assert one()["method_report"] == {"rounds": 3, "open": [False, True]}
-    (path,) = tmp_path.rglob("diary.parquet")
-    assert pq.read_table(path).to_pydict() == {"node": [0, 1, 2, 3, 4], "rounds": [3] * 5}
-
-
-@pytest.mark.parametrize("stop", [2, 3, 4])
+@pytest.mark.parametrize("stop", [2, 4])
 def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
-    def interrupt(done: int, *_: object) -> None:
-        if done == stop:
-            raise Stopped
-
     cut = Run(tiny(), DIARY, 0, views, folder=tmp_path)
     with pytest.raises(Stopped):
-        cut(progress=interrupt)
+        cut(progress=stop_after(stop))
     resumed = Run(tiny(), DIARY, 0, views, folder=tmp_path)
-    assert resumed.folder is not None
     resumed._load()
     assert resumed.done == stop
     assert resumed.state.keys() == cut.state.keys()

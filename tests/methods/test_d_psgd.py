@@ -4,7 +4,6 @@ import networkx as nx
 import pytest
 import torch
 from small_runs import (
-    FLOAT64,
     ONLY_LINEAR,
     STEPS,
     TORCH,
@@ -30,7 +29,7 @@ def test_mixing_once_a_round_is_dfedavg(views: Views) -> None:
 
 def test_on_a_complete_graph_it_is_sgd_with_everybodys_gradient(views64: Views) -> None:
     """Consensus after every step, so that all nodes stay one model, and their average is that model, too."""
-    one, summary = ended(views64, ONLY_LINEAR, FLOAT64, "graph.kind=complete", method="d_psgd")
+    one, summary = ended(views64, ONLY_LINEAR, "graph.kind=complete", method="d_psgd")
     (stack,) = one.population.torch_stacks
     theta = stack.flat()
     torch.testing.assert_close(theta, theta.mean(0).expand_as(theta), rtol=0, atol=1e-12)
@@ -42,7 +41,7 @@ def test_on_a_complete_graph_it_is_sgd_with_everybodys_gradient(views64: Views) 
 
 
 def test_the_average_is_of_those_that_edges_connect(views64: Views) -> None:
-    one = made(views64, TORCH, FLOAT64, "methods.d_psgd.local_steps=10", method="d_psgd")
+    one = made(views64, TORCH, "methods.d_psgd.local_steps=10", method="d_psgd")
     before, examples = one.population.predict_all(all_tested(one)), all_tested(one)
     average = one.method.deploy(one.site, one.state).variants["average"]
     got = average.answer(examples)

@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import FLOAT64, TORCH, begun, shared
+from small_runs import TORCH, begun, shared
 from torch import Tensor
 
 from lntrust.core.randomness import fold, stream_key
@@ -22,7 +21,7 @@ SEED = 5
 
 @pytest.fixture
 def run(views64: Views) -> Run:
-    return shared(views64, TORCH, FLOAT64, method="independent")
+    return shared(views64, TORCH, method="independent")
 
 
 def condensed(run: Run, learner: int = 0, **changes: Any) -> tuple[Tensor, Tensor]:
@@ -49,14 +48,6 @@ def gap(real: Tensor, anchors: Tensor, R: Tensor) -> Tensor:
 
 
 class TestNormal:
-    @given(st.integers(-(2**62), 2**62))
-    def test_a_pure_function_of_the_key(self, word: int) -> None:
-        key = torch.tensor(word)
-        before = torch.random.get_rng_state()
-        assert torch.equal(normal(key, 9), normal(key.clone(), 9))
-        assert torch.equal(torch.random.get_rng_state(), before)
-        assert not torch.equal(normal(key, 9), normal(key + 1, 9))
-
     @given(st.integers(0, 1000))
     def test_standard_within_the_error_of_a_sample(self, word: int) -> None:
         """Five standard errors, of the first moments and of the distribution function at a few places."""
@@ -68,12 +59,16 @@ class TestNormal:
             share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
             assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
 
-    @given(st.integers(0, 100), st.integers(0, 51))
-    def test_as_many_as_asked_for_and_all_finite(self, word: int, count: int) -> None:
-        x = normal(torch.tensor(word), count)
+    @given(st.integers(-(2**62), 2**62), st.integers(0, 51))
+    def test_a_pure_function_of_the_key(self, word: int, count: int) -> None:
+        key, before = torch.tensor(word), torch.random.get_rng_state()
+        x = normal(key, count)
         assert x.shape == (count,)
         assert x.isfinite().all()
         assert len(x.unique()) == count
+        assert torch.equal(x, normal(key.clone(), count))
+        assert torch.equal(torch.random.get_rng_state(), before)
+        assert count == 0 or not torch.equal(x, normal(key + 1, count))
 
 
 class TestStart:
@@ -89,33 +84,16 @@ class TestStart:
             z = (flat - x.mean(0))[:, ~still] / spread[~still]
             assert abs(float(z.mean())) < 5 / math.sqrt(z.numel())
             assert abs(float(z.square().mean()) - 1) < 5 * math.sqrt(2 / z.numel())
-
-    def test_every_node_has_noise_of_its_own(self, run: Run) -> None:
-        anchors, _ = condensed(run)
-        varied = anchors.std((1, 2)) > 0
-        both = varied[0] & varied[1]
-        z = [(a[..., both] - a[..., both].mean((0, 1))) / a[..., both].std((0, 1)) for a in anchors[:2]]
-        n = z[0].numel()
-        assert abs(float((z[0] * z[1]).mean())) < 5 / math.sqrt(n)
+        assert not torch.equal(anchors[0], anchors[1])  # of its own
 
 
 class TestMatching:
-    def test_it_lowers_the_distance_under_embeddings_it_has_not_seen(self, run: Run) -> None:
-        before, has = condensed(run)
-        after, _ = condensed(run, condense_steps=60)
-        draw = torch.Generator().manual_seed(0)
-        R = torch.randn(64, 256, generator=draw, dtype=torch.float64) / 8
-        for k, c in torch.nonzero(has).tolist():
-            real = real_ones(run, int(run.population.torch_stacks[0].nodes[k]), c)
-            assert gap(real, after[k, c], R) < gap(real, before[k, c], R)
-
-    @pytest.mark.parametrize("steps", [1, 3])
-    def test_its_steps_are_those_of_autograd(self, run: Run, steps: int) -> None:
+    def test_its_steps_are_those_of_autograd(self, run: Run) -> None:
         start, has = condensed(run)
-        end, _ = condensed(run, condense_steps=steps, condense_lr=0.7)
+        end, _ = condensed(run, condense_steps=3, condense_lr=0.7)
         nodes = run.population.torch_stacks[0].nodes.tolist()
         x, velocity = start.clone(), torch.zeros_like(start)
-        for step in range(steps):
+        for step in range(3):
             leaf = x.clone().requires_grad_()
             R = embedding(step)
             loss = sum(
@@ -158,15 +136,9 @@ class TestMatching:
             assert torch.allclose(end[k, c], whole[k, c]) == (len(real) == 1)
         assert several > 0
 
-    def test_a_limit_that_is_not_reached_changes_nothing(self, run: Run) -> None:
-        most = max(np.bincount(run.world.labels[ids]).max() for ids in run.labelled.lists)
-        limits = (most, 10 * most)
-        enough, more = (condensed(run, condense_steps=2, condense_examples=int(e))[0] for e in limits)
-        assert torch.equal(enough, more)
-
     @pytest.mark.parametrize("learner", [0, 1])
     def test_one_node_at_a_time_is_the_same(self, views64: Views, learner: int) -> None:
-        runs = (begun(views64, TORCH, FLOAT64, method="independent", backend=b) for b in ("batched", "loop"))
+        runs = (begun(views64, TORCH, method="independent", backend=b) for b in ("batched", "loop"))
         (first, has), (second, has_too) = (condensed(one, learner, condense_steps=5) for one in runs)
         torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
         assert torch.equal(has, has_too)

@@ -1,4 +1,4 @@
-"""DML: labels and neighbours at once, on every labelled batch."""
+"""DML: labels and neighbours at once, on every labelled batch; or on unlabelled examples, `dml_public`."""
 
 from typing import Any
 
@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import (
-    FLOAT64,
     FOREST,
-    FORESTS,
     LINEAR,
     MIXED,
     ROUNDS,
@@ -21,7 +19,6 @@ from small_runs import (
     parameters,
     record,
     shared,
-    study,
 )
 from torch import Tensor
 
@@ -102,7 +99,7 @@ class TestOpinion:
             torch.testing.assert_close(mean[i], expected, rtol=0, atol=1e-12)
 
     def test_it_is_the_mean_of_the_open_neighbourhood(self, views64: Views) -> None:
-        one = shared(views64, MIXED, FLOAT64, method=METHOD)
+        one = shared(views64, MIXED, method=METHOD)
         p_bar, weight, examples = opinion(one)
         torch_nodes = one.population.takes_steps
         assert weight.tolist() == torch_nodes.double().tolist()
@@ -112,7 +109,7 @@ class TestOpinion:
 
     @pytest.mark.parametrize("method", ["dml", "dml_public"])
     def test_every_example_is_learned_with_what_was_said_about_it(self, views64: Views, method: str) -> None:
-        one = begun(views64, TORCH, FLOAT64, "training.stage2_rounds=1", method=method)
+        one = begun(views64, TORCH, "training.stage2_rounds=1", method=method)
 
         def look(batch: Batch, *rest: Any, more: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
             asked = batch.examples if more is None else more
@@ -127,71 +124,46 @@ class TestOpinion:
             for i in range(6):
                 torch.testing.assert_close(p_bar[i], p[i, neighbours(one, i)].mean(0), rtol=0, atol=1e-12)
 
-    def test_an_unsound_neighbour_is_left_out(self, views64: Views) -> None:
-        one = begun(views64, TORCH, FLOAT64, method=METHOD)
-        one.network.misbehaviour[2] = lambda _: None
-        p_bar, weight, examples = opinion(one)
-        assert (one.network.faulty > 0).sum() == one.world.degrees[2]
-        for i in range(6):
-            sound = [j for j in neighbours(one, i) if j != 2]
-            assert float(weight[i]) == bool(sound)
-            said = one.population.predict_all(examples[i])[sound]
-            if sound:
-                torch.testing.assert_close(p_bar[i], said.mean(0), rtol=0, atol=1e-12)
-
-    def test_nobody_is_asked(self, views64: Views) -> None:
-        """The opinion then still has a row for every example, and no weight."""
-        one = shared(views64, TORCH, FLOAT64, method=METHOD)
-        p_bar, weight, examples = opinion(one, torch.zeros(6, dtype=torch.bool))
-        assert p_bar.shape == (*examples.shape, 10)
-        assert weight.tolist() == [0.0] * 6
-
-    def test_a_forest_counts(self, views64: Views) -> None:
-        two = ("graph.nodes=2", "graph.kind=complete", "partition.labelled=100")
-        one = made(views64, FORESTS, FLOAT64, *two, method=METHOD)
-        p_bar, weight, examples = opinion(one)
-        torch.testing.assert_close(p_bar[0], one.population.predict_all(examples[0])[1], rtol=0, atol=0)
-        assert weight.tolist() == [1.0, 0.0]
-        assert one.world.edges.tolist() == [[0, 1], [1, 0]]
-        assert (one.network.ledger.payload("query", "mutual") > 0).tolist() == [True, False]
-
 
 class TestMessages:
     @pytest.mark.parametrize("query", ["inputs", "ids"])
-    def test_bytes(self, views: Views, query: str) -> None:
+    @pytest.mark.parametrize("method", ["dml", "dml_public"])
+    def test_bytes_and_what_they_are_about(self, views: Views, method: str, query: str) -> None:
         """Labelled examples are nobody else's, so they travel as inputs also where ids would do."""
-        one = shared(views, MIXED, "training.batch=64", f"network.query={query}", method=METHOD)
-        asker, answerer = one.world.edges.T
-        learns = one.population.takes_steps.numpy()
-        each = ROUNDS * 5 * 64
-        ledger = one.network.ledger
-        assert (ledger.payload("query", "mutual") == each * INPUT * learns[asker]).all()
+        one = begun(views, MIXED, "training.batch=64", f"network.query={query}", method=method)
+        asked = record(one.network, "ask", lambda questions, *_: questions)
+        one()
+        (asker, answerer), learns = one.world.edges.T, one.population.takes_steps.numpy()
+        each, ledger = ROUNDS * STEPS * 64, one.network.ledger
+        of_example = 4 if (method, query) == ("dml_public", "ids") else INPUT
+        assert (ledger.payload("query", "mutual") == each * of_example * learns[asker]).all()
         assert (ledger.payload("reply", "mutual") == each * 4 * 10 * learns[answerer]).all()
         assert {phase for phase, _, _ in ledger} == {"mutual"}
         assert not learns.all()
-
-    def test_it_asks_about_its_labelled_batches(self, views: Views) -> None:
-        one = begun(views, TORCH, method=METHOD)
-        asked = record(one.network, "ask")
-        one()
         batches = [batch for t in range(ROUNDS) for batch in one.labelled.round(t)]
-        assert len(asked) == len(batches)
-        for (questions, *_), batch in zip(asked, batches, strict=True):
-            assert questions.source == "batch"
-            assert torch.equal(questions.ids.view(6, -1), batch.examples)
+        assert len({tuple(questions.ids.tolist()) for questions in asked}) == len(asked)  # never the same
+        for questions, batch in zip(asked, batches, strict=True):
+            ids = questions.ids.view(6, 64)
+            if method == "dml":
+                assert questions.source == "batch"
+                assert torch.equal(ids, batch.examples)
+                continue
+            assert questions.source == "shard"  # labelled inputs stay at home
+            for i, own in enumerate(ids.numpy()):
+                assert np.isin(own, one.world.partition.shard[i]).all()
+                assert len(set(own.tolist())) == 64
+
+    def test_a_smaller_shard(self, views: Views) -> None:
+        one = made(views, TORCH, "partition.shard=20", method="dml_public")
+        assert (one.network.ledger.payload("reply", "mutual") == ROUNDS * STEPS * 20 * 40).all()
 
     @pytest.mark.parametrize(("method", "examples"), [("dml", 32), ("dml_public", 64)])
     def test_only_who_is_drawn_asks(self, views: Views, method: str, examples: int) -> None:
-        one = made(views, MIXED, "training.schedule=random_node", method=method)
+        """Nobody does where only forests are drawn: two linear heads among four of them are often not."""
+        few = f"population.learners=[{LINEAR},{FOREST},{FOREST.replace('forest', 'wood', 1)}]"
+        one = made(views, few, "training.schedule=random_node", method=method)
         asker = one.world.edges[:, 0]
         taken = np.where(one.population.takes_steps.numpy(), one.labelled.steps_taken.numpy(), 0)
         assert len(set(taken.tolist())) > 2
         assert (one.network.ledger.payload("query", "mutual") == taken[asker] * examples * INPUT).all()
-
-    @pytest.mark.parametrize("seed", range(4))
-    def test_steps_of_which_only_forests_are_a_part(self, views: Views, seed: int) -> None:
-        """Then nobody asks; with two linear heads among four forests that comes to pass soon."""
-        few = f"population.learners=[{LINEAR},{FOREST},{FOREST.replace('forest', 'wood', 1)}]"
-        one = Run(study(few, "training.schedule=random_node"), METHOD, seed, views)
-        one()
         assert all(t.isfinite().all() for t in parameters(one).values())

@@ -3,7 +3,6 @@
 import sys
 from itertools import pairwise
 from math import comb
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy import ndarray
 from small_runs import (
-    FLOAT64,
-    FORESTS,
+    ALONE,
     MIXED,
     TORCH,
     TRAIN_ONLY,
@@ -107,23 +105,6 @@ class TestJudge:
             assert diversity == pytest.approx(0.0 if row.sum() < 2 else each.mean(), abs=slack)
             assert 0 <= diversity <= 1 + 1e-12
 
-    def test_nobody_and_one_alone_are_not_diverse(self) -> None:
-        p, labels = opinions(0, 5, 3, 4)
-        judge = Judge(p, labels, 256)
-        assert judge(subset(3)).tolist() == [[0.0, 0.0]]
-        assert judge(np.eye(3, dtype=bool))[:, 1].tolist() == [0.0] * 3
-
-    def test_who_errs_alike_is_not_diverse(self) -> None:
-        """The probability of the true class does not count, only how the rest is shared out."""
-        labels = torch.tensor([0, 2])
-        shares = torch.tensor([[0.2, 0.8], [0.5, 0.5]], dtype=torch.float64)
-        p = torch.zeros(2, 2, 3, dtype=torch.float64)
-        for x, others in enumerate(([1, 2], [0, 1])):
-            for j, truth in enumerate((0.9, 0.3)):
-                p[x, j, labels[x]] = truth
-                p[x, j, others] = (1 - truth) * shares[x]
-        assert Judge(p, labels, 256)(subset(2, 0, 1))[0, 1] == pytest.approx(0, abs=1e-12)
-
     def test_who_is_certain_of_the_truth_has_no_direction(self) -> None:
         sure = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]], dtype=torch.float64)
         scores = Judge(sure, torch.tensor([0]), 256)(subset(2, 0, 1))
@@ -138,13 +119,13 @@ class TestJudge:
 
 
 class TestEvolution:
-    @pytest.mark.parametrize(("seed", "d", "C"), [(0, 5, 10), (1, 8, 10), (2, 10, 6), (3, 10, 3)])
+    @pytest.mark.parametrize(("seed", "d", "C"), [(0, 5, 10), (3, 8, 3)])
     def test_it_finds_the_front_and_nothing_beyond(self, seed: int, d: int, C: int) -> None:
         p, labels = opinions(seed, 20, d, C)
         judge = Judge(p, labels, 256)
         scores = judge(all_subsets(d, C - 1))
         front = scores[pareto_front(scores)]
-        subsets = evolve(judge, d, C - 1, 40, 40, seed)
+        subsets = evolve(judge, d, C - 1, 40, 20, seed)
         assert subsets.dtype == bool
         assert ((subsets.sum(1) >= 1) & (subsets.sum(1) <= C - 1)).all()
         assert len({tuple(row) for row in subsets.tolist()}) == len(subsets)
@@ -152,13 +133,16 @@ class TestEvolution:
         assert not any(dominates(a, b, 1e-9) for a in found for b in front)
         assert any(np.allclose(a, b, rtol=0, atol=1e-12) for a in found for b in front)
 
-    @pytest.mark.parametrize("largest", [2, 3, 4])
-    def test_no_ensemble_is_too_large(self, largest: int) -> None:
-        """Candidates that each err on a class of their own: but for the limit, all sizes are as good."""
+    @pytest.mark.parametrize(("largest", "population", "generations"), [(3, 40, 10), (1, 2, 1)])
+    def test_no_ensemble_is_too_large(self, largest: int, population: int, generations: int) -> None:
+        """Candidates that each err on a class of their own: but for the limit, all sizes are as good.
+
+        Where chance has found none that is small enough, each alone is all there is.
+        """
         p = 0.4 * torch.eye(6, dtype=torch.float64)[None, 1:]
         p[..., 0] = 0.6
-        sizes = evolve(Judge(p, torch.tensor([0]), 256), 5, largest, 40, 10, 0).sum(1)
-        assert set(sizes.tolist()) == set(range(2, largest + 1))
+        sizes = evolve(Judge(p, torch.tensor([0]), 256), 5, largest, population, generations, 0).sum(1)
+        assert set(sizes.tolist()) == set(range(min(2, largest), largest + 1))
 
     def test_it_is_a_function_of_its_seed(self) -> None:
         p, labels = opinions(0, 20, 14, 10)
@@ -168,20 +152,6 @@ class TestEvolution:
         before = np.random.get_state()[1].copy()  # noqa: NPY002
         assert np.array_equal(first, evolve(judge, 14, 9, 12, 5, 3))
         assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
-
-    def test_other_seeds_search_elsewhere(self) -> None:
-        """After one generation the front is of those that chance has drawn."""
-        p, labels = opinions(0, 20, 16, 10)
-        judge = Judge(p, labels, 256)
-        ends = {tuple(map(tuple, evolve(judge, 16, 9, 4, 1, seed).tolist())) for seed in range(5)}
-        assert len(ends) > 1
-
-    def test_chance_finds_no_small_ensemble(self) -> None:
-        """Of sixteen candidates at most one, from two draws: each alone is then all there is."""
-        p, labels = opinions(0, 20, 16, 3)
-        for seed in range(3):
-            subsets = evolve(Judge(p, labels, 256), 16, 1, 2, 1, seed)
-            assert (subsets.sum(1) == 1).all()
 
     def test_without_pymoo_it_says_what_to_install(
         self, views: Views, monkeypatch: pytest.MonkeyPatch
@@ -219,7 +189,7 @@ class TestSelection:
     @pytest.mark.parametrize("learners", [MIXED, TORCH], ids=["mixed", "torch"])
     def test_every_node_has_the_best_of_its_front(self, views64: Views, learners: str) -> None:
         """Found again by trying everything: no ensemble of the front votes better, or as well and smaller."""
-        one = shared(views64, learners, FLOAT64, method=METHOD)
+        one = shared(views64, learners, method=METHOD)
         for i in range(6):
             closed, p, labels = closed_answers(one, i)
             rows = all_subsets(len(closed), 9)
@@ -230,25 +200,21 @@ class TestSelection:
             weights = one.state["weights"][one.state["members"][:, 0] == i].tolist()
             assert weights == pytest.approx([1 / sum(chosen)] * sum(chosen))
 
-    def test_who_is_best_alone_may_stay_alone(self, views64: Views) -> None:
-        """Neighbours that are never right: no ensemble with them votes better than the node itself."""
-        one = begun(views64, TORCH, FLOAT64, method=METHOD)
+    def test_neighbours_that_are_never_right_or_unsound_are_left_out(self, views64: Views) -> None:
+        """No ensemble with them votes better than the node itself."""
+        one = begun(views64, TORCH, method=METHOD)
 
         def worst(p: Tensor) -> Tensor:
             return torch.nn.functional.one_hot(p.argmin(-1), p.shape[-1]).to(p.dtype)
 
         one.network.misbehaviour.update(dict.fromkeys(range(1, 6), worst))
-        one()
-        assert chosen_by(one, 0) == [0]
-
-    def test_unsound_neighbours_are_no_candidates(self, views64: Views) -> None:
-        one = begun(views64, TORCH, FLOAT64, method=METHOD)
         one.network.misbehaviour[2] = lambda _: None
         one()
+        assert chosen_by(one, 0) == [0]
         assert all(2 not in chosen_by(one, i) for i in range(6) if i != 2)
 
     def test_a_node_looks_at_its_own_validation_labels_only(self, views64: Views) -> None:
-        one = made(views64, MIXED, FLOAT64, method=METHOD)
+        one = made(views64, MIXED, method=METHOD)
         before = [chosen_by(one, i) for i in range(6)]
         labels = one.population.labels.clone()
         for j in range(6):
@@ -263,72 +229,39 @@ class TestSelection:
         one.course.state = one.method.finish(one.site, {})
         assert [chosen_by(one, i) for i in range(6)] != before
 
-    def test_nothing_is_chosen_before_the_end(self, views: Views) -> None:
-        one = begun(views, TORCH, method=METHOD)
-        assert one.method.deploy(one.site, {}).members.tolist() == [[i, i] for i in range(6)]
-
-    @pytest.mark.parametrize("generations", [1, 5])
-    def test_by_evolution(self, views: Views, generations: int) -> None:
-        setting = f"methods.fedpae.generations={generations}"
-        one = made(views, MIXED, "methods.fedpae.enumerate=0", setting, method=METHOD)
+    def test_by_evolution(self, views: Views) -> None:
+        few = ("methods.fedpae.enumerate=0", "methods.fedpae.generations=2")
+        one = made(views, MIXED, *few, method=METHOD)
         for i in range(6):
             chosen = chosen_by(one, i)
             assert 1 <= len(chosen) <= 9
             assert set(chosen) <= {i, *one.world.graph.neighbors(i)}
 
-    def test_the_report_names_the_members(self, views: Views) -> None:
-        one, summary = shared_end(views, MIXED, method=METHOD)
-        report = summary["method_report"]
-        assert report["members"] == one.state["members"].tolist()
-        assert report["mean_size"] == pytest.approx(len(report["members"]) / 6)
+
+def test_one_node_alone_is_training_on_train_only(views: Views) -> None:
+    (one, got), (plain, trained) = (ended(views, *ALONE, MIXED, method=m) for m in (METHOD, TRAIN_ONLY))
+    assert got["bytes"]["total"] == got["bytes"]["per_deployed_query"] == 0
+    assert got["per_node"] == trained["per_node"]
+    assert one.state["members"].tolist() == [[0, 0]]
+    assert_same(one, plain)
 
 
-class TestReductions:
-    def test_one_node_alone_is_training_on_train_only(self, views: Views) -> None:
-        alone = ("graph.nodes=1", "partition.labelled=60", MIXED)
-        (one, got), (plain, trained) = (ended(views, *alone, method=m) for m in (METHOD, TRAIN_ONLY))
-        assert got["bytes"]["total"] == got["bytes"]["per_deployed_query"] == 0
-        assert got["per_node"] == trained["per_node"]
-        assert one.state["members"].tolist() == [[0, 0]]
-        assert_same(one, plain)
-
-    def test_training_is_train_only_also_among_others(self, views: Views) -> None:
-        assert_same(*(shared(views, MIXED, method=m) for m in (METHOD, TRAIN_ONLY)))
-
-    def test_an_isolated_node_deploys_itself(self, views: Views, tmp_path: Path) -> None:
-        path = tmp_path / "edges.txt"
-        path.write_text("0 1\n1 2\n2 3\n3 4\n")  # node 5 knows nobody
-        graph = ("graph.kind=file", f'graph.file="{path}"', "graph.connected=false")
-        assert chosen_by(made(views, *graph, MIXED, method=METHOD), 5) == [5]
-
-
-class TestMessages:
-    def test_every_model_travels_once(self, views: Views) -> None:
-        one = shared(views, MIXED, method=METHOD)
-        P = {stack.learner.name: stack.flat().shape[1] for stack in one.population.torch_stacks}
-        assert P["linear"] == 65 * 10
-        size = [4 * P.get(one.study.population.learners[k].name, 0) for k in one.world.kinds]
-        assert 0 in size  # forests have nothing to send
-        sent = one.network.ledger.payload("parameters", "models")
-        assert sent.tolist() == [size[sender] for sender in one.world.edges[:, 0]]
-        assert {phase for phase, _, _ in one.network.ledger} == {"models", "select"}
-
-    def test_forests_are_asked_instead(self, views: Views) -> None:
-        one = shared(views, MIXED, method=METHOD)
-        forest = ~one.population.takes_steps.numpy()
-        validation = one.world.partition.validation.lengths
-        asker, answerer = one.world.edges.T
-        ledger = one.network.ledger
-        assert (ledger.payload("query", "select") == validation[asker] * INPUT * forest[answerer]).all()
-        assert (ledger.payload("reply", "select") == validation[answerer] * 40 * forest[asker]).all()
-        assert forest.any()
-
-    @pytest.mark.parametrize("learners", [FORESTS, MIXED, TORCH], ids=["forests", "mixed", "torch"])
-    def test_in_deployment_only_forests_are_asked(self, views: Views, learners: str) -> None:
-        one, summary = shared_end(views, learners, method=METHOD)
-        forest = ~one.population.takes_steps.numpy()
-        asked = [forest[j] for i, j in one.state["members"].tolist() if i != j]
-        expected = one.network.deployment_bytes(1) * sum(asked) / 6
-        assert summary["bytes"]["per_deployed_query"] == pytest.approx(expected)
-        assert asked
-        assert (expected > 0) == forest.any()
+@pytest.mark.parametrize("learners", [MIXED, TORCH], ids=["mixed", "torch"])
+def test_every_model_travels_once_and_only_forests_are_asked(views: Views, learners: str) -> None:
+    one, summary = shared_end(views, learners, method=METHOD)
+    forest, ledger = ~one.population.takes_steps.numpy(), one.network.ledger
+    P = {stack.learner.name: stack.flat().shape[1] for stack in one.population.torch_stacks}
+    assert P["linear"] == 65 * 10
+    size = [4 * P.get(one.study.population.learners[k].name, 0) for k in one.world.kinds]
+    assert ledger.payload("parameters", "models").tolist() == [size[i] for i in one.world.edges[:, 0]]
+    validation, (asker, answerer) = one.world.partition.validation.lengths, one.world.edges.T
+    assert (ledger.payload("query", "select") == validation[asker] * INPUT * forest[answerer]).all()
+    assert (ledger.payload("reply", "select") == validation[answerer] * 40 * forest[asker]).all()
+    asked = [forest[j] for i, j in one.state["members"].tolist() if i != j]
+    expected = one.network.deployment_bytes(1) * sum(asked) / 6
+    assert asked
+    assert summary["bytes"]["per_deployed_query"] == pytest.approx(expected)
+    assert (expected > 0) == forest.any() == (learners == MIXED)
+    report = summary["method_report"]
+    assert report["members"] == one.state["members"].tolist()
+    assert report["mean_size"] == pytest.approx(len(report["members"]) / 6)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import FLOAT64, LINEAR, MIXED, ended
+from small_runs import LINEAR, MIXED, ended, shared_end
 
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
@@ -20,7 +20,7 @@ SHORT = "methods.desa.condense_steps=20"
 
 
 def figures(views64: Views, method: str) -> dict[str, Any]:
-    one, summary = ended(views64, MIXED, FLOAT64, COMPLETE, SHORT, method=method)
+    one, summary = ended(views64, MIXED, COMPLETE, SHORT, method=method)
     norm = sum(float(s.flat().square().sum()) for s in one.population.torch_stacks)
     return {
         "test_pooled": summary["test_pooled"],
@@ -55,8 +55,8 @@ def test_where_everybody_is_alike_it_pays_to_share(views: Views, method: str) ->
     """Ten linear heads on a full graph, scarce and skewed data: what the dense setting is about."""
     how = (
         "graph.nodes=10", "partition.labelled=500", COMPLETE, f"population.learners=[{LINEAR}]",
-        "training.stage1_rounds=15", "training.stage2_rounds=30",
+        "training.stage1_rounds=10", "training.stage2_rounds=20", "evaluation.every=20",
     )  # fmt: skip
-    _, alone = ended(views, *how, method="independent")
+    _, alone = shared_end(views, *how, method="independent")
     _, together = ended(views, *how, method=method)
     assert together["test_pooled"] > alone["test_pooled"] + 0.01

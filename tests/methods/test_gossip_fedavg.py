@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from small_runs import FLOAT64, ONLY_LINEAR, ROUNDS, STEPS, TORCH, begun, scatter, shared
+from small_runs import ONLY_LINEAR, ROUNDS, STEPS, TORCH, begun, scatter
 from torch import Tensor
 
 from lntrust.learners.views import Views
@@ -27,40 +27,10 @@ def merged(theta: Tensor, ages: list[int], pushes: list[tuple[int, int]]) -> tup
 
 
 class TestMerging:
-    @pytest.mark.parametrize("ages", [[4, 4], [1, 9], [0, 3], [0, 0]])
-    def test_two_nodes(self, views64: Views, ages: list[int]) -> None:
-        one = begun(views64, FLOAT64, ONLY_LINEAR, "graph.nodes=2", "partition.labelled=100", method=METHOD)
-        (subgraph,) = subgraphs(one.site)
-        theta = scatter(one, subgraph.stack)
-        got = one.method.push(one.site, subgraph, torch.tensor(ages), 1)
-        new = one.population.parameters(subgraph.stack)
-        for i, j in ((0, 1), (1, 0)):
-            share = ages[j] / sum(ages) if any(ages) else 0.0  # of two that have seen nothing, keep one's own
-            expected = (1 - share) * theta[i] + share * theta[j]
-            torch.testing.assert_close(new[i], expected, rtol=0, atol=1e-12)
-        assert got.tolist() == [max(ages)] * 2
-
-    def test_several_arrivals_in_the_order_of_their_senders(self, views64: Views) -> None:
-        """A path: both ends can push to nobody but the middle, which so gets two models a round."""
-        path = ("graph.nodes=3", "partition.labelled=150", "graph.attach=1")
-        one = begun(views64, FLOAT64, ONLY_LINEAR, *path, method=METHOD)
-        middle = int(one.world.degrees.argmax())
-        first, second = sorted({0, 1, 2} - {middle})
-        (subgraph,) = subgraphs(one.site)
-        theta = scatter(one, subgraph.stack)
-        ages = [2, 3, 7]
-        got = one.method.push(one.site, subgraph, torch.tensor(ages), 1)
-        orders = [merged(theta, ages, [(a, middle), (b, middle)]) for a, b in
-                  ((first, second), (second, first))]  # fmt: skip
-        new = one.population.parameters(subgraph.stack)
-        torch.testing.assert_close(new[middle], orders[0][0][middle], rtol=0, atol=1e-12)
-        assert not torch.allclose(new[middle], orders[1][0][middle], rtol=0, atol=1e-3)
-        assert int(got[middle]) == max(ages)
-
     @pytest.mark.parametrize("learners", [ONLY_LINEAR, TORCH], ids=["linear", "linear-mlp"])
     def test_any_graph(self, views64: Views, learners: str) -> None:
-        one = begun(views64, FLOAT64, learners, "graph.nodes=9", "partition.labelled=450", method=METHOD)
-        ages = [3, 1, 4, 1, 5, 9, 2, 6, 0]
+        one = begun(views64, learners, "graph.nodes=9", "partition.labelled=450", method=METHOD)
+        ages = [0, 0, 4, 1, 5, 9, 2, 6, 0]  # of two that have seen nothing, keep one's own
         got = torch.tensor(ages)
         most = 0
         for t in range(1, 6):
@@ -83,27 +53,12 @@ class TestMerging:
         one(progress=lambda done, *_: seen.append(one.state["age"].tolist()) if done >= 2 else None)
         assert seen == [[STEPS * rounds] * 6 for rounds in range(2, 2 + ROUNDS + 1)]
 
-    def test_an_age_is_the_older_ones_and_the_steps_since(self, views: Views) -> None:
-        one = begun(views, ONLY_LINEAR, "graph.kind=complete", method=METHOD)
-        one()
-        (subgraph,) = subgraphs(one.site)
-        ages = [10, 20, 30, 40, 50, 60]
-        chosen = one.method.choose_edges(one.site, subgraph, ROUNDS + 1)
-        pushes = [(i, j) for i, j in one.network.edges[subgraph.edges[chosen]].tolist()]
-        _, older = merged(torch.zeros(6, 1), ages, pushes)
-        after = one.method.round(one.site, {"age": torch.tensor(ages)}, ROUNDS + 1)["age"]
-        assert after.tolist() == [age + STEPS for age in older]
-        assert older != ages
-
 
 class TestMessages:
-    @pytest.mark.parametrize(
-        "overrides",
-        [(TORCH,), (TORCH, "graph.kind=complete"), (ONLY_LINEAR,)],
-        ids=["somebody alone", "nobody alone", "one architecture"],
-    )
-    def test_one_push_per_node_and_round(self, views: Views, overrides: tuple[str, ...]) -> None:
-        one = begun(views, *overrides, method=METHOD)
+    @pytest.mark.parametrize(("learners", "every"), [(TORCH, 1), (ONLY_LINEAR, 2)])
+    def test_one_push_per_node_and_round(self, views: Views, learners: str, every: int) -> None:
+        """Of two architectures somebody has no neighbour of its kind."""
+        one = begun(views, learners, f"methods.gossip_fedavg.every={every}", method=METHOD)
         after: list[np.ndarray] = []
         one(progress=lambda *_: after.append(one.network.ledger.payload("parameters", "push")))
         per_round = np.diff(after, axis=0)
@@ -115,23 +70,19 @@ class TestMessages:
         for stack in one.population.torch_stacks:
             message[stack.nodes.numpy()] = 4 * stack.flat().shape[1] + AGE
         can = np.bincount(sender[like], minlength=6) > 0
-        for sent in per_round[2:]:
+        for t, sent in enumerate(per_round[2:], 1):
+            if t % every:
+                assert not sent.any()
+                continue
             assert (sent[~like] == 0).all()
             assert set(np.unique(sent[like] // message[sender[like]])) <= {0, 1}
             assert np.bincount(sender, weights=sent, minlength=6).tolist() == (message * can).tolist()
         assert one.network.ledger.payload().tolist() == after[-1].tolist()
 
-    def test_rarer_pushes(self, views: Views) -> None:
-        often, rare = (
-            shared(views, TORCH, f"methods.gossip_fedavg.every={k}", method=METHOD) for k in (1, 2)
-        )
-        totals = [int(r.network.ledger.payload().sum()) for r in (often, rare)]
-        assert totals[0] == 2 * totals[1] > 0
-
     def test_every_neighbour_gets_its_turn(self, views64: Views) -> None:
-        one = begun(views64, FLOAT64, ONLY_LINEAR, "graph.nodes=5", "partition.labelled=250", method=METHOD)
+        one = begun(views64, ONLY_LINEAR, "graph.nodes=5", "partition.labelled=250", method=METHOD)
         (subgraph,) = subgraphs(one.site)
-        rounds = 600
+        rounds = 300
         counts = torch.zeros(len(subgraph.edges))
         for t in range(rounds):
             chosen = one.method.choose_edges(one.site, subgraph, t)

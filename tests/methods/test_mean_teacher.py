@@ -8,21 +8,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import (
-    FLOAT64,
     ROUNDS,
     STEPS,
     TORCH,
     Stopped,
     all_tested,
     begun,
-    ended,
     made,
     record,
+    shared_end,
     stop_after,
 )
 from torch import Tensor
 
-from lntrust.core.losses import cross_entropy
 from lntrust.experiment import Run
 from lntrust.learners import Batch
 from lntrust.learners.views import Views
@@ -44,7 +42,7 @@ def setting(**values: float) -> list[str]:
 class TestStudent:
     def test_unlabelled_examples_matter(self, views64: Views) -> None:
         with_, without, empty = (
-            made(views64, TORCH, FLOAT64, *setting(ramp=0), change, method=METHOD)
+            made(views64, TORCH, *setting(ramp=0), change, method=METHOD)
             for change in (*setting(unlabelled=64), *setting(unlabelled=0), "partition.shard=0")
         )
         for student in (f"student/{name}" for name in NAMES):
@@ -52,21 +50,18 @@ class TestStudent:
             # The labelled ones are then all that student and teacher can agree on.
             assert torch.equal(empty.state[student], without.state[student])
 
-    def test_without_a_pool_there_are_none(self, views64: Views) -> None:
-        one = made(views64, TORCH, FLOAT64, "partition.shard=0", "partition.pool=0", method=METHOD)
-        assert all(t.isfinite().all() for t in own(one).values())
-
 
 class TestTeacher:
-    @pytest.mark.parametrize("schedule", ["every_node", "random_node"])
-    @pytest.mark.parametrize("decay", [0.999, 0.99, 0.7, 0.0])
+    @pytest.mark.parametrize(
+        ("decay", "schedule"), [(0.99, "every_node"), (0.7, "random_node"), (0, "random_node")]
+    )
     def test_it_is_the_running_mean_of_the_student(self, views64: Views, decay: float, schedule: str) -> None:
         """0.7 is reached at the third step, 0.99 never in twenty: both branches of the minimum.
 
         Who is not drawn has a teacher that stands still, and the decay of the others goes by the steps that
         they have taken, not by the steps of all.
         """
-        how = (TORCH, FLOAT64, f"training.schedule={schedule}")
+        how = (TORCH, f"training.schedule={schedule}")
         one = begun(views64, *how, *setting(decay=decay), method=METHOD)
         # Before each step: who takes it, the student, and whether it is of Stage 2.
         calls = record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
@@ -92,7 +87,7 @@ class TestTeacher:
 @pytest.mark.parametrize("dropout", [0.2, 0.0])
 def test_student_and_teacher_have_dropout_of_their_own(views64: Views, dropout: float) -> None:
     """Without any they agree in the first step, when they are the same model."""
-    one = begun(views64, TORCH.replace("dropout=0.2", f"dropout={dropout}"), FLOAT64, method=METHOD)
+    one = begun(views64, TORCH.replace("dropout=0.2", f"dropout={dropout}"), method=METHOD)
 
     seen: list[tuple[Tensor, Tensor]] = []
     step = one.population.step
@@ -127,12 +122,7 @@ class TestLoss:
             ce = -sum(math.log(p[x, labels[i, x]]) for x in range(B)) / B
             assert float(got[i]) == pytest.approx(ce + weight * squared, rel=1e-9)
 
-    def test_agreement_costs_nothing(self) -> None:
-        logits, labels = torch.randn(1, 4, 3, dtype=torch.float64), torch.tensor([[0, 2]])
-        got = consistency(logits, labels, logits.softmax(-1), torch.tensor([100.0], dtype=torch.float64))
-        assert torch.equal(got, cross_entropy(logits[:, :2], labels))
-
-    @pytest.mark.parametrize(("ceiling", "ramp"), [(100.0, 40), (7.0, 3), (5.0, 0)])
+    @pytest.mark.parametrize(("ceiling", "ramp"), [(7.0, 3), (5.0, 0)])
     def test_the_weight_ramps_up_over_rounds(self, views: Views, ceiling: float, ramp: int) -> None:
         one = begun(views, TORCH, *setting(weight=ceiling, ramp=ramp), method=METHOD)
         steps = record(one.population, "step", lambda _, *rest, **more: rest[1][1] if rest else None)
@@ -149,7 +139,7 @@ class TestLoss:
 class TestDeployment:
     def test_in_the_end_the_population_answers_as_the_teacher(self, views64: Views) -> None:
         """And the student is reported beside."""
-        one, summary = ended(views64, TORCH, FLOAT64, method=METHOD)
+        one, summary = shared_end(views64, TORCH, method=METHOD)
         for name, parameters in own(one).items():
             assert torch.equal(parameters, one.state[f"teacher/{name}"])
             assert not torch.equal(parameters, one.state[f"student/{name}"])
@@ -164,7 +154,7 @@ class TestDeployment:
 
     def test_in_the_middle_too(self, views64: Views) -> None:
         """The student goes on training, but whoever looks sees the teacher, and the student beside."""
-        one = begun(views64, TORCH, FLOAT64, method=METHOD)
+        one = begun(views64, TORCH, method=METHOD)
         with pytest.raises(Stopped):
             one(progress=stop_after(4))
         student = own(one)

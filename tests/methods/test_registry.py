@@ -65,24 +65,20 @@ class TestShipped:
         assert all(field.description for field in cls.settings_class.model_fields.values())
         assert type(find_method(name, tiny())) is cls
 
-    def test_a_misspelt_name(self, tiny: Any) -> None:
-        with pytest.raises(LNTrustError, match=r"--method unifrom: did you mean uniform\? Must be one of"):
-            find_method("unifrom", tiny())
-
-    def test_settings_of_a_method_that_is_not_there(self, tiny: Any) -> None:
-        with pytest.raises(LNTrustError, match=r"methods\.centralised: .* did you mean centralized\?"):
-            find_method("uniform", tiny("methods.centralised.epochs=3"))
-
-    def test_settings(self, tiny: Any) -> None:
-        method = find_method("centralized", tiny("methods.centralized.epochs=3"))
-        assert method.settings.model_dump()["epochs"] == 3
-
-    @pytest.mark.parametrize("change", ["epochs=0", "epoch=3"])
-    def test_wrong_settings(self, tiny: Any, change: str) -> None:
-        with pytest.raises(
-            LNTrustError, match=r"methods\.centralized\.epoch.*settings of centralized: lr, batch,"
-        ):
-            find_method("centralized", tiny(f"methods.centralized.{change}"))
+    @pytest.mark.parametrize(
+        ("name", "sets", "wrong"),
+        [
+            ("unifrom", [], r"--method unifrom: did you mean uniform\? Must be one of"),
+            ("uniform", ["methods.centralised.epochs=3"], r"centralised: .* did you mean centralized\?"),
+            ("centralized", ["methods.centralized.epochs=0"], r"centralized\.epochs = 0: .*: lr, batch,"),
+            ("centralized", ["methods.centralized.epoch=3"], r"centralized\.epoch = 3: .*: lr, batch,"),
+        ],
+    )
+    def test_misspelt_names_and_wrong_settings(
+        self, tiny: Any, name: str, sets: list[str], wrong: str
+    ) -> None:
+        with pytest.raises(LNTrustError, match=wrong):
+            find_method(name, tiny(*sets))
 
 
 class TestOwn:
@@ -98,7 +94,7 @@ class TestOwn:
         tiny_file.write_text(f'{tiny_file.read_text()}\n[methods."{own}:Quiet"]\nvolume = 7\n')
         assert find_method(f"{own}:Quiet", load_study(tiny_file)).settings.model_dump() == {"volume": 7}
 
-    @pytest.mark.parametrize("name", ["NotAMethod", "function", "QuietSettings"])
+    @pytest.mark.parametrize("name", ["NotAMethod", "function"])
     def test_something_else_is_refused(self, own: str, tiny: Any, name: str) -> None:
         with pytest.raises(LNTrustError) as refusal:
             find_method(f"{own}:{name}", tiny())

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import (
-    FLOAT64,
     MIXED,
     ONLY_LINEAR,
     ROUNDS,
@@ -56,7 +55,6 @@ def placed(views: Views, graph: "nx.Graph[int]", kinds: list[int], **options: An
 
     n = len(kinds)
     how = [f"graph.nodes={n}", "graph.kind=complete", f"partition.labelled={50 * n}", MIXED]
-    how += [FLOAT64] * (views.dtype == torch.float64)
     return begun(views, *how, method="dfedavg", make_world=make_world, **options)
 
 
@@ -69,7 +67,7 @@ def matrix(subgraph: Subgraph) -> Tensor:
 
 
 class TestSubgraphs:
-    @settings(max_examples=20)
+    @settings(max_examples=15)
     @given(society=societies())
     def test_they_are_the_edges_inside_one_architecture(self, views: Views, society: Society) -> None:
         graph, kinds = society
@@ -87,93 +85,56 @@ class TestSubgraphs:
         alike = {(i, j) for i, j in graph.edges if kinds[i] == kinds[j] != KINDS.index("forest")}
         assert seen == alike | {(j, i) for i, j in alike}
 
-    def test_an_architecture_without_edges_is_there_too(self, views: Views) -> None:
-        one = placed(views, nx.path_graph(4), [0, 1, 0, 1])
-        found = [(c.stack.learner.name, len(c.edges)) for c in subgraphs(one.site)]
-        assert found == [("linear", 0), ("mlp", 0)]
 
-
-class TestMetropolisHastings:
-    @settings(max_examples=20)
-    @given(society=societies())
-    def test_symmetric_and_doubly_stochastic(self, views: Views, society: Society) -> None:
-        for subgraph in subgraphs(placed(views, *society).site):
-            W = matrix(subgraph)
-            assert torch.equal(W, W.T)
-            assert (W >= 0).all()
-            torch.testing.assert_close(W.sum(1), torch.ones(len(W), dtype=W.dtype), rtol=0, atol=1e-14)
-            assert (W.diagonal()[subgraph.degree == 0] == 1).all()
-
-    def test_a_star(self, views: Views) -> None:
-        """The hub keeps 1/n of itself, a leaf all but 1/n: neither is lazy without need."""
-        n = 5
-        (subgraph,) = subgraphs(placed(views, nx.star_graph(n - 1), [0] * n).site)
-        W = matrix(subgraph)
-        assert W[0].tolist() == pytest.approx([1 / n] * n)
-        assert W.diagonal()[1:].tolist() == pytest.approx([1 - 1 / n] * (n - 1))
-
-    def test_a_complete_graph_averages_evenly(self, views: Views) -> None:
-        (subgraph,) = subgraphs(placed(views, nx.complete_graph(4), [0] * 4).site)
-        torch.testing.assert_close(matrix(subgraph), torch.full((4, 4), 1 / 4, dtype=torch.float64))
+def test_a_star(views: Views) -> None:
+    """The hub keeps 1/n of itself, a leaf all but 1/n: neither is lazy without need."""
+    n = 5
+    (subgraph,) = subgraphs(placed(views, nx.star_graph(n - 1), [0] * n).site)
+    W = matrix(subgraph)
+    assert W[0].tolist() == pytest.approx([1 / n] * n)
+    assert W.diagonal()[1:].tolist() == pytest.approx([1 - 1 / n] * (n - 1))
 
 
 class TestMixing:
-    @settings(max_examples=20)
+    @settings(max_examples=15)
     @given(society=societies())
-    def test_the_mean_stays_where_it_was(self, views64: Views, society: Society) -> None:
+    def test_w_is_doubly_stochastic_and_the_mean_stays_where_it_was(
+        self, views64: Views, society: Society
+    ) -> None:
         one = placed(views64, *society)
         for stack in one.population.torch_stacks:
             scatter(one, stack)
         before = [s.flat() for s in one.population.torch_stacks]
-        one.method.mix(one.site, "mix")
+        one.method.mix(one.site)
         for subgraph, old in zip(subgraphs(one.site), before, strict=True):
-            new = subgraph.stack.flat()
+            new, nodes, W = subgraph.stack.flat(), subgraph.stack.nodes, matrix(subgraph)
+            assert torch.equal(W, W.T)
+            assert (W >= 0).all()
+            torch.testing.assert_close(W.sum(1), torch.ones(len(W), dtype=W.dtype), rtol=0, atol=1e-14)
             torch.testing.assert_close(new.mean(0), old.mean(0), rtol=0, atol=1e-12)
-            torch.testing.assert_close(
-                new, matrix(subgraph)[subgraph.stack.nodes][:, subgraph.stack.nodes] @ old, rtol=0, atol=1e-12
-            )
+            torch.testing.assert_close(new, W[nodes][:, nodes] @ old, rtol=0, atol=1e-12)
             alone = subgraph.degree[subgraph.stack.nodes] == 0
             assert torch.equal(new[alone], old[alone])
             assert not len(subgraph.edges) or not torch.equal(new, old)
-
-    @settings(max_examples=20)
-    @given(society=societies())
-    def test_weighted_sums_are_the_same_in_both_backends(self, views64: Views, society: Society) -> None:
-        """The batched one has two ways, for full graphs and for sparse ones; examples fall into both."""
-        sums, ledgers = [], []
-        for backend in ("batched", "loop"):
-            one = placed(views64, *society, backend=backend)
-            for stack in one.population.torch_stacks:
-                scatter(one, stack)
-            mine = []
-            for subgraph in subgraphs(one.site):
-                weights = torch.linspace(-1, 2, len(subgraph.edges), dtype=torch.float64)
-                count = torch.arange(one.world.n)[:, None]
-                mine.append(one.method.weighted_sum(one.site, subgraph, weights, "mix", count=count))
-            sums.append(mine)
-            ledgers.append(one.network.ledger.summary())
-        for batched, loop in zip(*sums, strict=True):
-            torch.testing.assert_close(batched, loop, rtol=0, atol=1e-12)
-        assert ledgers[0] == ledgers[1]
 
     @pytest.mark.parametrize("n", [6, 70])
     def test_weighted_sums_of_full_and_sparse_graphs(self, views64: Views, n: int) -> None:
         """A ring of 70 is sparse enough to be summed edge by edge; one of 6 is not."""
         overrides = (f"graph.nodes={n}", f"partition.labelled={15 * n}", "partition.minimum=15")
-        small = ("graph.kind=ring", "partition.pool=100", "partition.shard=10", ONLY_LINEAR, FLOAT64)
+        small = ("graph.kind=ring", "partition.pool=100", "partition.shard=10", ONLY_LINEAR)
         one = begun(views64, *overrides, *small, method="dfedavg")
         for stack in one.population.torch_stacks:
             scatter(one, stack)
         (subgraph,) = subgraphs(one.site)
         theta = one.population.parameters(subgraph.stack)
-        got = one.method.weighted_sum(one.site, subgraph, torch.ones(2 * n, dtype=torch.float64), "mix")
+        got = one.method.weighted_sum(one.site, subgraph, torch.ones(2 * n, dtype=torch.float64))
         torch.testing.assert_close(got, theta.roll(1, 0) + theta.roll(-1, 0), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", SHARING)
 def test_without_a_neighbour_of_its_kind_everybody_trains_alone(views64: Views, method: str) -> None:
     """On a ring, in turn, no neighbour is like another: what is left is the method's own local training."""
-    strangers = (TORCH, FLOAT64, "graph.kind=ring", "methods.decdiff_vt.beta=1")
+    strangers = (TORCH, "graph.kind=ring", "methods.decdiff_vt.beta=1")
     one = made(views64, *strangers, method=method)
     assert one.network.ledger.summary()["total"] == 0
     # Independent as it would be had it begun with the same parameters as this method.
@@ -208,7 +169,3 @@ class TestMessages:
         assert one.network.ledger.payload().tolist() == expected.tolist()
         assert (expected == 0).any()
         assert one.population.torch_stacks[0].flat().shape[1] == (64 + 1) * 10  # a linear head on 64 pixels
-
-    def test_in_float64_a_number_takes_eight_bytes(self, views64: Views) -> None:
-        one = made(views64, ONLY_LINEAR, FLOAT64, method="dfedavg")
-        assert (one.network.ledger.payload() == ROUNDS * 8 * 65 * 10).all()

@@ -64,7 +64,7 @@ from lntrust.learners.inference import Backend
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.methods import Deployment, Method, Site, find_method
-from lntrust.methods.base import Schedule, Tensors, below, tells_of_nodes
+from lntrust.methods.base import Schedule, Tensors, below
 from lntrust.methods.own import check_verbs
 from lntrust.network import Network
 from lntrust.study.settings import Study, once_each
@@ -100,7 +100,7 @@ class Runs:
         self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
         self.backend: Backend = backend
         self.method: Method[Any] = find_method(method, study)
-        check_verbs(self.method, method)
+        check_verbs(self.method, method, stacked=len(self.seeds) > 1)
         if certify and self.method.certificate is None:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
         if certify and self.method.final_rounds:
@@ -110,8 +110,6 @@ class Runs:
             )
         if certify and len(self.seeds) > 1:
             raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
-        if len(self.seeds) > 1:
-            tells_of_nodes(self.method)
         self.method.certify = certify
         self._guard = guard  # asked before anything is written, and may object
         self._share_stage1 = bool(share_stage1) and folder is not None and study.training.stage2_rounds > 0

@@ -1,11 +1,10 @@
 """The shape of a method: what it may touch, and the three verbs it answers to."""
 
-import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,12 +12,13 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from lntrust.core.cuda_graphs import CudaGraph
-from lntrust.core.errors import CannotStackError, LNTrustError
-from lntrust.core.randomness import choose, fold
+from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import Seeds, Stream, choose, fold
 from lntrust.learners import Batch, Labelled, Population
+from lntrust.learners.estimators import Estimators
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.methods.protocols import AnswerNetwork, SharingNetwork
-from lntrust.network import Questions, WireFormat
+from lntrust.methods.protocols import AnswerNetwork
+from lntrust.network import Network, Questions, Replies, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
 from lntrust.world import World
@@ -49,14 +49,10 @@ class Schedule:
     rounds: int
     final: int = 0  # so many at the end train on validation labels too: nothing is fitted to these any more
 
-    def frozen(self, t: int) -> bool:
-        """Whether t is one of the final rounds."""
-        return t > self.rounds - self.final
-
     def due(self, t: int, every: int) -> bool:
         """Whether what is fitted to validation labels is fitted anew in round t, and before it is frozen."""
-        last = self.final > 0 and t == self.rounds - self.final
-        return not self.frozen(t) and (t % every == 0 or last)
+        last = self.rounds - self.final
+        return t <= last and (t % every == 0 or (self.final > 0 and t == last))
 
 
 class Observer:
@@ -77,6 +73,14 @@ class Observer:
         return {}
 
 
+class Probe(NamedTuple):
+    """p_j(x) for j ∈ N̄(i), x ∈ V_i. Column 0 is the node itself; who gave no sound reply is masked, and 0."""
+
+    mask: Bool[Tensor, "n D"]
+    probabilities: Float[Tensor, "T D C"]
+    labels: Int[Tensor, "T"]
+
+
 @dataclass
 class Site:
     """All that a method may touch."""
@@ -91,9 +95,9 @@ class Site:
     known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def sharing(self) -> SharingNetwork:
+    def sharing(self) -> Network:
         """The same network, for methods that send tensors over it."""
-        if not isinstance(self.network, SharingNetwork):
+        if not isinstance(self.network, Network):
             raise LNTrustError("live nodes send no parameters: they answer questions, and nothing else")
         return self.network
 
@@ -150,18 +154,56 @@ class Site:
         return w.to(self.population.device, self.population.dtype)
 
     @cached_property
-    def own_validation_plan(self) -> Plan:
-        owner = torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
-        return self.population.plan(owner, self.validation.ids)
-
-    def own_validation(self) -> Float[Tensor, "T C"]:
-        """What every node says about its own validation set."""
-        return self.population.answer(self.own_validation_plan)
-
-    @cached_property
     def validation(self) -> Questions:
         """Everybody's validation set, as a question to all neighbours."""
         return Questions.ragged(self.world.partition.validation, "validation", self.population.device)
+
+    @cached_property
+    def _own_validation(self) -> Plan:
+        return self.population.plan(self._validator, self.validation.ids)
+
+    @cached_property
+    def _validator(self) -> Int[Tensor, "T"]:
+        return torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
+
+    def probe(self, phase: str, held: Bool[Tensor, "E"] | None = None) -> Probe:
+        """Ask everybody about V_i. Over edges where the asker holds a copy of the model, nothing travels."""
+        population, around, questions = self.population, self.around, self.validation
+        shape = (len(questions.ids), around.mask.shape[1], population.classes)
+        probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
+        probabilities[:, 0] = population.answer(self._own_validation)  # no network is needed for oneself
+        mask = torch.zeros_like(around.mask)
+        mask[:, 0] = True
+        parts = [None] if held is None else [torch.nonzero(some).flatten() for some in (~held, held)]
+        for free, edges in enumerate(parts):  # the second of two: whose models are held
+            if edges is None or len(edges):
+                with self.sharing.uncharged() if free else nullcontext():
+                    replies = self.network.ask(questions, phase, edges)
+                column, each = around.column[replies.edge], replies.offsets.diff()
+                of_reply = torch.repeat_interleave(column, each, output_size=len(replies.question))
+                probabilities[replies.question, of_reply] = replies.probabilities
+                mask |= self.sound_members(replies)
+        return Probe(mask, probabilities, population.labels_of(self._validator, questions.ids))
+
+    def sound_members(self, replies: Replies) -> Bool[Tensor, "n D"]:
+        """Members of N̄(i) whose reply was sound; the node itself always."""
+        sound = torch.zeros(len(self.network.edges) + 1, dtype=torch.bool, device=replies.sound.device)
+        sound[replies.edge] = replies.sound
+        out = sound[self.around.edge]  # edge −1, the last one, is nobody's
+        out[:, 0] = True
+        return out
+
+
+def random_order(
+    seeds: Seeds, stream: Stream, mask: Bool[Tensor, "n D"], first: int, *counters: int
+) -> Int[Tensor, "n D"]:
+    """The columns of every row in a random order, those that the mask keeps before all others."""
+    number = torch.arange(len(mask), device=mask.device) % seeds.n
+    key = fold(fold(seeds.roots(stream, mask.device), first).repeat_interleave(seeds.n), number)
+    for counter in counters:
+        key = fold(key, counter)
+    words = fold(key[:, None], torch.arange(mask.shape[1], device=mask.device))
+    return words.masked_fill(~mask, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
 
 
 Answer = Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]]
@@ -217,25 +259,20 @@ class Method(Generic[S]):
     # Whether training or deployment looks at validation labels; if so, they are never trained on.
     uses_validation: bool = False
     # What `--certify` puts beside a run of it (none: it has no certificate), and whether it was asked for.
-    certificate: ClassVar[type[Observer] | None] = None
+    certificate: type[Observer] | None = None
     certify: bool = False
     # Whether all nodes of one architecture begin with the same parameters, as averaging them asks for.
     common_start: bool = False
+    # Whether it works by gradients or parameters, so that learners without them are left out.
+    by_gradients: ClassVar[bool] = False
+    wire_format: WireFormat = WireFormat()  # how its questions and their replies travel
+    # How many rounds at the end of Stage 2 train on validation labels too, and fit nothing to them.
+    final_rounds: int = 0
     settings_class: ClassVar[type[Settings]] = MethodSettings
     settings: Settings  # this run's; a subclass narrows the type
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else self.settings_class()
-
-    @property
-    def wire_format(self) -> WireFormat:
-        """How its questions and their replies travel."""
-        return WireFormat()
-
-    @property
-    def final_rounds(self) -> int:
-        """How many rounds at the end of Stage 2 train on validation labels too, and fit nothing to them."""
-        return 0
 
     def more_identity(self) -> dict[str, Any]:
         """What decides a run's result beside the study and this method's settings."""
@@ -243,7 +280,9 @@ class Method(Generic[S]):
 
     def remarks(self, site: Site) -> list[str]:
         """What a user should know before a long run: who cannot take part, say. Told once."""
-        return []
+        stacks = site.population.stacks if self.by_gradients else []
+        names = ", ".join(stack.learner.name for stack in stacks if isinstance(stack, Estimators))
+        return [f"learners without gradient steps train alone and answer when asked: {names}"] * bool(names)
 
     def check(self, site: Site) -> None:
         """Refuse, before hours of work, what cannot be carried out."""
@@ -293,16 +332,3 @@ class Method(Generic[S]):
     def unpack(self, tensors: Tensors) -> S:
         """The state again."""
         return tensors  # type: ignore[return-value]
-
-
-def tells_of_nodes(method: Method[Any]) -> None:
-    """Refuse before hours of work a method of the user's that cannot tell of one of several worlds."""
-    inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
-    for verb in (inner.report, inner.tables):
-        try:
-            inspect.signature(verb).bind(None, None, slice(0))
-        except TypeError:
-            raise CannotStackError(
-                f"method {type(inner).__name__}: {verb.__name__}(site, state) does not take the nodes it is "
-                "about, so that seeds cannot be stacked; run them one by one"
-            ) from None

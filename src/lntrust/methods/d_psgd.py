@@ -53,10 +53,9 @@ class DPSGD(Sharing):
                 stepped = batch.active.view(len(steps), -1).any(1).cpu()
             steps = steps + stepped
             due = stepped & (steps % self.settings.local_steps == 0)
-            if due.all():
-                self.mix(site, "mix")
-            elif due.any():
-                self.mix(site, "mix", due.to(site.population.device).repeat_interleave(site.world.seeds.n))
+            if due.any():
+                who = due.to(site.population.device).repeat_interleave(site.world.seeds.n)
+                self.mix(site, None if due.all() else who)
         return {"steps": steps}
 
     def deploy(self, site: Site, state: State) -> Deployment:

@@ -56,7 +56,7 @@ class DecDiffVT(Sharing):
         samples = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
         share = samples[subgraph.sender].to(population.dtype)
         alpha = share / sum_by(subgraph.receiver, share, population.n)[subgraph.receiver]
-        mean = self.weighted_sum(site, subgraph, alpha, "mix", samples=samples[:, None])
+        mean = self.weighted_sum(site, subgraph, alpha, samples=samples[:, None])
         w = population.parameters(subgraph.stack)
         way = torch.where((subgraph.degree > 0)[:, None], mean - w, torch.zeros_like(w))
         step = way / (torch.linalg.vector_norm(way, dim=1, keepdim=True) + 1.0)

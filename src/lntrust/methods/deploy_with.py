@@ -32,20 +32,9 @@ class DeployWith(Method[Both]):
     def __init__(self, inner: Method[Any], answerer: Method[Any] | None) -> None:
         super().__init__(inner.settings)
         self.inner, self.answerer = inner, answerer
-        self.common_start = inner.common_start
+        self.common_start, self.certificate = inner.common_start, inner.certificate
+        self.wire_format, self.final_rounds = inner.wire_format, inner.final_rounds
         self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
-
-    @property
-    def certificate(self) -> Any:  # type: ignore[override]
-        return self.inner.certificate
-
-    @property
-    def wire_format(self) -> WireFormat:
-        return self.inner.wire_format
-
-    @property
-    def final_rounds(self) -> int:
-        return self.inner.final_rounds
 
     def more_identity(self) -> dict[str, Any]:
         return {} if self.answerer is None else {"answerer": identity_fields(self.answerer.settings)}
@@ -57,12 +46,12 @@ class DeployWith(Method[Both]):
         self.inner.check(site)
         if self.answerer is None:
             return
-        if self.inner.final_rounds and self.answerer.uses_validation:
+        if self.final_rounds and self.answerer.uses_validation:
             raise LNTrustError(
-                f"final_rounds = {self.inner.final_rounds}: these rounds train on validation labels, so that "
+                f"final_rounds = {self.final_rounds}: these rounds train on validation labels, so that "
                 "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
             )
-        if self.answerer.wire_format not in (WireFormat(), self.inner.wire_format):
+        if self.answerer.wire_format not in (WireFormat(), self.wire_format):
             raise LNTrustError(
                 f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who trains "
                 f"({self.answerer.wire_format}); leave its settings query and reply out"
@@ -85,13 +74,10 @@ class DeployWith(Method[Both]):
     def deploy(self, site: Site, state: Both) -> Deployment:
         own = self.inner.deploy(site, state.inner)
         alone = replace(Deployment.alone(site.population), answer=own.answer)
-        if self.answerer is None:
+        # Who looks at validation labels has learned nothing before the last round.
+        if self.answerer is None or (state.answerer is None and self.answerer.uses_validation):
             return alone
-        learned = state.answerer
-        if learned is None:
-            if self.answerer.uses_validation:
-                return alone
-            learned = self.answerer.unpack({})
+        learned = self.answerer.unpack({}) if state.answerer is None else state.answerer
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
 
     def report(self, site: Site, state: Both, nodes: slice = ALL) -> dict[str, Any]:

@@ -45,8 +45,8 @@ from lntrust.core.losses import cross_entropy
 from lntrust.core.randomness import Seeds, fold, generator, stream_key, uniform
 from lntrust.core.segments import segment_mean, sum_by
 from lntrust.learners.training import Stack
-from lntrust.methods.base import Method, Site, State
-from lntrust.methods.sharing import Subgraph, estimators_alone, subgraphs
+from lntrust.methods.base import Method, Site, State, random_order
+from lntrust.methods.sharing import Subgraph, subgraphs
 from lntrust.study.settings import MethodSettings, Range
 from lntrust.world import Ragged
 
@@ -70,11 +70,9 @@ class DeSASettings(MethodSettings):
 
 class DeSA(Method):
     about = "learn from synthetic anchors that neighbours average, and from their logits on them"
+    by_gradients = True
     settings_class = DeSASettings
     settings: DeSASettings
-
-    def remarks(self, site: Site) -> list[str]:
-        return estimators_alone(site)
 
     # -- once: anchors ----------------------------------------------------------------------------
 
@@ -85,9 +83,8 @@ class DeSA(Method):
         for subgraph in subgraphs(site):
             stack = subgraph.stack
             anchors, mine = condense(stack, lists, population.labels, self.settings, site.world.seeds)
-            state[f"anchors/{stack.learner.name}"], has[stack.nodes] = self._average(
-                site, subgraph, anchors, mine
-            )
+            anchors, has[stack.nodes] = self._average(site, subgraph, anchors, mine)
+            state[f"anchors/{stack.learner.name}"] = anchors
             rows = self.settings.per_class * has[subgraph.sender].sum(1)
             self._charge(site, subgraph.edges, rows, anchors.shape[-1], "average")
         return state | {"has": has}
@@ -97,13 +94,11 @@ class DeSA(Method):
     ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
         """Mean over the members of the closed neighbourhood that have the class; who has it at all."""
         n, nodes = site.population.n, subgraph.stack.nodes
-        counts = mine.new_zeros(n, mine.shape[1], dtype=anchors.dtype)
-        counts[nodes] = mine.to(anchors.dtype)
-        sums = anchors.new_zeros(n, *anchors.shape[1:])
-        sums[nodes] = anchors * mine[..., None, None]
+        counts, sums = (anchors.new_zeros(n, *part.shape[1:]) for part in (mine, anchors))
+        counts[nodes], sums[nodes] = mine.to(anchors.dtype), anchors * mine[..., None, None]
         rows = anchors.shape[2] * (counts[subgraph.sender] > 0).sum(1)
         self._charge(site, subgraph.edges, rows, anchors.shape[-1], "anchors")
-        ones = torch.ones(len(subgraph.edges), dtype=anchors.dtype, device=anchors.device)
+        ones = anchors.new_ones(len(subgraph.edges))
         with site.sharing.uncharged():  # charged above: nobody sends anchors of classes it does not have
             total = counts + site.sharing.average(subgraph.edges, ones, counts, "anchors")
             sums = sums + site.sharing.average(subgraph.edges, ones, sums.flatten(1), "anchors").view_as(sums)
@@ -118,11 +113,10 @@ class DeSA(Method):
         for m in sorted(set(rows.tolist()) - {0}):
             over = edges[rows == m]
             numbers = empty.expand(len(over), m, width)
-            if phase == "logits":
-                site.sharing.charge(over, {"logits": numbers}, "reply", phase)
-            else:
-                classes = empty.to(torch.int16).expand(len(over), m // self.settings.per_class)
-                site.sharing.charge(over, {"anchors": numbers, "classes": classes}, "anchors", phase)
+            classes = empty.to(torch.int16).expand(len(over), m // self.settings.per_class)
+            logits = phase == "logits"
+            message = {"logits": numbers} if logits else {"anchors": numbers, "classes": classes}
+            site.sharing.charge(over, message, "reply" if logits else "anchors", phase)
 
     # -- each round -------------------------------------------------------------------------------
 
@@ -147,35 +141,31 @@ class DeSA(Method):
 
     def mean_logits(self, site: Site, state: State) -> tuple[Float[Tensor, "n CA C"], Bool[Tensor, "n CA"]]:
         """z̄_i on node i's anchors, and on which of them any neighbour has answered."""
-        population, network, A = site.population, site.network, self.settings.per_class
-        n, C = population.n, population.classes
-        total = torch.zeros(n, C * A, C, dtype=population.dtype, device=population.device)
-        count = torch.zeros(n, C * A, dtype=population.dtype, device=population.device)
-        has = state["has"].repeat_interleave(A, 1)
+        population, edges = site.population, site.network.edges
+        has = state["has"].repeat_interleave(self.settings.per_class, 1)
+        total = torch.zeros(*has.shape, population.classes, dtype=population.dtype, device=has.device)
+        count = torch.zeros_like(total[..., 0])
         own = torch.zeros_like(total)  # every node's logits on its own anchors
-        stack_of = torch.full((n,), -1, device=population.device)
-        place = stack_of.clone()  # in its stack
-        for number, subgraph in enumerate(subgraphs(site)):
+
+        def add(to: Int[Tensor, "q"], logits: Float[Tensor, "q CA C"], use: Bool[Tensor, "q CA"]) -> None:
+            use = use & logits.isfinite().all(-1)  # a neighbour whose model has broken does not count
+            said = torch.where(use[..., None], logits, 0.0).flatten(1)
+            total.add_(sum_by(to, said, population.n).view_as(total))
+            count.add_(sum_by(to, use.to(count.dtype), population.n))
+
+        across = population.takes_steps[edges].all(1)
+        for subgraph in subgraphs(site):
             stack, sender, receiver = subgraph.stack, subgraph.sender, subgraph.receiver
-            stack_of[stack.nodes] = number
-            k = torch.arange(len(stack.nodes), device=place.device)
-            place[stack.nodes] = k
-            x = _anchors(stack, state)
+            x, k = _anchors(stack, state), torch.arange(len(stack.nodes), device=has.device)
             own[stack.nodes] = stack.logits_of(k, x, k)
-            logits = stack.logits_of(place[sender], x, place[receiver])
-            self._charge(site, subgraph.edges, has[receiver].sum(1), C, "logits")
-            sound = logits.isfinite().all(-1)  # a neighbour whose model has broken does not count
-            logits = torch.where(sound[..., None], logits, 0.0)
-            total += sum_by(receiver, logits.flatten(1), n).view_as(total)
-            count += sum_by(receiver, (has[receiver] & sound).to(count.dtype), n)
-        kind = stack_of[network.edges]
-        across = torch.nonzero((kind[:, 0] != kind[:, 1]) & (kind >= 0).all(1)).flatten()
-        sender, receiver = network.edges[across].unbind(1)
-        self._charge(site, across, has[sender].sum(1), C, "logits")
-        both = has[sender] & has[receiver] & own[sender].isfinite().all(-1)
-        logits = torch.where(both[..., None], own[sender], 0.0)
-        total += sum_by(receiver, logits.flatten(1), n).view_as(total)
-        count += sum_by(receiver, both.to(count.dtype), n)
+            self._charge(site, subgraph.edges, has[receiver].sum(1), population.classes, "logits")
+            of, about = torch.searchsorted(stack.nodes, torch.stack([sender, receiver]))
+            add(receiver, stack.logits_of(of, x, about), has[receiver])
+            across[subgraph.edges] = False
+        sender, receiver = edges[across].unbind(1)
+        over = torch.nonzero(across).flatten()
+        self._charge(site, over, has[sender].sum(1), population.classes, "logits")
+        add(receiver, own[sender], has[sender] & has[receiver])
         return total / count.clamp(min=1)[..., None], count > 0
 
     # -- the loss ---------------------------------------------------------------------------------
@@ -236,13 +226,7 @@ def draw_anchors(
     seeds: Seeds, has: Bool[Tensor, "n CA"], count: int, t: int, k: int
 ) -> Int[Tensor, "n count"]:
     """Anchors for step k of round t: of those the node has; others fill up where these are too few."""
-    n, total = has.shape
-    number = torch.arange(n, device=has.device) % seeds.n
-    roots = fold(seeds.roots("anchors", has.device), 2).repeat_interleave(seeds.n)
-    key = fold(fold(fold(roots, number), t), k)
-    words = fold(key[:, None], torch.arange(total, device=has.device))
-    order = words.masked_fill(~has, torch.iinfo(torch.int64).max).argsort(dim=1, stable=True)
-    return order[:, : min(count, total)]
+    return random_order(seeds, "anchors", has, 2, t, k)[:, :count]
 
 
 def _anchors(stack: Stack, state: State) -> Float[Tensor, "k CA *s"]:

@@ -36,5 +36,5 @@ class DFedAvg(Sharing):
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)
         if t % self.settings.every == 0:
-            self.mix(site, "mix")
+            self.mix(site)
         return state

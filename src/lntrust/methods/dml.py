@@ -26,7 +26,6 @@ from lntrust.core.losses import cross_entropy
 from lntrust.core.segments import sum_by
 from lntrust.learners import Batch
 from lntrust.methods.base import Method, Site, State
-from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
 from lntrust.network.questions import Source
 from lntrust.study.settings import MethodSettings, Range
@@ -40,11 +39,9 @@ class DMLSettings(MethodSettings):
 
 class DML(Method):
     about = "learn every labelled batch from its labels and from the neighbours' predictions on it"
+    by_gradients = True
     settings_class = DMLSettings
     settings: DMLSettings
-
-    def remarks(self, site: Site) -> list[str]:
-        return estimators_alone(site)
 
     def round(self, site: Site, state: State, t: int) -> State:
         for batch in site.labelled.round(t - 1):

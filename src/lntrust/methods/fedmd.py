@@ -25,7 +25,6 @@ from lntrust.core.errors import CannotStackError
 from lntrust.core.randomness import choose, fold
 from lntrust.methods.base import Method, Site, State
 from lntrust.methods.dml import neighbours_mean
-from lntrust.methods.sharing import estimators_alone
 from lntrust.network import Questions
 from lntrust.study.settings import MethodSettings, Range
 
@@ -42,12 +41,13 @@ class FedMDSettings(MethodSettings):
 
 class FedMD(Method):
     about = "step towards the neighbourhood's mean logits on shared public examples"
+    by_gradients = True
     settings_class = FedMDSettings
     settings: FedMDSettings
 
     def remarks(self, site: Site) -> list[str]:
         empty = [] if _public(site) else ["no public examples: nodes train alone"]
-        return empty + estimators_alone(site)
+        return empty + super().remarks(site)
 
     def check(self, site: Site) -> None:
         sizes = {len(world.partition.pool) for world in site.world.worlds}

@@ -22,7 +22,7 @@ V_i, which are in random order.
 """
 
 from importlib.util import find_spec
-from itertools import combinations
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -34,7 +34,6 @@ from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.methods.base import ALL, Deployment, Method, Site, State
-from lntrust.methods.probing import probe
 from lntrust.study.settings import MethodSettings, Range
 
 _AT_ONCE = 4_000_000  # numbers in the determinants computed together
@@ -70,19 +69,19 @@ class FedPAE(Method):
 
     def finish(self, site: Site, state: State) -> State:
         """Receive the models, judge them, select."""
-        held = self._receive(site)
-        got = probe(site, "select", held)
-        held = torch.cat([held, held.new_zeros(1)])  # edge −1: the node itself
-        rows, weights, copies = [], [], []
-        for i in range(site.population.n):
-            part = slice(int(got.offsets[i]), int(got.offsets[i + 1]))
+        held, around = self._receive(site), site.around
+        got, use = site.probe("select", held), torch.zeros_like(around.mask)
+        for i, (first, last) in enumerate(pairwise(site.validation.offsets.tolist())):
             column = torch.nonzero(got.mask[i]).flatten()
-            chosen = column[self._select(site, got.probabilities[part][:, column], got.labels[part], i)]
-            rows.append(torch.stack([torch.full_like(chosen, i), got.around.member[i, chosen]], 1))
-            weights.append(torch.full_like(chosen, 1.0 / len(chosen), dtype=site.population.dtype))
-            copies.append(held[got.around.edge[i, chosen]])
-        selected = {"members": torch.cat(rows), "weights": torch.cat(weights), "held": torch.cat(copies)}
-        return state | selected
+            p, labels = got.probabilities[first:last, column], got.labels[first:last]
+            use[i, column[self._select(site, p, labels, i)]] = True
+        node, column = torch.nonzero(use, as_tuple=True)
+        held = torch.cat([held, held.new_zeros(1)])  # edge −1: the node itself
+        return state | {
+            "members": torch.stack([node, around.member[node, column]], 1),
+            "weights": 1.0 / use.sum(1)[node].to(site.population.dtype),
+            "held": held[around.edge[node, column]],
+        }
 
     def deploy(self, site: Site, state: State) -> Deployment:
         if "members" not in state:  # selected once, after the last round
@@ -100,16 +99,12 @@ class FedPAE(Method):
 
     def _receive(self, site: Site) -> Bool[Tensor, "E"]:
         """Every torch learner sends its parameters to all neighbours; which edges lead to a held model."""
-        edges = site.network.edges
-        held = torch.zeros(len(edges), dtype=torch.bool, device=edges.device)
+        sender, receiver = site.network.edges.unbind(1)
         for stack in site.population.torch_stacks:
-            owns = torch.zeros(site.population.n, dtype=torch.bool, device=edges.device)
-            owns[stack.nodes] = True
-            over = torch.nonzero(owns[edges[:, 0]]).flatten()
+            over = torch.nonzero(torch.isin(sender, stack.nodes)).flatten()
             message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
             site.sharing.charge(over, {"parameters": message}, "parameters", "models")
-            held |= owns[edges[:, 1]]  # (asker, answerer): the answerer's model came the other way
-        return held
+        return site.population.takes_steps[receiver]  # who answers: its model came the other way
 
     def _select(
         self, site: Site, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], node: int
@@ -147,48 +142,33 @@ class Judge:
         size = member.sum(1)
         strength = (member.double() @ self._accuracy) / size.clamp(min=1)
         diversity = torch.zeros_like(strength)
-        for m in sorted({m for m in size.tolist() if m >= 2}):
-            diversity[size == m] = self._determinants(torch.nonzero(member[size == m])[:, 1].view(-1, m))
+        for m in sorted(set(size.tolist()) - {0, 1}):
+            index = torch.nonzero(member[size == m])[:, 1].view(-1, m)
+            each = []
+            for i in torch.split(index, max(1, _AT_ONCE // (len(self._gram) * m * m))):
+                volume = torch.linalg.det(self._gram[:, i[:, :, None], i[:, None, :]]).clamp(min=0.0)
+                each.append((volume ** (1.0 / m) if self._geometric else volume).mean(0))
+            diversity[size == m] = torch.cat(each)
         return torch.stack([strength, diversity], 1).cpu().numpy()
-
-    def _determinants(self, index: Int[Tensor, "s m"]) -> Float[Tensor, "s"]:
-        """mean over x of det of the rows and columns `index` of each Gram matrix."""
-        m = index.shape[1]
-        pieces = torch.split(index, max(1, _AT_ONCE // (len(self._gram) * m * m)))
-        each = []
-        for i in pieces:
-            volume = torch.linalg.det(self._gram[:, i[:, :, None], i[:, None, :]]).clamp(min=0.0)
-            each.append((volume ** (1.0 / m) if self._geometric else volume).mean(0))
-        return torch.cat(each)
 
 
 def all_subsets(d: int, largest: int) -> Bool[ndarray, "s d"]:
     """Every non-empty subset of at most `largest` of d candidates, small ones first."""
-    chosen = [c for m in range(1, min(d, largest) + 1) for c in combinations(range(d), m)]
-    out = np.zeros((len(chosen), d), dtype=bool)
-    for row, members in enumerate(chosen):
-        out[row, list(members)] = True
-    return out
+    bits = (np.arange(2**d - 1, 0, -1)[:, None] >> np.arange(d)[::-1] & 1).astype(bool)
+    small = bits[bits.sum(1) <= largest]
+    subsets: Bool[ndarray, "s d"] = small[small.sum(1).argsort(kind="stable")]
+    return subsets
 
 
 def pareto_front(scores: Float[ndarray, "s 2"]) -> Bool[ndarray, "s"]:
     """Rows that no other row beats: as good in both, better in one."""
-    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # strongest first, the more diverse of equals before
-    out = np.zeros(len(scores), dtype=bool)
-    best = -np.inf
-    for start, stop in _runs(scores[order, 0]):
-        top = scores[order[start], 1]
-        if top > best:
-            same = order[start:stop]
-            out[same[scores[same, 1] == top]] = True
-            best = top
-    return out
-
-
-def _runs(values: Float[ndarray, "s"]) -> list[tuple[int, int]]:
-    """Where equal neighbours begin and end."""
-    cuts = np.flatnonzero(np.diff(values)) + 1
-    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), len(values)], strict=True))
+    strength, diversity = scores.T
+    levels, level = np.unique(-strength, return_inverse=True)  # the strongest first
+    top = np.full(len(levels), -np.inf)
+    np.fmax.at(top, level, diversity)
+    stronger = np.concatenate([[-np.inf], np.maximum.accumulate(top)[:-1]])
+    front: Bool[ndarray, "s"] = (diversity == top[level]) & (top > stronger)[level]
+    return front
 
 
 def evolve(

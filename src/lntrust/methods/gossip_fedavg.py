@@ -15,7 +15,6 @@ paper's do; neighbours are those of the same architecture. The average over all 
 other work calls by the same name, is `dfedavg`.
 """
 
-from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -55,53 +54,35 @@ class GossipFedAvg(Sharing):
 
     def push(self, site: Site, subgraph: Subgraph, age: Int[Tensor, "n"], t: int) -> Int[Tensor, "n"]:
         """Everybody pushes, then everybody merges what has arrived."""
-        edges, receiver, turns = self._in_turns(site, subgraph, t)
+        edges, receivers, degree = subgraph.on_cpu
+        chosen = self.choose_edges(site, subgraph, t)
+        receiver = receivers[chosen]
+        # Senders are in order, so the k-th arrival of every receiver can be merged at once: all first
+        # arrivals, then all second ones, and so on.
+        order = receiver.argsort(stable=True)
+        count = torch.bincount(receiver, minlength=len(degree))
+        rank = torch.arange(len(order)) - (count.cumsum(0) - count)[receiver[order]]
+        by_turn, turns = order[rank.argsort(stable=True)], torch.bincount(rank).tolist()
+        pushed, receiver = edges[chosen][by_turn], receiver[by_turn]
+        if site.population.device.type == "cuda":
+            pushed, receiver = pushed.pin_memory(), receiver.pin_memory()
         theta = site.population.parameters(subgraph.stack)
         message = {"parameters": theta, "age": age[:, None]}
-        arrived = site.sharing.send(edges, message, "parameters", "push")
-        node_of = receiver.to(theta.device, non_blocking=True)
-        for first, last in turns:
-            now = slice(first, last)
-            node, t_r = node_of[now], arrived["age"][now, 0]
+        arrived = site.sharing.send(pushed, message, "parameters", "push")
+        parts = (receiver.to(theta.device, non_blocking=True), arrived["age"][:, 0], arrived["parameters"])
+        for node, t_r, theta_r in zip(*(torch.split(part, turns) for part in parts), strict=True):
             a = (t_r.to(theta.dtype) / (age[node] + t_r).clamp(min=1))[:, None]
-            theta[node] = (1 - a) * theta[node] + a * arrived["parameters"][now]
+            theta[node] = (1 - a) * theta[node] + a * theta_r
             age = age.index_put((node,), torch.maximum(age[node], t_r))
         site.population.set_parameters(subgraph.stack, theta)
         return age
 
-    def _in_turns(
-        self, site: Site, subgraph: Subgraph, t: int
-    ) -> tuple[Int[Tensor, "q"], Int[Tensor, "q"], list[tuple[int, int]]]:
-        """Whose push goes where: all first arrivals, then all second ones, and so on; and the turns.
+    def choose_edges(self, site: Site, subgraph: Subgraph, t: int) -> Int[Tensor, "senders"]:
+        """One of its edges for every node that has any, evenly drawn.
 
         Decided on the CPU, so that a GPU that still trains need not be waited for.
         """
-        edges, receivers, degree, _ = self._on_cpu(site, subgraph)
-        chosen = self.choose_edges(site, subgraph, t)
-        receiver = receivers[chosen]
-        # Senders are in order, so the k-th arrival of every receiver can be merged at once.
-        order = receiver.argsort(stable=True)
-        count = torch.bincount(receiver, minlength=len(degree))
-        rank = torch.arange(len(order)) - (count.cumsum(0) - count)[receiver[order]]
-        by_turn = order[rank.argsort(stable=True)]
-        ends = torch.bincount(rank).cumsum(0).tolist() if len(rank) else []
-        pushed, receiver = edges[chosen][by_turn], receiver[by_turn]
-        if site.population.device.type == "cuda":
-            pushed, receiver = pushed.pin_memory(), receiver.pin_memory()
-        return pushed, receiver, list(pairwise([0, *ends]))
-
-    def choose_edges(self, site: Site, subgraph: Subgraph, t: int) -> Int[Tensor, "senders"]:
-        """One of its edges for every node that has any, evenly drawn."""
-        _, _, degree, keys = self._on_cpu(site, subgraph)
-        draw = uniform(fold(keys, t), 1)[:, 0]
+        degree = subgraph.on_cpu[2]
+        draw = uniform(fold(site.world.seeds.keys("gossip"), t), 1)[:, 0]
         first = degree.cumsum(0) - degree  # edges are sorted by sender
         return (first + (draw * degree).long())[degree > 0]
-
-    def _on_cpu(self, site: Site, subgraph: Subgraph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Edges, receivers, degrees and everybody's key."""
-        name = f"gossip {subgraph.stack.learner.name}"
-        if name not in site.known:
-            parts = (subgraph.edges, subgraph.receiver, subgraph.degree)
-            site.known[name] = (*(part.cpu() for part in parts), site.world.seeds.keys("gossip"))
-        found: tuple[Tensor, Tensor, Tensor, Tensor] = site.known[name]
-        return found

@@ -26,7 +26,6 @@ from torch import Tensor
 from lntrust.core.losses import cross_entropy
 from lntrust.learners import Batch
 from lntrust.methods.base import Deployment, Method, Site, State, answering, below
-from lntrust.methods.sharing import estimators_alone
 from lntrust.study.settings import MethodSettings, Range
 
 
@@ -43,11 +42,9 @@ class MeanTeacherSettings(MethodSettings):
 
 class MeanTeacher(Method):
     about = "learn to agree with a running mean of oneself on unlabelled data; no neighbours"
+    by_gradients = True
     settings_class = MeanTeacherSettings
     settings: MeanTeacherSettings
-
-    def remarks(self, site: Site) -> list[str]:
-        return estimators_alone(site)
 
     def start(self, site: Site) -> State:
         population = site.population

@@ -1,18 +1,16 @@
-"""What a method needs of a network: as little as a live node can give, and what sharing parameters takes.
+"""What a method needs of a network: as little as a live node can give.
 
-The simulation's `Network` is both. A live node's network only asks and answers. Both stand on their own; no
-method can tell which of them it runs on.
+The simulation's `Network` also sends tensors (`Site.sharing`). A live node's only asks and answers; no method
+that exchanges predictions can tell which of them it runs on.
 """
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from lntrust.network.network import Sent
 from lntrust.network.questions import Questions, Replies
 
 
@@ -35,31 +33,3 @@ class AnswerNetwork(Protocol):
 
     def frozen_models(self) -> AbstractContextManager[None]:
         """While inside, nobody learns: the models that answer are those after the supervised steps."""
-
-
-@runtime_checkable
-class SharingNetwork(AnswerNetwork, Protocol):
-    """For methods that exchange tensors, too: parameters, anchors, logits that they have made themselves."""
-
-    def send(
-        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "n *s"]], kind: Sent, phase: str
-    ) -> dict[str, Shaped[Tensor, "q *s"]]:
-        """Each edge's first node sends its rows of these tensors to the second, who gets a copy."""
-
-    def average(
-        self,
-        edges: Int[Tensor, "q"],
-        weights: Float[Tensor, "q"],
-        parameters: Float[Tensor, "n P"],
-        phase: str,
-        **beside: Shaped[Tensor, "n *s"],
-    ) -> Float[Tensor, "n P"]:
-        """Each edge's first node sends its parameters to the second, who adds up weight · parameters."""
-
-    def charge(
-        self, edges: Int[Tensor, "q"], tensors: Mapping[str, Shaped[Tensor, "q *s"]], kind: Sent, phase: str
-    ) -> None:
-        """Book tensors that were made for each edge apart, row k for edges[k]."""
-
-    def uncharged(self) -> AbstractContextManager[None]:
-        """While inside, nothing is booked: no deployed system would ask, or it is booked elsewhere."""

@@ -7,7 +7,8 @@ and so does every learner without parameters. Parameters are what is trained: bu
 statistics of batch normalisation, stay at home.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from lntrust.core.segments import sum_by
 from lntrust.core.text import count_text
-from lntrust.learners.estimators import Estimators
 from lntrust.learners.training import Stack
 from lntrust.methods.base import Method, Site
 
@@ -30,22 +30,22 @@ class Subgraph:
     receiver: Int[Tensor, "q"]
     degree: Int[Tensor, "n"]  # neighbours of the same architecture; 0 for nodes of another
 
+    @cached_property
+    def on_cpu(self) -> tuple[Int[Tensor, "q"], Int[Tensor, "q"], Int[Tensor, "n"]]:
+        """Edges, receivers and degrees, for who decides there and does not wait for a GPU."""
+        return self.edges.cpu(), self.receiver.cpu(), self.degree.cpu()
+
 
 def subgraphs(site: Site) -> list[Subgraph]:
     """Every architecture's subgraph, also where it has no edge. Found once."""
-    if "subgraphs" not in site.known:
-        site.known["subgraphs"] = [_subgraph(site, stack) for stack in site.population.torch_stacks]
-    found: list[Subgraph] = site.known["subgraphs"]
+    found: list[Subgraph] = site.known.setdefault("subgraphs", [])
+    edges = site.network.edges
+    for stack in site.population.torch_stacks[len(found) :]:
+        kept = torch.nonzero(torch.isin(edges, stack.nodes).all(1)).flatten()
+        sender, receiver = edges[kept].unbind(1)
+        degree = torch.bincount(sender, minlength=site.population.n)
+        found.append(Subgraph(stack, kept, sender, receiver, degree))
     return found
-
-
-def _subgraph(site: Site, stack: Stack) -> Subgraph:
-    n, edges = site.population.n, site.network.edges
-    inside = torch.zeros(n, dtype=torch.bool, device=edges.device)
-    inside[stack.nodes] = True
-    kept = torch.nonzero(inside[edges[:, 0]] & inside[edges[:, 1]]).flatten()
-    sender, receiver = edges[kept].unbind(1)
-    return Subgraph(stack, kept, sender, receiver, torch.bincount(sender, minlength=n))
 
 
 def metropolis_hastings(
@@ -60,6 +60,8 @@ def metropolis_hastings(
 class Sharing(Method):
     """A method that shares parameters."""
 
+    by_gradients = True
+
     def remarks(self, site: Site) -> list[str]:
         population, out, parts, lonely = site.population, [], [], 0
         for sub in subgraphs(site):
@@ -72,41 +74,31 @@ class Sharing(Method):
             seeds = len(population.seeds)
             nodes = f"{population.n} nodes" + (f" of {seeds} seeds" if seeds > 1 else "")
             out.append(f"{lonely} of {nodes} have no neighbour of their kind and train alone")
-        return out + estimators_alone(site)
+        return out + super().remarks(site)
 
     def weighted_sum(
-        self, site: Site, subgraph: Subgraph, weights: Float[Tensor, "q"], phase: str, **beside: Tensor
+        self, site: Site, subgraph: Subgraph, weights: Float[Tensor, "q"], **beside: Tensor
     ) -> Float[Tensor, "n P"]:
         """Row i: Σ_j weight_ji · θ_j over the neighbours j of node i's kind. One message per edge."""
         theta = site.population.parameters(subgraph.stack)
         if site.population.backend == "batched":
-            return site.sharing.average(subgraph.edges, weights, theta, phase, **beside)
+            return site.sharing.average(subgraph.edges, weights, theta, "mix", **beside)
         out = torch.zeros_like(theta)
-        arrived = site.sharing.send(subgraph.edges, {"parameters": theta, **beside}, "parameters", phase)
+        arrived = site.sharing.send(subgraph.edges, {"parameters": theta, **beside}, "parameters", "mix")
         for i in subgraph.stack.nodes.tolist():
             for row in torch.nonzero(subgraph.receiver == i).flatten().tolist():
                 out[i] += weights[row] * arrived["parameters"][row]
         return out
 
-    def mix(self, site: Site, phase: str, who: Bool[Tensor, "n"] | None = None) -> None:
+    def mix(self, site: Site, who: Bool[Tensor, "n"] | None = None) -> None:
         """θ_i ← Σ_j W_ij θ_j with Metropolis–Hastings weights, everybody at once, or whole worlds `who`."""
-        for subgraph in subgraphs(site):
-            weights, own = metropolis_hastings(subgraph, site.population.dtype)
-            theta = site.population.parameters(subgraph.stack)
-            if who is None:
-                mixed = own[:, None] * theta + self.weighted_sum(site, subgraph, weights, phase)
-            else:
-                among = who[subgraph.receiver]
-                parts = (subgraph.edges[among], subgraph.sender[among], subgraph.receiver[among])
-                some = Subgraph(subgraph.stack, *parts, subgraph.degree)
-                mixed = own[:, None] * theta + self.weighted_sum(site, some, weights[among], phase)
-                mixed = torch.where(who[:, None], mixed, theta)
-            site.population.set_parameters(subgraph.stack, mixed)
-
-
-def estimators_alone(site: Site) -> list[str]:
-    """The remark of every method that works by gradients or parameters."""
-    names = [stack.learner.name for stack in site.population.stacks if isinstance(stack, Estimators)]
-    if not names:
-        return []
-    return [f"learners without gradient steps train alone and answer when asked: {', '.join(names)}"]
+        for sub in subgraphs(site):
+            weights, own = metropolis_hastings(sub, site.population.dtype)
+            theta = site.population.parameters(sub.stack)
+            if who is not None:
+                among = who[sub.receiver]
+                parts = {name: getattr(sub, name)[among] for name in ("edges", "sender", "receiver")}
+                sub, weights = replace(sub, **parts), weights[among]
+            mixed = own[:, None] * theta + self.weighted_sum(site, sub, weights)
+            mixed = mixed if who is None else torch.where(who[:, None], mixed, theta)
+            site.population.set_parameters(sub.stack, mixed)

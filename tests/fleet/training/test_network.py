@@ -30,7 +30,7 @@ from lntrust.learners import Labelled
 from lntrust.learners.views import ExampleViews, Views
 from lntrust.methods import Site
 from lntrust.methods.base import below
-from lntrust.methods.protocols import AnswerNetwork, SharingNetwork
+from lntrust.methods.protocols import AnswerNetwork
 from lntrust.network import Questions
 from lntrust.network.codec import size
 from lntrust.network.encodings import ReplyEncoding
@@ -83,7 +83,7 @@ def test_nonsense_is_counted_and_a_model_older_than_probed_has_no_say() -> None:
 
 def simulated_site(study: Any, views: Views) -> Site:
     run = Run(study, "lntrust", 0, views, backend="loop")
-    network: SharingNetwork = run.network
+    network: AnswerNetwork = run.network
     return Site(run.world, run.population, network, run.labelled)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_runs import FLOAT64, TORCH, TRAIN_ONLY, levers, parameters, shared, study
+from small_runs import CHEAP, TORCH, begun, levers, parameters
 from torch import Tensor
 
 from lntrust.experiment import Run
@@ -25,7 +25,7 @@ class Watched(Observer):
         self.lessons: list[DistillTargets] = []
         self.states: list[TrustState] = []
         self.booked: list[int] = []  # bytes of replies to be learned from, after every round
-        self.run = Run(study(TORCH, *overrides), "lntrust", 0, views)
+        self.run = begun(views, TORCH, CHEAP, *overrides, method="lntrust")
         self.run.network.misbehaviour.update({int(k[1:]): twist for k, twist in faults.items()})
         self.run(progress=self._look_on)
 
@@ -42,10 +42,9 @@ class Watched(Observer):
 class TestEveryRound:
     """With everything asked about in every round, remembering changes nothing."""
 
-    @pytest.mark.parametrize("weighting", ["trust", "weighted_majority"])
-    @pytest.mark.parametrize("silent", [False, True])
+    @pytest.mark.parametrize(("weighting", "silent"), [("fedfomo", False), ("weighted_majority", True)])
     def test_the_same_lessons(self, views64: Views, weighting: str, silent: bool) -> None:
-        settings = (FLOAT64, EVERYTHING, *levers(weighting=weighting, targets="soft"))
+        settings = (EVERYTHING, *levers(weighting=weighting, targets="soft"))
         faults: dict[str, Any] = {"n2": lambda _: None} if silent else {}
         asked = Watched(views64, *settings, **faults)
         recalled = Watched(views64, *settings, *levers(recall=1), **faults)
@@ -59,7 +58,7 @@ class TestEveryRound:
 
 
 class TestMessages:
-    @pytest.mark.parametrize(("recall", "asks"), [(1, [2, 3, 4]), (2, [2, 4]), (3, [2]), (9, [2])])
+    @pytest.mark.parametrize(("recall", "asks"), [(2, [2, 4]), (9, [2])])
     def test_asked_every_so_many_rounds(self, views: Views, recall: int, asks: list[int]) -> None:
         """Rounds 2–4 of Stage 2 distil: the run's 4th to 6th."""
         seen = Watched(views, *levers(recall=recall))
@@ -80,14 +79,6 @@ class TestMessages:
         assert seen.booked[-1] == seen.run.world.n * shard * 4 * 10
         assert seen.states[-1].replies.probabilities.shape[:2] == (6, 1)
 
-    def test_lessons_still_differ_from_round_to_round(self, views: Views) -> None:
-        seen = Watched(views, *levers(recall=9))
-        assert len({tuple(lesson.ids[0].tolist()) for lesson in seen.lessons}) == 3
-        shard = seen.run.world.partition.shard
-        for lesson in seen.lessons:
-            assert lesson.ids.shape == (6, 40)
-            assert all(np.isin(ids, shard[i]).all() for i, ids in enumerate(lesson.ids.numpy()))
-
 
 def by_hand(run: Run, state: TrustState, lesson: DistillTargets) -> Tensor:
     """p̄ of remembered replies: Σ_j α_ij p_j / Σ_j α_ij over those that were heard."""
@@ -105,7 +96,9 @@ def by_hand(run: Run, state: TrustState, lesson: DistillTargets) -> Tensor:
 
 class TestMemory:
     def test_under_the_trust_of_today(self, views: Views) -> None:
+        """Of examples that still differ from round to round."""
         seen = Watched(views, *levers(recall=9))
+        assert len({tuple(lesson.ids[0].tolist()) for lesson in seen.lessons}) == 3
         first, last = seen.states[0], seen.states[-1]
         assert torch.equal(first.replies.probabilities, last.replies.probabilities)
         assert not torch.equal(first.open, last.open), "or the test shows nothing"
@@ -122,35 +115,3 @@ class TestMemory:
         assert (column > 0).sum() == (edges[:, 1] != 2).sum()
         for state, lesson in zip(seen.states, seen.lessons, strict=True):
             torch.testing.assert_close(lesson.p_bar, by_hand(seen.run, state, lesson))
-            assert lesson.p_bar.isfinite().all()
-
-    def test_one_that_falls_silent_later_is_remembered_but_no_longer_trusted(self, views: Views) -> None:
-        calls: list[int] = []
-
-        def fades(p: Tensor) -> Tensor | None:
-            calls.append(len(p))
-            return p if len(calls) <= heard_until else None
-
-        # Sound in all its answers until the refresh of round 4: two questions of each asker at each of two
-        # refreshes, and one about the shard.
-        heard_until = 10**6
-        plain = Watched(views, *levers(recall=9), n2=fades)
-        askers = int((plain.run.world.edges[:, 1] == 2).sum())
-        calls.clear()
-        heard_until = 5 * askers
-        seen = Watched(views, *levers(recall=9), n2=fades)
-        assert torch.equal(seen.states[1].open, plain.states[1].open)
-        it = seen.run.site.around.member == 2
-        it[:, 0] = False
-        it &= seen.run.site.around.mask
-        assert (seen.states[1].open[it] > 0).any()
-        assert (seen.states[2].open[it] == 0).all()
-        torch.testing.assert_close(seen.lessons[2].p_bar, by_hand(seen.run, seen.states[2], seen.lessons[2]))
-
-    def test_nobody_was_heard(self, views: Views) -> None:
-        nobody: dict[str, Any] = {f"n{i}": lambda _: None for i in range(6)}
-        seen = Watched(views, *levers(recall=2), **nobody)
-        assert not any(lesson.kept.any() for lesson in seen.lessons)
-        plain = shared(views, TORCH, method=TRAIN_ONLY)
-        for name, tensor in parameters(plain).items():
-            assert torch.equal(tensor, parameters(seen.run)[name]), name

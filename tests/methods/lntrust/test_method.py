@@ -9,18 +9,22 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from small_runs import (
-    FLOAT64,
+    ALONE,
     MIXED,
+    SHORT,
     TORCH,
     TRAIN_ONLY,
     assert_resumes,
+    assert_same,
     assert_same_trust,
+    begun,
+    ended,
     levers,
     made,
     parameters,
+    record,
     shared,
-    study,
-    told,
+    shared_end,
 )
 from torch import Tensor
 
@@ -38,36 +42,23 @@ from lntrust.trust.weights import Memory, Weighting, top_k
 
 
 class TestRuns:
-    @pytest.mark.parametrize("targets", ["hard", "soft"])
-    def test_mixed_kinds(self, views: Views, targets: str) -> None:
-        one = Run(study(MIXED, f"methods.lntrust.targets={targets}"), "lntrust", 0, views)
-        summary = one()
-        report = summary["method_report"]
-        assert report["weighting"] == "trust"
-        assert report["faulty_replies"] == 0
-        assert 0 < report["mean_self_trust"] < 1
-        assert 0 < report["mean_lambda"] <= 0.5
-        assert set(report["importance"]) == set(report["importance_std"])
-        assert len(report["importance"]) == 6
-        torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
-        # Everybody who is not padding is trusted a little, as far as float32 can tell from nothing.
-        assert one.state.evidence.mask.sum() == 6 + len(one.network.edges)
-        assert not (one.state.closed[~one.state.evidence.mask] > 0).any()
-        assert (one.state.closed > 0).sum() > 6 + len(one.network.edges) // 2
-        assert (one.state.open[:, 0] == 0).all()
-
     @pytest.mark.parametrize("name", WEIGHTINGS)
     def test_every_weighting(self, views: Views, name: str) -> None:
-        one = Run(study(MIXED, f"methods.lntrust.weighting={name}"), "lntrust", 0, views)
-        summary = one()
-        assert summary["method_report"]["weighting"] == name
-        torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
-        assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
+        one, summary = ended(views, MIXED, *SHORT, f"methods.lntrust.weighting={name}", method="lntrust")
+        report, state = summary["method_report"], one.state
+        assert (report["weighting"], report["faulty_replies"]) == (name, 0)
+        assert 0 < report["mean_self_trust"] < 1
+        assert 0 < report["mean_lambda"] <= 0.5
+        torch.testing.assert_close(state.closed.sum(-1), torch.ones(6))
+        assert state.evidence.mask.sum() == 6 + len(one.network.edges)
+        assert not (state.closed[~state.evidence.mask] > 0).any()
+        assert (state.open[:, 0] == 0).all()
+        assert all(t.isfinite().all() for t in one.method.pack(state).values())
         assert one.network.ledger.payload(phase="distil").sum() > 0
 
     def test_a_head_start_opens_the_gate_on_evidence(self, views: Views) -> None:
         """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
-        strict = levers(deployment_gate="evidence", evidence=0.999999)
+        strict = (*SHORT, *levers(deployment_gate="evidence", evidence=0.999999))
         closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(prior_wins=100))
         assert not closed.state.together.any()
         assert opened.state.together.all()
@@ -75,7 +66,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
     def test_every_deployment_gate(self, views: Views, gate: str) -> None:
-        one = made(views, TORCH, f"methods.lntrust.deployment_gate={gate}")
+        one = made(views, TORCH, *SHORT, *levers(deployment_gate=gate))
         together = one.state.together
         members = one.method.deploy(one.site, one.state).members
         for i in range(6):
@@ -89,7 +80,7 @@ class TestRuns:
                                          "training_gate=false", "strength=0"])  # fmt: skip
     def test_settings_matter(self, views: Views, setting: str) -> None:
         plain, other = (
-            shared(views, TORCH, "methods.lntrust.targets=soft", *more)
+            shared(views, TORCH, *SHORT, "methods.lntrust.targets=soft", *more)
             for more in ([], [f"methods.lntrust.{setting}"])
         )
         if setting == "training_gate=false":
@@ -98,24 +89,12 @@ class TestRuns:
                 return
         assert any(not torch.equal(t, parameters(other)[name]) for name, t in parameters(plain).items())
 
-    def test_distillation_changes_the_learners(self, views: Views) -> None:
-        with_, without = shared(views, TORCH), made(views, TORCH, "methods.lntrust.budget=0")
-        assert any(not torch.equal(t, parameters(without)[name]) for name, t in parameters(with_).items())
-
-    def test_the_same_seed_gives_the_same_bits(self, views: Views) -> None:
-        first, second = (told(Run(study(MIXED), "lntrust", 3, views)()) for _ in range(2))
-        assert first == second
-
 
 class TestBackends:
-    @pytest.mark.parametrize(
-        ("targets", "weighting"), [("hard", "trust"), ("soft", "trust"), ("hard", "weighted_majority")]
-    )
+    @pytest.mark.parametrize(("targets", "weighting"), [("hard", "trust"), ("soft", "weighted_majority")])
     def test_equal_in_float64(self, views64: Views, targets: str, weighting: str) -> None:
         settings = (f"methods.lntrust.targets={targets}", f"methods.lntrust.weighting={weighting}")
-        batched, loop = (
-            made(views64, TORCH, FLOAT64, *settings, backend=backend) for backend in ("batched", "loop")
-        )
+        batched, loop = (made(views64, TORCH, *settings, backend=backend) for backend in ("batched", "loop"))
         assert_same_trust(batched, loop)
         for name, tensor in batched.population.state().items():
             torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
@@ -133,38 +112,31 @@ class SelfTrust(Weighting):
 
 class TestReductions:
     def test_without_budget_it_trains_on_train_only(self, views: Views) -> None:
-        one = made(views, MIXED, "methods.lntrust.budget=0")
-        plain = shared(views, MIXED, method=TRAIN_ONLY)
+        one, summary = ended(views, MIXED, "methods.lntrust.budget=0", method="lntrust")
+        plain, reference = shared_end(views, MIXED, method=TRAIN_ONLY)
         assert one.network.ledger.payload(phase="distil").sum() == 0
         assert one.network.ledger.payload(phase="probe").sum() > 0
-        for name, tensor in parameters(plain).items():
-            assert torch.equal(tensor, parameters(one)[name]), name
-
-    def test_without_budget_self_is_plain_training_and_test_is_not(self, views: Views) -> None:
-        one = Run(study(MIXED, "methods.lntrust.budget=0"), "lntrust", 0, views)()
-        plain = Run(study(MIXED), TRAIN_ONLY, 0, views)()
-        assert one["per_node"]["self"] == plain["per_node"]["self"]
-        assert one["per_node"]["test"] != one["per_node"]["self"]
+        assert_same(one, plain)
+        assert summary["per_node"]["self"] == reference["per_node"]["self"] != summary["per_node"]["test"]
         # Independent has the validation labels to train on, too.
-        independent = Run(study(MIXED), "independent", 0, views)()
-        assert independent["per_node"]["self"] != plain["per_node"]["self"]
+        independent = shared_end(views, MIXED, method="independent")[1]
+        assert independent["per_node"]["self"] != reference["per_node"]["self"]
 
     def test_one_node_alone(self, views: Views) -> None:
-        small = ("graph.nodes=1", "partition.labelled=60", MIXED)
-        one, plain = Run(study(*small), "lntrust", 0, views), Run(study(*small), TRAIN_ONLY, 0, views)
-        alone, trained = one(), plain()
+        (one, alone), (plain, trained) = (
+            ended(views, *ALONE, MIXED, method=m) for m in ("lntrust", TRAIN_ONLY)
+        )
         assert alone["test"] == alone["self"] == trained["test"] == trained["self"]
         assert alone["per_node"]["test_pooled"] == trained["per_node"]["test_pooled"]
         assert alone["bytes"]["total"] == 0
         assert one.state.closed.tolist() == [[1.0]]
         assert one.state.strength.tolist() == [0.0]  # nobody to learn from
-        for name, tensor in parameters(plain).items():
-            assert torch.equal(tensor, parameters(one)[name])
+        assert_same(one, plain)
         assert alone["method_report"]["importance"]["KL"] == 0
 
     def test_trust_in_oneself(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(WEIGHTINGS, "uniform", SelfTrust)
-        fixed = Run(study(MIXED, "methods.lntrust.weighting=uniform"), "lntrust", 0, views)()
+        fixed = ended(views, MIXED, *SHORT, "methods.lntrust.weighting=uniform", method="lntrust")[1]
         assert fixed["per_node"]["test"] == fixed["per_node"]["self"]
         assert fixed["per_node"]["test_pooled"] == fixed["per_node"]["self_pooled"]
         assert fixed["bytes"]["per_deployed_query"] == 0
@@ -184,7 +156,7 @@ class TestMessages:
 
         monkeypatch.setattr(Network, "ask", recorded)
         monkeypatch.setattr(Network, "send", refused)
-        one = made(views, MIXED)
+        one = made(views, MIXED, *SHORT)
         assert {phase for _, phase, _ in asked} == {"probe", "distil"}
         assert {kind for _, kind, _ in one.network.ledger} == {"query", "reply"}
         p = one.world.partition
@@ -198,11 +170,13 @@ class TestMessages:
             assert replies.probabilities.shape[1] == 10
             torch.testing.assert_close(replies.probabilities.sum(-1), torch.ones(len(replies.probabilities)))
 
-    def test_bytes(self, views: Views) -> None:
-        one = shared(views, TORCH)
+    @pytest.mark.parametrize(("shard", "B", "sample"), [(300, 40, 50), (30, 30, 30)])
+    def test_bytes(self, views: Views, shard: int, B: int, sample: int) -> None:
+        """Of a shard that is smaller than sample and budget, all examples."""
+        one = shared(views, TORCH, f"partition.shard={shard}")
         w, ledger = one.world, one.network.ledger
         question, answer = int(np.prod(w.input_shape)) * np.dtype(w.input_dtype).itemsize, 4 * 10
-        distilling, refreshes, B, sample = 3, 4, 40, 50  # rounds 2–4; after Stage 1, rounds 2, 4, and the end
+        distilling, refreshes = 3, 4  # rounds 2–4; after Stage 1, rounds 2, 4, and the end
         asker, answerer = w.edges[:, 0], w.edges[:, 1]
         probed = refreshes * (w.partition.validation.lengths + sample)
         assert (ledger.payload("query", "distil") == distilling * B * question).all()
@@ -210,33 +184,19 @@ class TestMessages:
         assert (ledger.payload("query", "probe") == probed[asker] * question).all()
         assert (ledger.payload("reply", "probe") == probed[answerer] * answer).all()
 
-    def test_a_shard_smaller_than_sample_and_budget(self, views: Views) -> None:
-        settings = ("partition.shard=30", "methods.lntrust.sample=500", "methods.lntrust.budget=1000")
-        one = made(views, TORCH, *settings)
-        per_edge = one.network.ledger.payload("reply", "distil")
-        assert (per_edge == 3 * 30 * 40).all()
-        probed = 4 * (one.world.partition.validation.lengths + 30) * 40
-        assert (one.network.ledger.payload("reply", "probe") == probed[one.world.edges[:, 1]]).all()
-
     @pytest.mark.parametrize("k", [1, 2])
-    def test_top_k_asks_k_neighbours(self, views: Views, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-        asked: list[Tensor] = []
+    def test_top_k_asks_k_neighbours(self, views: Views, k: int) -> None:
         trust: list[Tensor] = []
-        ask = Network.ask
-
-        def recorded(self: Network, questions: Questions, phase: str, edges: Any = None) -> Replies:
-            if phase == "distil":
-                asked.append(edges)
-            return ask(self, questions, phase, edges)
 
         class Watcher(Observer):
             def distilling(self, state: TrustState, targets: Any) -> AbstractContextManager[None]:
                 trust.append(state.open)
                 return nullcontext()
 
-        monkeypatch.setattr(Network, "ask", recorded)
-        one = Run(study(TORCH, f"methods.lntrust.top_k={k}"), "lntrust", 0, views)
+        one = begun(views, TORCH, f"methods.lntrust.top_k={k}", method="lntrust")
+        calls = record(one.network, "ask", lambda _, phase, edges=None: (phase, edges))
         one(progress=lambda *_: setattr(one.site, "observer", Watcher()))
+        asked = [edges for phase, edges in calls if phase == "distil"]
         assert len(asked) == len(trust) == 3
         around = Neighbourhood.of(one.network.edges, 6)
         for edges, alpha in zip(asked, trust, strict=True):
@@ -245,19 +205,16 @@ class TestMessages:
             assert edges.tolist() == [e for row in best for e in row]
             assert len(edges) < len(one.network.edges)
 
-    def test_without_a_pool(self, views: Views) -> None:
-        one = made(views, MIXED, "methods.lntrust.unlabelled=false")
+    @pytest.mark.parametrize("setting", ["methods.lntrust.unlabelled=false", "partition.shard=0"])
+    def test_without_a_pool(self, views: Views, setting: str) -> None:
+        one = made(views, MIXED, *SHORT, setting)
         assert one.network.ledger.payload(phase="distil").sum() == 0
-        probed = 4 * one.world.partition.validation.lengths[one.world.edges[:, 1]] * 40
+        probed = 3 * one.world.partition.validation.lengths[one.world.edges[:, 1]] * 40
         assert (one.network.ledger.payload("reply", "probe") == probed).all()
         phi = one.state.evidence.phi
         assert (phi[..., [0, 3, 4]] == 0).all()
         assert (phi[..., 5] > 0).any()
         assert one.state.pseudo is None
-
-    def test_no_shard_at_all(self, views: Views) -> None:
-        one = made(views, MIXED, "partition.shard=0")
-        assert one.network.ledger.payload(phase="distil").sum() == 0
 
 
 class TestForests:
@@ -287,16 +244,16 @@ class TestForests:
 
 
 class TestRecords:
-    def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
-        assert_resumes(views, tmp_path, MIXED)
-        for name in ("trust", "features"):
-            (one,), (other,) = (tmp_path.glob(f"{w}/**/{name}.parquet") for w in ("whole", "stopped"))
-            assert pq.read_table(one) == pq.read_table(other)
-
-    def test_trust_over_time_is_kept(self, views: Views, tmp_path: Path) -> None:
-        one = made(views, MIXED, folder=tmp_path)
-        (path,) = tmp_path.rglob("trust.parquet")
-        rows = pq.read_table(path).to_pylist()
+    def test_a_resumed_run_equals_an_uninterrupted_one_and_keeps_trust_over_time(
+        self, views: Views, tmp_path: Path
+    ) -> None:
+        one = assert_resumes(views, tmp_path, MIXED)
+        tables = [
+            [pq.read_table(*tmp_path.glob(f"{run}/**/{name}.parquet")) for name in ("trust", "features")]
+            for run in ("whole", "stopped")
+        ]
+        assert tables[0] == tables[1]
+        rows, features = tables[0][0].to_pylist(), tables[0][1]
         closed = 6 + len(one.world.edges)
         assert len(rows) == 4 * closed
         total: dict[tuple[int, int], float] = {}
@@ -309,8 +266,6 @@ class TestRecords:
         assert list(total.values()) == pytest.approx([1.0] * len(total))
         known = {(i, i) for i in range(6)} | {tuple(edge) for edge in one.world.edges.tolist()}
         assert {(row["node"], row["member"]) for row in rows} == known
-        (path,) = tmp_path.rglob("features.parquet")
-        features = pq.read_table(path)
         assert features.num_rows == closed
         assert features.column_names == [
             "node", "member", "overlap", "probe_accuracy", "weighted_probe_accuracy", "KL", "entropy",

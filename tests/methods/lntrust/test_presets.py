@@ -28,19 +28,10 @@ class TestWhatTheyAre:
         assert type(method) is LNTrust
         _, preset = method_of(name)
         assert preset is not None
-        assert len(preset.about) > 10
-        plain, got = settings("lntrust"), method.settings.model_dump()
-        assert {key: got[key] for key in preset.settings} == preset.settings
-        assert {k: v for k, v in got.items() if k not in preset.settings} == {
-            k: v for k, v in plain.items() if k not in preset.settings
-        }
-
-    @pytest.mark.parametrize("name", names())
-    def test_each_says_something_the_defaults_do_not(self, name: str) -> None:
-        _, preset = method_of(name)
-        assert preset is not None
         defaults = LNTrustSettings().model_dump()
         assert all(defaults[key] != value for key, value in preset.settings.items())
+        plain, got = settings("lntrust"), method.settings.model_dump()
+        assert got == plain | preset.settings
 
     def test_other_names_are_left_as_they_are(self) -> None:
         assert method_of("lntrust") == ("lntrust", None)
@@ -49,56 +40,40 @@ class TestWhatTheyAre:
         assert method_of("package.module:Name") == ("package.module:Name", None)
 
 
-class TestWhoWins:
-    def test_a_preset_over_what_the_study_says_of_lntrust(self) -> None:
-        changed = ("methods.lntrust.top_k=5", "methods.lntrust.warmup=3")
-        got = settings("lntrust+lean", *changed)
-        assert got["top_k"] == LEAN.settings["top_k"] != 5
-        assert got["warmup"] == 3, "what the preset does not say is the study's"
-
-    def test_set_over_the_preset(self) -> None:
-        got = settings("lntrust+lean", "methods.lntrust+lean.top_k=3")
-        assert got["top_k"] == 3
-        assert got["recall"] == LEAN.settings["recall"]
-        assert settings("lntrust", "methods.lntrust+lean.top_k=3") == settings("lntrust")
-        assert settings("lntrust+best", "methods.lntrust+lean.top_k=3") == settings("lntrust+best")
-
-    def test_a_study_over_the_preset(self, tmp_path: Path) -> None:
-        path = tmp_path / "own.toml"
-        path.write_text('inherits = "digits"\n[methods."lntrust+lean"]\ntop_k = 4\nreply = "uint8"\n')
-        got = find_method("lntrust+lean", load_study(path)).settings.model_dump()
-        assert (got["top_k"], got["reply"]) == (4, "uint8")
-        over = load_study(path, ["methods.lntrust+lean.top_k=1"])
-        assert find_method("lntrust+lean", over).settings.model_dump()["top_k"] == 1
+def test_set_wins_over_a_study_over_the_preset_over_what_the_study_says_of_lntrust(tmp_path: Path) -> None:
+    got = settings("lntrust+lean", "methods.lntrust.top_k=5", "methods.lntrust.warmup=3")
+    assert got["top_k"] == LEAN.settings["top_k"] != 5
+    assert got["warmup"] == 3, "what the preset does not say is the study's"
+    path = tmp_path / "own.toml"
+    path.write_text('inherits = "digits"\n[methods."lntrust+lean"]\ntop_k = 4\nreply = "uint8"\n')
+    for sets, top_k in (((), 4), (("methods.lntrust+lean.top_k=1",), 1)):
+        got = find_method("lntrust+lean", load_study(path, sets)).settings.model_dump()
+        assert (got["top_k"], got["reply"], got["recall"]) == (top_k, "uint8", LEAN.settings["recall"])
+    for other in ("lntrust", "lntrust+best"):
+        assert settings(other, "methods.lntrust+lean.top_k=3") == settings(other)
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("name", "meant"), [("lntrust+leen", "lntrust+lean"), ("lntrust+save", "lntrust+safe")]
-    )
-    def test_a_misspelt_preset(self, name: str, meant: str) -> None:
-        with pytest.raises(LNTrustError) as refusal:
-            find_method(name, load_study("digits"))
-        assert f"--method {name}: did you mean {meant}?" in str(refusal.value)
-        assert all(known in str(refusal.value) for known in names())
-
-    def test_settings_of_a_misspelt_preset(self) -> None:
-        with pytest.raises(LNTrustError, match=r"methods.lntrust\+leen: .* did you mean lntrust\+lean\?"):
-            find_method("uniform", load_study("digits", ["methods.lntrust+leen.top_k=3"]))
-
-    def test_presets_are_of_lntrust_only(self) -> None:
-        with pytest.raises(LNTrustError, match=r"--method uniform\+lean: "):
-            find_method("uniform+lean", load_study("digits"))
-
-    def test_a_wrong_setting_names_the_preset(self) -> None:
-        with pytest.raises(
-            LNTrustError, match=r"methods\.lntrust\+lean\.recall = 0: .*greater than or equal to 1"
-        ):
-            settings("lntrust+lean", "methods.lntrust+lean.recall=0")
-
-    def test_a_preset_that_does_not_fit_the_study(self) -> None:
-        with pytest.raises(LNTrustError, match="prior = accuracy needs weighting = trust, not uniform"):
-            settings("lntrust+safe", "methods.lntrust.weighting=uniform")
+@pytest.mark.parametrize(
+    ("name", "sets", "wrong"),
+    [
+        ("lntrust+leen", (), r"--method lntrust\+leen: did you mean lntrust\+lean\?.*lntrust\+safe"),
+        (
+            "uniform",
+            ("methods.lntrust+leen.top_k=3",),
+            r"lntrust\+leen: .* did you mean lntrust\+lean",
+        ),
+        ("uniform+lean", (), r"--method uniform\+lean: "),
+        ("lntrust+lean", ("methods.lntrust+lean.recall=0",), r"lntrust\+lean\.recall = 0: .*or equal to 1"),
+        (
+            "lntrust+safe",
+            ("methods.lntrust.weighting=uniform",),
+            "prior = accuracy needs weighting = trust",
+        ),
+    ],
+)
+def test_refusals(name: str, sets: tuple[str, ...], wrong: str) -> None:
+    with pytest.raises(LNTrustError, match=wrong):
+        settings(name, *sets)
 
 
 def test_settings_that_a_preset_hides() -> None:

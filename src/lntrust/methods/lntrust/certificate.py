@@ -28,16 +28,12 @@ class Certificate(Observer):
     """Watches one run of LNTrust."""
 
     def __init__(self, site: Site, state: Tensors | None = None) -> None:
-        self._site = site
-        like = site.population
+        self._site, like = site, site.population
         self._twin = like.twin()
-        zero = torch.zeros(like.n, device=like.device, dtype=torch.float64)
-        self._sums = {"eta beta": zero.clone(), "perturbation": zero.clone(), "gradient ratio": zero.clone()}
-        if state is None:
-            self._twin.load(like.state())
-        else:
-            self._twin.load(below("twin/", state))
-            self._sums = {name: state[f"sum/{name}"] for name in self._sums}
+        self._twin.load(like.state() if state is None else below("twin/", state))
+        zeros = torch.zeros(3, like.n, device=like.device, dtype=torch.float64)
+        names = ("eta beta", "perturbation", "gradient ratio")
+        self._sums = dict(zip(names, zeros, strict=True)) if state is None else below("sum/", state)
 
     def state(self) -> Tensors:
         return under("twin/", self._twin.state()) | under("sum/", self._sums)
@@ -66,11 +62,8 @@ class Certificate(Observer):
         yield
         active = targets.kept.any(-1)
         for stack, momentum in zip(population.torch_stacks, before, strict=True):
-            square = torch.zeros(len(stack.nodes), dtype=torch.float64, device=active.device)
-            for name, v in stack.momentum.items():
-                g = v - training.momentum * momentum[name]
-                square += g.double().flatten(1).square().sum(1)
-            norm = square.sqrt() * active[stack.nodes]
+            g = [v - training.momentum * momentum[name] for name, v in stack.momentum.items()]
+            norm = _norm(g) * active[stack.nodes]
             self._sums["perturbation"][stack.nodes] += training.lr * norm
             ratio = norm / (state.strength[stack.nodes].double() * limit[stack.nodes])
             seen = self._sums["gradient ratio"][stack.nodes]
@@ -83,27 +76,23 @@ class Certificate(Observer):
         population = self._site.population
         out = torch.full((population.n,), torch.nan, dtype=torch.float64, device=population.device)
         for stack, twin in zip(population.torch_stacks, self._twin.torch_stacks, strict=True):
-            square = sum(
-                (p - twin.params[name]).double().flatten(1).square().sum(1)
-                for name, p in stack.params.items()
-            )
-            out[stack.nodes] = torch.as_tensor(square).sqrt()
+            out[stack.nodes] = _norm([p - twin.params[name] for name, p in stack.params.items()])
         return out
 
     def report(self, state: TrustState, epsilon: float, delta: float) -> dict[str, Any]:
         """Per node: validation risk, the deployment bound's terms, drift and its bound, the gate's path."""
-        evidence, alpha, gate_path = state.evidence, state.closed, state.log.strength
-        risk, xi = self._risks(evidence, alpha, epsilon)
+        evidence, sums = state.evidence, self._sums
+        risk, xi = self._risks(evidence, state.closed, epsilon)
         members, examples = evidence.mask.sum(-1).tolist(), evidence.offsets.diff().tolist()
         deployment = [
             bounds.deployment_bound(d, m, epsilon, delta) if m else None
             for d, m in zip(members, examples, strict=True)
         ]
-        linear = torch.zeros(len(alpha), dtype=torch.bool, device=alpha.device)
+        linear = torch.zeros_like(state.together)
         for stack in self._site.population.torch_stacks:
             linear[stack.nodes] = stack.is_head
-        log_bound = bounds.drift_bound_log10(self._sums["eta beta"], self._sums["perturbation"])
-        log_bound = log_bound.masked_fill(~linear, torch.nan)
+        known = torch.where(linear, 0.0, torch.nan)  # what is known of linear heads only
+        log_bound = bounds.drift_bound_log10(sums["eta beta"], sums["perturbation"])
         return {
             "epsilon_dep": epsilon,
             "delta": delta,
@@ -117,11 +106,11 @@ class Certificate(Observer):
                 "confidence": [b and b.confidence for b in deployment],
                 "excess_bound": [b and b.excess for b in deployment],
                 "drift": as_numbers(self.drift()),
-                "drift_bound_log10": as_numbers(log_bound),
-                "eta_beta": as_numbers(self._sums["eta beta"].masked_fill(~linear, torch.nan)),
-                "perturbation": as_numbers(self._sums["perturbation"]),
-                "gradient_ratio": as_numbers(self._sums["gradient ratio"].masked_fill(~linear, torch.nan)),
-                "gate": [as_numbers(path) for path in gate_path.T],
+                "drift_bound_log10": as_numbers(log_bound + known),
+                "eta_beta": as_numbers(sums["eta beta"] + known),
+                "perturbation": as_numbers(sums["perturbation"]),
+                "gradient_ratio": as_numbers(sums["gradient ratio"] + known),
+                "gate": [as_numbers(path) for path in state.log.strength.T],
             },
         }
 
@@ -138,6 +127,11 @@ class Certificate(Observer):
                 risk[i], other = bounds.clipped_risk(one.p_true, torch.stack([alpha[i], best[i]]), epsilon)
                 lowest[i] = torch.minimum(risk[i], other)
         return risk, risk - lowest
+
+
+def _norm(tensors: list[Float[Tensor, "k *s"]]) -> Float[Tensor, "k"]:
+    """‖·‖ of every node's numbers, all tensors together."""
+    return torch.as_tensor(sum(t.double().flatten(1).square().sum(1) for t in tensors)).sqrt()
 
 
 def as_numbers(values: Float[Tensor, "n"]) -> list[float | None]:

@@ -17,7 +17,6 @@ from lntrust.core.segments import segment_sum
 from lntrust.methods.base import Site
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import RememberedReplies, TrustState
-from lntrust.methods.probing import probe, sound_members
 from lntrust.network import Questions, Replies
 from lntrust.trust import distil, features
 from lntrust.trust.distil import DistillTargets
@@ -30,34 +29,32 @@ from lntrust.trust.weights import renormalised, top_k
 def collect_evidence(site: Site, sample: int, t: int) -> Evidence:
     """Ask everybody about V_i and, if `sample` is not 0, about so many examples of the shard, to see ŵ_j."""
     population, world = site.population, site.world
-    got = probe(site, "probe")
+    got = site.probe("probe")
     mask, w_hat = got.mask, None
     if sample:
         w_hat, answered = _class_distributions(site, sample, t)
         mask = mask & answered
     w = site.class_distribution
     degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
-    rho = features.probe_response(got.probabilities, got.labels, got.offsets) * mask[..., None]
+    offsets = site.validation.offsets
+    rho = features.probe_response(got.probabilities, got.labels, offsets) * mask[..., None]
     nodes = world.seeds.n  # of the node's own world
     phi = features.relational_features(rho, w_hat, w, degrees[site.around.member], nodes, mask)
-    of_row = torch.repeat_interleave(mask, got.offsets.diff(), dim=0, output_size=len(got.labels))
-    return Evidence(mask, got.probabilities * of_row[..., None], got.labels, got.offsets, rho, phi, w)
+    of_row = torch.repeat_interleave(mask, offsets.diff(), dim=0, output_size=len(got.labels))
+    return Evidence(mask, got.probabilities * of_row[..., None], got.labels, offsets, rho, phi, w)
 
 
 def _class_distributions(
     site: Site, sample: int, t: int
 ) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
     """ŵ_j as each neighbour shows it on a sample of the asker's shard, and who has answered."""
-    population, around = site.population, site.around
-    ids = site.unlabelled("sample", sample, t)
+    around, ids = site.around, site.unlabelled("sample", sample, t)
     replies = site.network.ask(Questions.of(ids, "shard"), "probe")
-    out = torch.zeros(
-        *around.mask.shape, population.classes, dtype=population.dtype, device=population.device
-    )
+    out = site.class_distribution.new_zeros(*around.mask.shape, site.population.classes)
     out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
     asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
     out[asker, column] = features.class_distribution(replies.regular())
-    return out, sound_members(around, replies)
+    return out, site.sound_members(replies)
 
 
 # -- targets to learn from --------------------------------------------------------------------------
@@ -70,14 +67,18 @@ def distill_targets(
     places = site.places("distil", settings.budget, t)
     ids = site.shard.gather(1, places)
     if settings.recall is None:
-        asked, edges = _teachers(site, state, settings)
-        replies = site.network.ask(Questions.of(ids, "shard"), "distil", edges)
-        p_bar, answered = _of_replies(site, state, replies, asked, ids.shape)
+        p_bar, votes, present = _of_replies(
+            site, state, *_ask_teachers(site, state, settings, ids), ids.shape
+        )
     else:
-        if state.replies is None or (t - settings.warmup - 1) % settings.recall == 0:
-            state = replace(state, replies=_whole_shard(site, state, settings))
-        assert state.replies is not None
-        p_bar, answered = _of_memory(site, state, state.replies, places)
+        replies = state.replies
+        if replies is None or (t - settings.warmup - 1) % settings.recall == 0:
+            replies = _remembered(site, *_ask_teachers(site, state, settings, site.shard))
+            state = replace(state, replies=replies)
+        p_bar, votes, present = _of_memory(site, state, replies, places)
+    answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)  # by anybody of weight
+    total = p_bar.sum(-1, keepdim=True)
+    p_bar = torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0)
     C = site.population.classes
     tau = distil.threshold(C, settings.confidence_floor, settings.confidence_margin)
     kept, predicted = distil.confidence_filter(p_bar, tau)
@@ -86,45 +87,38 @@ def distill_targets(
     return state, DistillTargets(ids, p_bar, predicted, kept, omega)
 
 
-def _teachers(
-    site: Site, state: TrustState, settings: LNTrustSettings
-) -> tuple[Bool[Tensor, "n D"], Int[Tensor, "q"] | None]:
-    """The neighbours to ask, and their edges; none: all."""
-    if settings.top_k is None:
-        return site.around.open, None
-    asked = top_k(state.open, settings.top_k)
-    return asked, site.around.edge[asked].sort().values
+def _ask_teachers(
+    site: Site, state: TrustState, settings: LNTrustSettings, ids: Int[Tensor, "n B"]
+) -> tuple[Bool[Tensor, "n D"], Replies]:
+    """Who is asked about these examples, all neighbours or the k most trusted, and what they say."""
+    asked, edges = site.around.open, None
+    if settings.top_k is not None:
+        asked = top_k(state.open, settings.top_k)
+        edges = site.around.edge[asked].sort().values
+    return asked, site.network.ask(Questions.of(ids, "shard"), "distil", edges)
+
+
+# Σ_j α_ij p_j(x), not yet scaled; every neighbour's α_ij there; and who of them has a say.
+Blended = tuple[Float[Tensor, "n B C"], Float[Tensor, "n D *C"], Bool[Tensor, "n D"]]
 
 
 def _of_replies(
-    site: Site, state: TrustState, replies: Replies, asked: Bool[Tensor, "n D"], shape: torch.Size
-) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
-    """p̄_i(x) = Σ_{j∈N(i)} α_ij p_j(x) over those who answered soundly, and where anybody did."""
+    site: Site, state: TrustState, asked: Bool[Tensor, "n D"], replies: Replies, shape: torch.Size
+) -> Blended:
+    """p̄_i(x) over those who have just answered soundly."""
     (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
-    present = asked & sound_members(around, replies)
+    present = asked & site.sound_members(replies)
     votes = renormalised(state.open_votes, present)
     asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
     vote = votes[asker, around.column[replies.edge]]
     vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
     said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
     offsets = torch.searchsorted(asker, torch.arange(n + 1, device=asker.device))
-    p_bar = segment_sum(said.flatten(1), offsets).view(n, B, C)
-    return _scaled(p_bar, votes, present)
+    return segment_sum(said.flatten(1), offsets).view(n, B, C), votes, present
 
 
-def _scaled(
-    p_bar: Float[Tensor, "n B C"], votes: Tensor, present: Bool[Tensor, "n D"]
-) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
-    """Scaled to sum to 1, and where anybody of weight has answered."""
-    answered = present.any(-1) & (votes.flatten(1).sum(-1) > 0)
-    total = p_bar.sum(-1, keepdim=True)
-    return torch.where(total > 0, p_bar / total.clamp(min=torch.finfo(p_bar.dtype).tiny), 0.0), answered
-
-
-def _whole_shard(site: Site, state: TrustState, settings: LNTrustSettings) -> RememberedReplies:
-    """Ask the teachers about the whole shard."""
-    asked, edges = _teachers(site, state, settings)
-    replies = site.network.ask(Questions.of(site.shard, "shard"), "distil", edges)
+def _remembered(site: Site, asked: Bool[Tensor, "n D"], replies: Replies) -> RememberedReplies:
+    """Replies about the whole shard, in the slots of their askers."""
     n, S = site.shard.shape
     slots = max(1, int(asked.sum(-1).max()))
     column = torch.zeros(n, slots, dtype=torch.int64, device=asked.device)
@@ -139,7 +133,7 @@ def _whole_shard(site: Site, state: TrustState, settings: LNTrustSettings) -> Re
 
 def _of_memory(
     site: Site, state: TrustState, replies: RememberedReplies, places: Int[Tensor, "n B"]
-) -> tuple[Float[Tensor, "n B C"], Bool[Tensor, "n"]]:
+) -> Blended:
     """p̄_i(x) of remembered replies, under the trust of today."""
     column, said = replies.column, replies.probabilities
     node = torch.arange(len(column), device=column.device)[:, None]
@@ -153,4 +147,4 @@ def _of_memory(
     for slot in range(column.shape[1]):  # one after another: all at once would not fit for large fleets
         weight = vote[:, slot, None, None] if vote.ndim == 2 else vote[:, slot, None]
         p_bar += weight * said[node, slot, places]
-    return _scaled(p_bar, votes, present)
+    return p_bar, votes, present

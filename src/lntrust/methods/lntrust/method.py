@@ -28,6 +28,7 @@ from lntrust.methods.lntrust.exchange import collect_evidence, distill_targets
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import PseudoTargets, TrustState, learn_trust
 from lntrust.network import WireFormat
+from lntrust.study.settings import Settings
 from lntrust.trust import distil
 from lntrust.trust.distil import DistillTargets
 from lntrust.trust.rivals import make_weighting
@@ -42,21 +43,15 @@ class LNTrust(Method[TrustState]):
     settings: LNTrustSettings
     _weighting: Weighting | None = None  # remembers nothing of a run: that is in the state
 
-    @property
-    def wire_format(self) -> WireFormat:
-        return WireFormat(self.settings.query, self.settings.reply)
-
-    @property
-    def final_rounds(self) -> int:
-        return self.settings.final_rounds
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(settings)
+        self.wire_format = WireFormat(self.settings.query, self.settings.reply)
+        self.final_rounds = self.settings.final_rounds
 
     def remarks(self, site: Site) -> list[str]:
-        rounds, final = site.schedule.rounds, self.settings.final_rounds
-        if 0 < rounds <= final:
-            return [
-                f"final_rounds = {final}, and Stage 2 has {rounds}: trust is learned once, before it begins"
-            ]
-        return []
+        rounds, final = site.schedule.rounds, self.final_rounds
+        said = f"final_rounds = {final}, and Stage 2 has {rounds}: trust is learned once, before it begins"
+        return [said] if 0 < rounds <= final else []
 
     # -- the two-stage protocol -------------------------------------------------------------------
 
@@ -94,10 +89,10 @@ class LNTrust(Method[TrustState]):
             new = learn_trust(self._weighting, memory, evidence, s, t, range(n))
         else:
             parts = []
-            for i in range(n):
-                own = None if memory is None else {name: m[i : i + 1] for name, m in memory.items()}
-                one = evidence.at(slice(i, i + 1))
-                parts.append(learn_trust(self._weighting, own, one, s, t, range(i, i + 1)))
+            for one in (slice(i, i + 1) for i in range(n)):
+                own = None if memory is None else {name: m[one] for name, m in memory.items()}
+                nodes = range(n)[one]
+                parts.append(learn_trust(self._weighting, own, evidence.at(one), s, t, nodes))
             new = TrustState.joined(parts, evidence)
         if state is None:
             return new
@@ -134,18 +129,17 @@ class LNTrust(Method[TrustState]):
         count, C = kept.sum(-1).clamp(min=1), population.classes
         scale, active = state.strength / count, kept.any(-1)
         factor = self.settings.soft_scale / (C if self.settings.kl_scale == "per_class" else 1)
+        hard = self.settings.targets == "hard"
+        goal = (predicted, omega, scale) if hard else (p_bar, omega, scale * factor)
         with site.observer.distilling(state, targets):
-            if self.settings.targets == "hard":
-                loss, goal = distil.hard_loss, (predicted, omega, scale)
-            else:
-                loss, goal = distil.soft_loss, (p_bar, omega, scale * factor)
+            loss = distil.hard_loss if hard else distil.soft_loss
             population.descend("distil", ids, loss, goal, active=active)
         if len(population.torch_stacks) == len(population.stacks):
             return state
         # For learners that refit. A label weighs 1; all pseudo-labels together λ times as much as all labels.
         size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(p_bar.device, p_bar.dtype)
         weight = omega * (state.strength * size / count)[:, None]
-        if self.settings.targets == "hard":
+        if hard:
             p_bar = torch.nn.functional.one_hot(p_bar.argmax(-1), C).to(p_bar.dtype)
         else:
             weight = weight * factor

@@ -6,7 +6,7 @@ How they were chosen, and what each setting does: docs/lean.md and docs/safe.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lntrust.methods.lntrust.settings import RENAMED
@@ -15,7 +15,7 @@ from lntrust.methods.lntrust.settings import RENAMED
 @dataclass(frozen=True)
 class Preset:
     about: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
 
 
 # Cost no bytes, and serve both: they make up for the accuracy that fewer replies cost.

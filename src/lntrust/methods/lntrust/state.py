@@ -26,17 +26,11 @@ class TrustLog:
     strength: Float[Tensor, "R n"]
     together: Bool[Tensor, "R n"]
 
-    @classmethod
-    def of(cls, t: int, closed: Tensor, strength: Tensor, together: Tensor) -> "TrustLog":
-        """The row of round t."""
-        return cls(torch.tensor([t], device=closed.device), closed[None], strength[None], together[None])
-
     def __add__(self, later: "TrustLog") -> "TrustLog":
-        both = {f.name: torch.cat([getattr(self, f.name), getattr(later, f.name)]) for f in fields(self)}
-        return TrustLog(**both)
+        return TrustLog(*(torch.cat([getattr(log, f.name) for log in (self, later)]) for f in fields(self)))
 
     def last(self, count: int) -> "TrustLog":
-        return TrustLog(**{f.name: getattr(self, f.name)[-count:] for f in fields(self)})
+        return TrustLog(*(getattr(self, f.name)[-count:] for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -80,33 +74,16 @@ class TrustState:
     replies: RememberedReplies | None = None
     pseudo: PseudoTargets | None = None
 
-    def at(self, nodes: slice) -> "TrustState":
-        """The trust of some nodes, without what only their training needs."""
-        margin, log = self.typical_margin, self.log
-        return replace(
-            self,
-            **{name: getattr(self, name)[nodes] for name in _FILE if name != "typical_margin"},
-            typical_margin=None if margin is None else margin[nodes],
-            memory={name: t[nodes] for name, t in self.memory.items()},
-            evidence=self.evidence.at(nodes),
-            log=TrustLog(log.round, log.closed[:, nodes], log.strength[:, nodes], log.together[:, nodes]),
-            replies=None,
-            pseudo=None,
-        )
-
     @classmethod
     def joined(cls, parts: Sequence["TrustState"], evidence: Evidence) -> "TrustState":
         """Of nodes that have learned one after another, from parts of this evidence."""
-        first, over_time = parts[0], ("closed", "strength", "together")
-        logs = [torch.cat([getattr(part.log, name) for part in parts], 1) for name in over_time]
-        of: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in _FILE}
-        of = {name: None if each[0] is None else torch.cat(each) for name, each in of.items()}
-        return cls(
-            **of,
-            memory={name: torch.cat([part.memory[name] for part in parts]) for name in first.memory},
-            evidence=evidence.of_true_classes(),
-            log=TrustLog(first.log.round, *logs),
-        )
+        each = [part.to_tensors() for part in parts]
+        names = [name for name in each[0] if not name.startswith("log/")]
+        over_time = ("log/closed", "log/lambda", "log/together")
+        whole = {name: torch.cat([tensors[name] for tensors in each]) for name in names}
+        whole |= {name: torch.cat([tensors[name] for tensors in each], 1) for name in over_time}
+        one = cls.from_tensors(whole | {"log/round": parts[0].log.round})
+        return replace(one, evidence=evidence.of_true_classes())
 
     # -- on disk ------------------------------------------------------------------------------------
 
@@ -125,10 +102,7 @@ class TrustState:
     @classmethod
     def from_tensors(cls, tensors: Tensors) -> "TrustState":
         """As `to_tensors` has named them; what settings of earlier versions added is left out."""
-        parts: dict[str, Any] = {name: tensors.get(file) for name, file in _FILE.items()}
-        missing = [_FILE[name] for name, t in parts.items() if t is None and name != "typical_margin"]
-        if missing:
-            raise KeyError(f"no {missing[0]!r}")
+        parts: dict[str, Any] = {name: tensors[file] for name, file in _FILE.items() if name != _OPTIONAL}
         of = {name: tensors[f"evidence/{name}"] for name in _EVIDENCE}
         p_true = of.pop("p_true")
         only = torch.zeros(len(p_true), dtype=torch.int64, device=p_true.device)
@@ -136,6 +110,7 @@ class TrustState:
         replies, pseudo = below("recall/", tensors), below("pseudo/", tensors)
         return cls(
             **parts,
+            typical_margin=tensors.get(_FILE[_OPTIONAL]),
             memory=below("memory/", tensors),
             evidence=Evidence(probabilities=p_true[..., None], labels=only, **of),
             log=TrustLog(**log),
@@ -144,16 +119,10 @@ class TrustState:
         )
 
 
-_FILE = {
-    "open": "open",
-    "open_votes": "open votes",
-    "closed": "closed",
-    "closed_votes": "closed votes",
-    "strength": "lambda",
-    "together": "answers together",
-    "validated": "validated",
-    "typical_margin": "usual lead",
-}
+_OPTIONAL = "typical_margin"
+_OTHERS = {"strength": "lambda", "together": "answers together", _OPTIONAL: "usual lead"}
+_PARTS = ("open", "open_votes", "closed", "closed_votes", "strength", "together", "validated", _OPTIONAL)
+_FILE = {name: _OTHERS.get(name, name.replace("_", " ")) for name in _PARTS}
 _EVIDENCE = ("mask", "offsets", "rho", "phi", "w", "p_true")
 _LOG = {"strength": "lambda"}
 
@@ -162,10 +131,8 @@ def learn_trust(
     weighting: Weighting, memory: Memory | None, evidence: Evidence, s: LNTrustSettings, t: int, nodes: range
 ) -> TrustState:
     """Fit the weighting to new evidence, from what it remembers on or afresh, and set weights and gates."""
-    first = memory is None
-    memory = weighting.refresh(
-        weighting.start(evidence, nodes) if memory is None else memory, evidence, first
-    )
+    before = weighting.start(evidence, nodes) if memory is None else memory
+    memory = weighting.refresh(before, evidence, first=memory is None)
     opened = weighting.weights(memory, evidence, evidence.open)
     closed = weighting.weights(memory, evidence, evidence.mask)
     votes = weighting.votes(memory, evidence, evidence.mask)
@@ -192,5 +159,5 @@ def learn_trust(
         typical_margin=blend.typical_margin(evidence, closed) if s.typical_margin else None,
         memory=memory,
         evidence=evidence.of_true_classes(),
-        log=TrustLog.of(t, closed, strength, together),
+        log=TrustLog(torch.tensor([t], device=closed.device), closed[None], strength[None], together[None]),
     )

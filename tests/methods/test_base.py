@@ -88,18 +88,6 @@ def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path
     assert summary["method_report"] == {"rounds": 3, "open": [False, True]}
 
 
-def test_the_defaults_are_independent_learning(tiny: Any, views: Views) -> None:
-    one = Run(tiny(), "lntrust.methods:Method", 0, views)
-    one()
-    method = one.method
-    assert method.start(one.site) == {}
-    assert method.pseudo_labels(one.site, {}) is None
-    state = {"kept": torch.ones(1)}
-    assert method.finish(one.site, state) is state
-    assert method.report(one.site, {}) == method.tables(one.site, {}) == {}
-    assert method.deploy(one.site, {}).members.tolist() == [[i, i] for i in range(5)]
-
-
 def test_a_node_without_a_row_answers_by_itself(tiny: Any, views: Views) -> None:
     from lntrust.experiment.evaluation import answers
 

@@ -287,24 +287,22 @@ class TestIdentity:
 
 
 @pytest.mark.parametrize(
-    ("sets", "wrong"),
+    ("method", "sets", "wrong"),
     [
-        (["deploy=everybody"], r"study digits: deploy = 'everybody': .*'self'.*'uniform'.*'trust'.*'fedpae'"),
+        ("dml", ["deploy=everybody"], r"deploy = 'everybody': .*'self'.*'uniform'.*'trust'.*'fedpae'"),
+        ("dml", ["deploy=fedpae", "methods.fedpae.generations=0"], r"methods\.fedpae\.generations = 0: "),
         (
-            ["deploy=fedpae", "methods.fedpae.generations=0"],
-            r"methods\.fedpae\.generations = 0: .*settings of",
+            "dml",
+            ["deploy=trust", "methods.lntrust.reply=uint8"],
+            "who answers would speak otherwise than who",
         ),
         (
-            ["deploy=trust", "methods.lntrust.reply=uint8"],
-            "who answers would speak otherwise than who trains",
+            "lntrust",
+            ["deploy=fedpae", "methods.lntrust.final_rounds=2"],
+            "nobody can choose by them afterwards",
         ),
     ],
 )
-def test_mistakes(views: Views, sets: list[str], wrong: str) -> None:
+def test_mistakes(views: Views, method: str, sets: list[str], wrong: str) -> None:
     with pytest.raises(LNTrustError, match=wrong):
-        begun(views, *sets, method="independent")
-
-
-def test_final_rounds_leave_nothing_to_choose_by(views: Views) -> None:
-    with pytest.raises(LNTrustError, match=r"final_rounds = 2: .* nobody can choose by them afterwards"):
-        begun(views, "deploy=fedpae", "methods.lntrust.final_rounds=2", method="lntrust")
+        begun(views, *sets, method=method)

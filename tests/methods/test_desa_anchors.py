@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import TORCH, begun, shared
+from small_runs import TORCH, shared
 from torch import Tensor
 
 from lntrust.core.randomness import fold, stream_key
@@ -135,10 +135,3 @@ class TestMatching:
             several += len(real) > 1
             assert torch.allclose(end[k, c], whole[k, c]) == (len(real) == 1)
         assert several > 0
-
-    @pytest.mark.parametrize("learner", [0, 1])
-    def test_one_node_at_a_time_is_the_same(self, views64: Views, learner: int) -> None:
-        runs = (begun(views64, TORCH, method="independent", backend=b) for b in ("batched", "loop"))
-        (first, has), (second, has_too) = (condensed(one, learner, condense_steps=5) for one in runs)
-        torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
-        assert torch.equal(has, has_too)

@@ -153,10 +153,6 @@ class TestMessages:
                 assert np.isin(own, one.world.partition.shard[i]).all()
                 assert len(set(own.tolist())) == 64
 
-    def test_a_smaller_shard(self, views: Views) -> None:
-        one = made(views, TORCH, "partition.shard=20", method="dml_public")
-        assert (one.network.ledger.payload("reply", "mutual") == ROUNDS * STEPS * 20 * 40).all()
-
     @pytest.mark.parametrize(("method", "examples"), [("dml", 32), ("dml_public", 64)])
     def test_only_who_is_drawn_asks(self, views: Views, method: str, examples: int) -> None:
         """Nobody does where only forests are drawn: two linear heads among four of them are often not."""

@@ -72,6 +72,8 @@ class TestFront:
         """Few different values, so that there are ties in one score and in both."""
         scores = np.array(rows, dtype=np.float64)
         assert pareto_front(scores).tolist() == undominated(scores)
+        broken = np.append(scores, [[5.0, np.nan], [5.0, 5.0]], 0)  # of a member that diverged
+        assert pareto_front(broken).tolist() == [*[False] * len(scores), False, True]
 
     @given(st.integers(1, 8), st.integers(1, 9))
     def test_all_subsets_once_and_small_ones_first(self, d: int, largest: int) -> None:

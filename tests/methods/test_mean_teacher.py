@@ -1,7 +1,6 @@
 """Mean Teacher: a student that must agree with a running mean of itself."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import (
     ROUNDS,
+    SHORT,
     STEPS,
     TORCH,
     Stopped,
@@ -22,7 +22,6 @@ from small_runs import (
 from torch import Tensor
 
 from lntrust.experiment import Run
-from lntrust.learners import Batch
 from lntrust.learners.views import Views
 from lntrust.methods.mean_teacher import consistency
 
@@ -85,22 +84,18 @@ class TestTeacher:
 
 
 @pytest.mark.parametrize("dropout", [0.2, 0.0])
-def test_student_and_teacher_have_dropout_of_their_own(views64: Views, dropout: float) -> None:
+def test_student_and_teacher_have_dropout_of_their_own(
+    views64: Views, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without any they agree in the first step, when they are the same model."""
-    one = begun(views64, TORCH.replace("dropout=0.2", f"dropout={dropout}"), method=METHOD)
-
     seen: list[tuple[Tensor, Tensor]] = []
-    step = one.population.step
 
-    def watched(batch: Batch, *rest: Any, **more: Any) -> Tensor:
-        def loss(logits: Tensor, labels: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
-            seen.append((logits.detach().softmax(-1), teacher))
-            return consistency(logits, labels, teacher, weight)
+    def watched(logits: Tensor, labels: Tensor, teacher: Tensor, weight: Tensor) -> Tensor:
+        seen.append((logits.detach().softmax(-1), teacher))
+        return consistency(logits, labels, teacher, weight)
 
-        return step(batch, *((loss, *rest[1:]) if rest else ()), **more)  # steps of Stage 1 have no targets
-
-    one.population.step = watched
-    one()
+    monkeypatch.setattr("lntrust.methods.mean_teacher.consistency", watched)
+    made(views64, TORCH.replace("dropout=0.2", f"dropout={dropout}"), *SHORT, method=METHOD)
     for student, teacher in seen[:2]:  # one call for each architecture
         assert student.shape[1] == 32 + 64
         different = ((student - teacher).abs() > 1e-6).any(-1)

@@ -159,19 +159,17 @@ class Site:
         return Questions.ragged(self.world.partition.validation, "validation", self.population.device)
 
     @cached_property
-    def _own_validation(self) -> Plan:
-        return self.population.plan(self._validator, self.validation.ids)
-
-    @cached_property
-    def _validator(self) -> Int[Tensor, "T"]:
-        return torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
+    def _own_validation(self) -> tuple[Int[Tensor, "T"], Plan]:
+        owner = torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
+        return owner, self.population.plan(owner, self.validation.ids)
 
     def probe(self, phase: str, held: Bool[Tensor, "E"] | None = None) -> Probe:
         """Ask everybody about V_i. Over edges where the asker holds a copy of the model, nothing travels."""
         population, around, questions = self.population, self.around, self.validation
+        owner, own = self._own_validation
         shape = (len(questions.ids), around.mask.shape[1], population.classes)
         probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
-        probabilities[:, 0] = population.answer(self._own_validation)  # no network is needed for oneself
+        probabilities[:, 0] = population.answer(own)  # a node needs no network for itself
         mask = torch.zeros_like(around.mask)
         mask[:, 0] = True
         parts = [None] if held is None else [torch.nonzero(some).flatten() for some in (~held, held)]
@@ -183,7 +181,7 @@ class Site:
                 of_reply = torch.repeat_interleave(column, each, output_size=len(replies.question))
                 probabilities[replies.question, of_reply] = replies.probabilities
                 mask |= self.sound_members(replies)
-        return Probe(mask, probabilities, population.labels_of(self._validator, questions.ids))
+        return Probe(mask, probabilities, population.labels_of(owner, questions.ids))
 
     def sound_members(self, replies: Replies) -> Bool[Tensor, "n D"]:
         """Members of N̄(i) whose reply was sound; the node itself always."""

@@ -47,15 +47,12 @@ class DeployWith(Method[Both]):
         if self.answerer is None:
             return
         if self.final_rounds and self.answerer.uses_validation:
-            raise LNTrustError(
-                f"final_rounds = {self.final_rounds}: these rounds train on validation labels, so that "
-                "nobody can choose by them afterwards who shall answer; set final_rounds = 0, or no deploy"
-            )
+            why = "train on validation labels, so that nobody can choose by them afterwards who shall answer"
+            raise LNTrustError(f"final_rounds = {self.final_rounds}: {why}; set it to 0, or no deploy")
         if self.answerer.wire_format not in (WireFormat(), self.wire_format):
-            raise LNTrustError(
-                f"deploy = {site.world.study.deploy!r}: who answers would speak otherwise than who trains "
-                f"({self.answerer.wire_format}); leave its settings query and reply out"
-            )
+            why = f"who answers would speak otherwise than who trains ({self.answerer.wire_format})"
+            deploy = f"deploy = {site.world.study.deploy!r}"
+            raise LNTrustError(f"{deploy}: {why}; leave its settings query and reply out")
         self.answerer.check(site)
 
     def start(self, site: Site) -> Both:

@@ -128,7 +128,8 @@ class DeSA(Method):
         share = (has.sum(1) / (has.sum(1) + size)).to(population.dtype)
         labels = torch.arange(C, device=population.device).repeat_interleave(A).expand(population.n, -1)
         for k, batch in enumerate(site.labelled.round(t - 1)):
-            pick = draw_anchors(site.world.seeds, has, self.settings.batch, t, k)
+            # Of those that the node has; others fill up where these are too few.
+            pick = random_order(site.world.seeds, "anchors", has, 2, t, k)[:, : self.settings.batch]
             row = torch.arange(population.n, device=pick.device)[:, None]
             parts = [each[row, pick] for each in (labels, has, targets, answered)]
             inputs = {
@@ -220,13 +221,6 @@ def masked_mean(values: Float[Tensor, "*s m"], mask: Bool[Tensor, "*s m"]) -> Fl
     """Mean over the last axis of what the mask keeps; 0 where it keeps nothing."""
     kept = values.masked_fill(~mask, 0.0).sum(-1)
     return kept / mask.sum(-1).clamp(min=1)
-
-
-def draw_anchors(
-    seeds: Seeds, has: Bool[Tensor, "n CA"], count: int, t: int, k: int
-) -> Int[Tensor, "n count"]:
-    """Anchors for step k of round t: of those the node has; others fill up where these are too few."""
-    return random_order(seeds, "anchors", has, 2, t, k)[:, :count]
 
 
 def _anchors(stack: Stack, state: State) -> Float[Tensor, "k CA *s"]:

@@ -52,10 +52,8 @@ class FedMD(Method):
     def check(self, site: Site) -> None:
         sizes = {len(world.partition.pool) for world in site.world.worlds}
         if len(sizes) > 1 and min(sizes) < self.settings.budget:
-            raise CannotStackError(
-                f"fedmd: pools of {min(sizes)} to {max(sizes)} examples, and a budget of "
-                f"{self.settings.budget}, cannot be stacked; run these seeds one by one"
-            )
+            pools = f"pools of {min(sizes)} to {max(sizes)} examples, and a budget of {self.settings.budget}"
+            raise CannotStackError(f"fedmd: {pools}, cannot be stacked; run these seeds one by one")
 
     def round(self, site: Site, state: State, t: int) -> State:
         state = super().round(site, state, t)

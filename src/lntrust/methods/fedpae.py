@@ -62,10 +62,8 @@ class FedPAE(Method):
     def check(self, site: Site) -> None:
         most = int(site.world.degrees.max(initial=0)) + 1
         if most > self.settings.enumerate and find_spec("pymoo") is None:
-            raise LNTrustError(
-                f"fedpae: a node has {most} candidates, too many to try all subsets, and NSGA-II comes from "
-                "pymoo, which is not installed; pip install 'lntrust[fedpae]'"
-            )
+            missing = "NSGA-II comes from pymoo, which is not installed; pip install 'lntrust[fedpae]'"
+            raise LNTrustError(f"fedpae: {most} candidates are too many to try all subsets, and {missing}")
 
     def finish(self, site: Site, state: State) -> State:
         """Receive the models, judge them, select."""

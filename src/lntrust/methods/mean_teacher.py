@@ -24,7 +24,6 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.core.losses import cross_entropy
-from lntrust.learners import Batch
 from lntrust.methods.base import Deployment, Method, Site, State, answering, below
 from lntrust.study.settings import MethodSettings, Range
 
@@ -52,28 +51,23 @@ class MeanTeacher(Method):
         return {"steps": torch.zeros(population.n, dtype=torch.int64, device=population.device), **teacher}
 
     def round(self, site: Site, state: State, t: int) -> State:
-        s = self.settings
+        population, s = site.population, self.settings
         x = min(1.0, t / s.ramp) if s.ramp else 1.0
         weight = s.weight * math.exp(-5.0 * (1.0 - x) ** 2)
+        w = torch.full_like(state["steps"], weight, dtype=population.dtype)
         for k, batch in enumerate(site.labelled.round(t - 1)):
-            state = self._step(site, state, batch, weight, site.unlabelled("teacher", s.unlabelled, t, k))
+            more = site.unlabelled("teacher", s.unlabelled, t, k)
+            with population.using(below("teacher/", state)):
+                noisy = population.noisy_logits("teacher", torch.cat([batch.examples, more], 1), batch.active)
+            population.step(batch, consistency, (noisy.softmax(-1), w), more=more)
+            moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
+            steps = state["steps"] + moved
+            a = (1.0 - 1.0 / (steps + 1).to(population.dtype)).clamp(max=s.decay)
+            a = torch.where(moved > 0, a, 1.0)[:, None]
+            own = {f"teacher/{each.learner.name}": each for each in population.torch_stacks}
+            mean = {n: a * state[n] + (1.0 - a) * population.parameters(each) for n, each in own.items()}
+            state = {"steps": steps, **mean}
         return state
-
-    def _step(self, site: Site, state: State, batch: Batch, weight: float, more: Int[Tensor, "n U"]) -> State:
-        population = site.population
-        with population.using(below("teacher/", state)):
-            noisy = population.noisy_logits("teacher", torch.cat([batch.examples, more], 1), batch.active)
-        w = torch.full((population.n,), weight, dtype=population.dtype, device=population.device)
-        population.step(batch, consistency, (noisy.softmax(-1), w), more=more)
-        moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
-        steps = state["steps"] + moved
-        a = (1.0 - 1.0 / (steps + 1).to(population.dtype)).clamp(max=self.settings.decay)
-        a = torch.where(moved > 0, a, 1.0)[:, None]
-        out = {"steps": steps}
-        for stack in population.torch_stacks:
-            name = f"teacher/{stack.learner.name}"
-            out[name] = a * state[name] + (1.0 - a) * population.parameters(stack)
-        return out
 
     def finish(self, site: Site, state: State) -> State:
         """The teacher takes the student's place, so that it is the teacher whom neighbours may ask."""

@@ -24,15 +24,12 @@ _ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": 
 
 def list_methods() -> dict[str, type[Method[Any]]]:
     """The methods that ship with lntrust, by name: the name of the file that defines one."""
-    package = importlib.import_module("lntrust.methods")
-    found = {info.name: _class_in(info.name) for info in pkgutil.iter_modules(package.__path__)}
-    return {name: method for name, method in sorted(found.items()) if method is not None}
-
-
-def _class_in(name: str) -> type[Method[Any]] | None:
-    module = importlib.import_module(f"lntrust.methods.{name}")
-    classes = [c for c in vars(module).values() if isclass(c) and c.__module__.startswith(module.__name__)]
-    return next((c for c in classes if issubclass(c, Method) and c.about), None)
+    found: dict[str, type[Method[Any]]] = {}
+    for info in pkgutil.iter_modules(importlib.import_module("lntrust.methods").__path__):
+        module = importlib.import_module(f"lntrust.methods.{info.name}")
+        of_it = [c for c in vars(module).values() if isclass(c) and c.__module__.startswith(module.__name__)]
+        found.update((info.name, c) for c in of_it if issubclass(c, Method) and c.about)
+    return dict(sorted(found.items()))
 
 
 def find_method(name: str, study: Study) -> Method[Any]:
@@ -47,10 +44,8 @@ def find_method(name: str, study: Study) -> Method[Any]:
     if study.deploy is None:
         return method
     if isinstance(method, known["centralized"]):
-        raise LNTrustError(
-            f"deploy = {study.deploy!r}: method centralized has one model for all nodes, and so no other way "
-            "to be deployed; leave deploy out for it"
-        )
+        why = "has one model for all nodes, and so no other way to be deployed; leave deploy out for it"
+        raise LNTrustError(f"deploy = {study.deploy!r}: method centralized {why}")
     answerer = _ANSWERERS[study.deploy]
     if answerer is not None and isinstance(method, known[answerer]):
         return method  # it does that already, on what it has learned while training
@@ -74,8 +69,11 @@ def _class_of(name: str, known: dict[str, type[Method[Any]]]) -> type[Method[Any
 
 
 def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method[Any]:
+    table, (of, preset) = study.methods.get(name, {}), method_of(name)
+    if preset is not None:  # the study's for it, over the preset's, over the study's for the method
+        table = {**renamed(study.methods.get(of, {})), **preset.settings, **renamed(table)}
     try:
-        settings = method.settings_class.model_validate(_settings(name, study))
+        settings = method.settings_class.model_validate(table)
     except ValidationError as error:
         item = error.errors()[0]
         field = ".".join(("methods", name, *map(str, item["loc"][:1])))
@@ -87,15 +85,6 @@ def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method
         wrong = f"{field} = {item['input']!r}: {', or '.join(ways)}"
         raise LNTrustError(f"{wrong}; settings of {name}: {fields}") from None
     return construct(method, settings, name)
-
-
-def _settings(name: str, study: Study) -> dict[str, Any]:
-    """The study's, under a preset's, under the study's for the preset."""
-    method, preset = method_of(name)
-    table = study.methods.get(method, {})
-    if preset is None:
-        return table
-    return {**renamed(table), **preset.settings, **renamed(study.methods.get(name, {}))}
 
 
 def _suggest(name: str, known: dict[str, type[Method[Any]]]) -> str:

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import CHEAP, MIXED, TORCH, assert_resumes, begun, levers, study
+from small_runs import CHEAP, MIXED, TORCH, assert_resumes, begun, levers, record, study
 from torch import Tensor
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
-from lntrust.learners.population import PseudoLabels
 from lntrust.learners.views import Views
 from lntrust.world import Ragged
 
@@ -113,14 +112,7 @@ def test_more_final_rounds_than_there_are_is_remarked_upon(views: Views) -> None
 def test_forests_keep_what_they_were_taught(views: Views) -> None:
     """Entering the final rounds refits them: with their pseudo-labels, not without."""
     one = begun(views, MIXED, CHEAP, *levers(final_rounds=1), method="lntrust")
-    with_pseudo: list[bool] = []
-    refit = one.population.refit
-
-    def watched(lists: Ragged, pseudo: PseudoLabels | None = None) -> None:
-        with_pseudo.append(pseudo is not None)
-        refit(lists, pseudo)
-
-    one.population.refit = watched  # type: ignore[method-assign]
+    with_pseudo = record(one.population, "refit", lambda _, pseudo=None: pseudo is not None)
     one()
     # At the start of Stage 2, at round 2 of it, when the last one begins, and at its end.
     assert with_pseudo == [False, True, True, True]

@@ -26,9 +26,8 @@ def of_today(given: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier version's settings under today's names; what is gone is left out, where it had no effect."""
     for name, default in CUT.items():
         if given.get(name, default) != default:
-            raise ValueError(
-                f"{name} = {given[name]!r}: no longer there (docs/lean.md and docs/safe.md tell what it gave)"
-            )
+            gone = "no longer there (docs/lean.md and docs/safe.md tell what it gave)"
+            raise ValueError(f"{name} = {given[name]!r}: {gone}")
     if given.get("training_gate") == "evidence":
         raise ValueError("training_gate = 'evidence': no longer there (docs/safe.md tells what it gave)")
     return {name: value for name, value in renamed(given).items() if name not in CUT}

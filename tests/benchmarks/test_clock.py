@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 
-from benchmarks.speed.clock import fastest, timed_rounds, timed_run, timed_stretch
+from benchmarks.speed import clock
 from benchmarks.speed.rounds import for_timing, rounds_by_kind
 from lntrust import Study
 from lntrust.experiment import Run
@@ -16,30 +15,40 @@ from lntrust.learners.views import Views
 CPU = torch.device("cpu")
 
 
-def test_the_fastest_call_counts() -> None:
-    calls = iter([0.03] * 3 + [0.001] * 1000)
-    got = fastest(lambda: time.sleep(next(calls)), CPU, seconds=0.1)
-    assert 0.001 <= got < 0.02
+class Clock:
+    """Stands still but for what is added to it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = 0.0
+        monkeypatch.setattr(clock, "now", lambda _: self.at)
+
+    def add(self, seconds: float) -> None:
+        self.at += seconds
 
 
-def test_rounds_are_timed_one_by_one(heads: Study, codes: Views) -> None:
-    """And not up to the last, which would be evaluated."""
+def test_the_fastest_call_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, calls = Clock(monkeypatch), iter([30.0, 30.0, 30.0, 1.0, 2.0, 2.0])
+    assert clock.fastest(lambda: time.add(next(calls)), CPU, seconds=32) == 1.0
+
+
+def test_rounds_are_timed_one_by_one(heads: Study, codes: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is done between them; and not up to the last, which would be evaluated."""
+    time = Clock(monkeypatch)
     run = Run(for_timing(heads, "lntrust"), "lntrust", 0, codes)
     seen: list[int] = []
-    took = timed_rounds(run, 4, after=seen.append)
-    assert (run.done, len(took), seen) == (4, 4, [0, 1, 2, 3, 4])
-    assert all(t > 0 for t in took)
 
+    def after(done: int) -> None:
+        seen.append(done)
+        time.add(100)
 
-def test_what_is_done_between_rounds_is_not_counted(heads: Study, codes: Views) -> None:
-    run = Run(for_timing(heads, "independent"), "independent", 0, codes)
-    took = timed_rounds(run, 3, after=lambda _: time.sleep(0.5))
-    assert max(took) < 0.5
+    monkeypatch.setattr(run.population, "step", lambda *_: time.add(1))  # two a round
+    took = clock.timed_rounds(run, 4, after)
+    assert (run.done, took, seen) == (4, [2.0] * 4, [0, 1, 2, 3, 4])
 
 
 def test_a_stretch_of_rounds(heads: Study, codes: Views) -> None:
     run = Run(for_timing(heads, "independent"), "independent", 0, codes)
-    seconds, before, after = timed_stretch(run, 2, 5, lambda: run.done)
+    seconds, before, after = clock.timed_stretch(run, 2, 5, lambda: run.done)
     assert (before, after, run.done) == (2, 5, 5)
     assert seconds > 0
 
@@ -61,8 +70,8 @@ def test_kinds_of_rounds(heads: Study, codes: Views) -> None:
 
 
 def test_a_whole_run(heads: Study, codes: Views) -> None:
-    assert timed_run(heads, "independent", 0, codes) > 0
-    assert timed_run(heads, "independent", 0, codes, "loop") > 0
+    assert clock.timed_run(heads, "independent", 0, codes) > 0
+    assert clock.timed_run(heads, "independent", 0, codes, "loop") > 0
 
 
 PEAK = """

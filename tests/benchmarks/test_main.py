@@ -10,6 +10,8 @@ import torch
 
 from benchmarks.speed import ci
 
+THEMES = ("roofline", "speed", "scale", "peer")
+
 
 @pytest.mark.parametrize(
     ("theme", "says"),
@@ -65,6 +67,7 @@ def test_scale_has_a_table_a_file_and_a_plot(measured: Any, tmp_path: Path) -> N
     assert not re.search("accuracy|test", json.dumps(written["results"]))
     (plot,) = tmp_path.rglob("*.png")
     assert plot.with_suffix(".json").is_file()
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_peer_without_a_peer_is_our_side_alone(measured: Any) -> None:
@@ -83,7 +86,7 @@ class TestCI:
         ci.write_baseline(path, {"run": 3.0}, {})
         return path
 
-    @pytest.mark.parametrize(("factor", "code"), [(0.5, 0), (1.9, 0), (2.0, 1), (5.0, 1)])
+    @pytest.mark.parametrize(("factor", "code"), [(1.9, 0), (2.0, 1)])
     def test_the_exit_code(
         self, bench: Any, baseline: Path, monkeypatch: pytest.MonkeyPatch, factor: float, code: int
     ) -> None:
@@ -105,9 +108,6 @@ class TestCI:
         assert ci.read_baseline(baseline) == {"run": 4.0, "new": 1.0}
 
 
-THEMES = ("roofline", "speed", "scale", "peer")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -123,19 +123,14 @@ THEMES = ("roofline", "speed", "scale", "peer")
         (["peer", "--python", "/no/python"], "--python /no/python: cannot be run"),
         (["ci", "--baseline", "none.json"], "--baseline none.json: is not there; --update writes it"),
         *(([theme, "--out", __file__], "--out .*: is a file; must be a folder") for theme in THEMES),
-        *(
-            pytest.param(
-                [theme, "--device", "cuda"], "--device cuda: torch sees no GPU here",
-                marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
-            )
-            for theme in THEMES
-        ),
+        *(([theme, "--device", "cuda"], "--device cuda: torch sees no GPU here") for theme in THEMES),
     ],
 )  # fmt: skip
 def test_bad_input(
     bench: Any, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     got = bench(*arguments)
     assert (got.code, got.out) == (2, "")
     assert re.search(f"error: .*{message}", got.err)

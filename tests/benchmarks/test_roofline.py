@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed import roofline
+from benchmarks.speed.data import random_views
 from benchmarks.speed.roofline import Roofline, Schedule, Work
 from lntrust import LNTrustError, Study, load_study
 from lntrust.experiment import Run
@@ -17,13 +18,11 @@ BY_HAND = Work("heads", nodes=2, classes=3, features=5, batch=7, budget=11, aske
 
 
 class TestCounting:
-    def test_flops_by_hand(self) -> None:
-        """A product of [2,3,5] with [2,7,5] is 2·3·5·7 multiplications and as many additions."""
+    def test_by_hand(self) -> None:
+        """A product of [2,3,5] with [2,7,5] is 2·3·5·7 multiplications and as many additions. A run: 4 rounds
+        of 5 steps, 3 of them with distillation."""
         assert BY_HAND.step_flops == 2 * (2 * 2 * 3 * 5 * 7) == 840
         assert BY_HAND.distil_flops == 2 * (2 * 2 * 3 * 5 * 11) + 2 * (4 + 6) * 3 * 5 == 1620
-
-    def test_a_run_adds_up(self) -> None:
-        """4 rounds of 5 steps, 3 of them with distillation."""
         got = roofline.flops([BY_HAND, BY_HAND], Schedule(rounds=4, distilling=3, steps=5))
         assert list(got) == ["step", "supervised_round", "distilling_round", "run"]
         assert list(got.values()) == [1680, 8400, 8400 + 3240, 4 * 8400 + 3 * 3240]
@@ -36,7 +35,7 @@ class TestCounting:
     def test_the_paper_s_study(self) -> None:
         """250 rounds of 5 steps; 195 of them distil."""
         study = load_study("sparse-cifar10")
-        settings = Run(study, "lntrust", 0, _views_of(study)).method.settings
+        settings = Run(study, "lntrust", 0, random_views(study, features=4)).method.settings
         assert roofline.schedule(study, "lntrust", settings) == Schedule(250, 195, 5)
         assert roofline.schedule(study, "independent", settings) == Schedule(250, 0, 5)
 
@@ -62,16 +61,8 @@ class TestCounting:
             assert each.asked == tuple(len(asked[i]) for i in mine)
             assert each.examples == len(set.union(*(asked[i] for i in mine)))
             assert (each.classes, each.features, each.batch, each.budget) == (10, 16, 8, 20)
-
-    def test_who_does_not_distil_is_asked_nothing(self, heads: Study, codes: Views) -> None:
-        for each in roofline.work(Run(heads, "independent", 0, codes)):
+        for each in roofline.work(Run(heads, "independent", 0, codes)):  # who does not distil asks nothing
             assert (each.budget, sum(each.asked), each.distil_flops) == (0, 0, 0)
-
-
-def _views_of(study: Study) -> Views:
-    from benchmarks.speed.data import random_views
-
-    return random_views(study, features=4)
 
 
 class TestProducts:
@@ -82,15 +73,12 @@ class TestProducts:
         torch.manual_seed(0)
         return torch.randn(3, 2, 5), torch.randn(3, 4, 5)
 
-    def test_logits(self, tensors: tuple[Tensor, Tensor]) -> None:
+    def test_logits_and_gradient(self, tensors: tuple[Tensor, Tensor]) -> None:
         weight, x = tensors
         right = torch.einsum("kcd,krd->kcr", weight, x)
         for form, call in roofline.logits_forms(weight, x).items():
             got = _result(call)
             assert torch.allclose(got if got.shape == right.shape else got.mT, right, atol=1e-5), form
-
-    def test_gradient(self, tensors: tuple[Tensor, Tensor]) -> None:
-        weight, x = tensors
         right = x.sum(1, keepdim=True).expand_as(weight)  # the forms multiply by ones
         for form, call in roofline.gradient_forms(weight, x).items():
             assert torch.allclose(_result(call), right, atol=1e-5), form

@@ -1,6 +1,5 @@
 """Scale, on small numbers of nodes and narrow codes."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,9 @@ def test_the_world_that_is_measured() -> None:
     views = random_views(study, rows=1500, features=8)
     world = build_world(study, views.dataset, 0)
     assert world.graph.number_of_edges() == int(4.88 / 59 * (60 * 59 // 2)) == 146
-    p = world.partition
-    held = p.train.lengths + p.validation.lengths + p.test.lengths
-    assert set(held.tolist()) == {100}
-    owned = np.concatenate([p.train.values, p.validation.values, p.test.values])
+    parts = [getattr(world.partition, name) for name in ("train", "validation", "test")]
+    assert set(sum(part.lengths for part in parts).tolist()) == {100}
+    owned = np.concatenate([part.values for part in parts])
     assert len(np.unique(owned)) < len(owned) == 6000
     assert study.training.stage1_rounds == 0
 
@@ -45,17 +43,7 @@ def test_a_row_for_every_size(rows: list[dict[str, Any]]) -> None:
         assert row["seconds"]["supervised"] > 0
         assert row["seconds"]["distilling"] > 0
         assert row["peak_memory_gb"] >= row["memory_before_gb"] > 0
-
-
-def test_bytes_by_hand(rows: list[dict[str, Any]]) -> None:
-    """20 inputs of 3,072 bytes one way and 20·10 probabilities back, on every directed edge; and framing."""
-    for row in rows:
+        # 20 inputs of 3,072 bytes one way and 20·10 probabilities back, on every directed edge; and framing.
         payload = 2 * row["edges"] * 20 * (3072 + 4 * 10)
         assert payload < row["bytes"]["distilling"] < 1.05 * payload
         assert row["bytes"]["supervised"] == 0
-
-
-def test_the_plot_lies_there(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    path = tmp_path / "scale.png"
-    scale.plot(rows, path, "a title")
-    assert path.read_bytes().startswith(b"\x89PNG")

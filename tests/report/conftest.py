@@ -111,9 +111,9 @@ class Seen:
 Opened = Callable[..., Seen]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opened(browser: Browser) -> Iterator[Opened]:
-    """Opens a file in a window of its own; whatever the page complains of fails the test."""
+    """Opens a file in a window of its own; whatever a page complains of fails, when all tests are through."""
     seen: list[Seen] = []
 
     def open_(path: Path, width: int = 1280, scheme: Literal["light", "dark"] = "light") -> Seen:
@@ -133,3 +133,11 @@ def opened(browser: Browser) -> Iterator[Opened]:
         one.page.context.close()
         assert one.troubles == []
         assert len(set(one.requests)) == 1, one.requests  # the page itself, perhaps again
+
+
+@pytest.fixture(scope="module")
+def page(report: Path, opened: Opened) -> Page:
+    """The module's report with all charts drawn, for tests that leave it much as it was."""
+    seen = opened(report)
+    seen.page.evaluate("Charts.all()")
+    return seen.page

@@ -39,9 +39,7 @@ class Course:
     """A score at the rounds that every seed evaluated."""
 
     rounds: Float[ndarray, "k"]
-    bytes: Float[
-        ndarray, "k"
-    ]  # sent so far, per node; in the end all of it, also what followed the last round
+    bytes: Float[ndarray, "k"]  # sent so far, per node; in the end all, also what followed the last round
     mean: Float[ndarray, "k"]
     std: Float[ndarray, "k"]
 
@@ -106,7 +104,7 @@ class Row:
     @cached_property
     def courses(self) -> dict[Score, Course]:
         """Test and Self over the rounds, means over seeds."""
-        return {"test": self._course("test"), "self": self._course("self")}
+        return {score: self._course(score) for score in ("test", "self")}
 
     @property
     def evaluated(self) -> bool:
@@ -117,11 +115,9 @@ class Row:
         by_seed = [_bytes_and_score(record, score) for record in self.records]
         common = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
         table = np.array([[each[number] for number in common] for each in by_seed], dtype=float)
-        sent, values = np.moveaxis(table.reshape(max(len(by_seed), 1) if common else 1, len(common), 2), 2, 0)
-        total = [1e9 * self.gigabytes()] if common else []
-        return Course(
-            np.array(common, float), np.append(sent.mean(0)[:-1], total), values.mean(0), values.std(0)
-        )
+        sent, values = np.moveaxis(table.reshape(len(by_seed) or 1, len(common), 2), 2, 0)
+        sent = np.append(sent.mean(0)[:-1], [1e9 * self.gigabytes()] if common else [])
+        return Course(np.array(common, float), sent, values.mean(0), values.std(0))
 
     # -- against Independent
 
@@ -157,13 +153,7 @@ class Row:
         found = []
         for pair in zip(self.records, others, strict=True):
             pooled = [_per_node(record, "test_pooled") for record in pair]
-            a, b = (
-                pooled
-                if all(scores is not None for scores in pooled)
-                else [_per_node(r, "test") for r in pair]
-            )
-            assert a is not None
-            assert b is not None
+            a, b = pooled if all(map(len, pooled)) else [_per_node(record, "test") for record in pair]
             found.append((a, b))
         return found
 
@@ -215,14 +205,13 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
     """Of two lists of runs with the same seeds, node by node."""
     pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=True)]
-    if any(a is None or b is None or len(a) != len(b) for a, b in pairs):
-        return None
-    return paired_interval([a - b for a, b in pairs if a is not None and b is not None])
+    alike = all(len(a) == len(b) for a, b in pairs)
+    return paired_interval([a - b for a, b in pairs]) if alike else None
 
 
-def _per_node(record: Record, score: str) -> Float[ndarray, "n"] | None:
-    values = record.summary["per_node"][score]
-    return None if values is None else np.array([np.nan if v is None else v for v in values], dtype=float)
+def _per_node(record: Record, score: str) -> Float[ndarray, "n"]:
+    """Empty where the run has no such score."""
+    return np.array(record.summary["per_node"][score] or [], dtype=float)  # None is NaN
 
 
 def _bytes_and_score(record: Record, score: Score) -> dict[int, tuple[float, float]]:

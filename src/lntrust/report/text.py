@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lntrust.core.text import bytes_text, percent_text, score_text
+from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.report.claims import against_paper, signed
 from lntrust.report.rows import Row, Spread, make_row, method_label, spread
@@ -45,8 +46,7 @@ class Cell:
         return " ".join(filter(None, [self.value + self.note, self.spread]))
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     title: str
     latex: str
     cells: list[Cell]
@@ -56,29 +56,28 @@ class Column:
 
 
 def columns(section: Section) -> list[Column]:
-    """What stands in a row after its label."""
+    """What stands in a row after its label; what nothing is known of in any row is left out."""
     rows = section.rows
-    out = [
-        Column("Test", "Test", _test(rows)),
-        Column("Self", "Self", [_spread(row.spread("self"), len(row.seeds)) for row in rows]),
+    printed, gained = (any(name in row.paper for row in rows) for name in ("test", "gain"))
+    every: list[tuple[bool, str, str, Callable[[Row], Cell]]] = [
+        (True, "Test", "Test", test_cell),
+        (True, "Self", "Self", lambda row: spread_cell(row.spread("self"), len(row.seeds))),
+        (printed, "paper's Test", "Paper's Test", lambda row: printed_cell(row, "test")),
+        (gained, "gain", "Gain", lambda row: _mean(row.gain, _plus)),
+        (gained, "paper's gain", "Paper's gain", lambda row: _one(row.paper.get("gain"), _plus)),
+        (True, "Δ Indep.", r"$\Delta$ Indep.", _difference),
+        (True, "10 %", r"10\,\%", lambda row: _mean(row.spread("p10"), score_text)),
+        (True, "harmed", "Harmed", lambda row: _mean(row.spread("harmed"), percent_text)),
+        (True, "P", "$P$", _improvement),
+        (True, "GB per node", "GB per node", _sent),
+        (any(row.asked for row in rows), _ASKED, "Asked", lambda row: _one(row.asked, asked_text)),
     ]
-    if any("test" in row.paper for row in rows):
-        out.append(Column("paper's Test", "Paper's Test", [_printed(row) for row in rows]))
-    if any("gain" in row.paper for row in rows):
-        ours, printed = [_mean(row.gain) for row in rows], [row.paper.get("gain") for row in rows]
-        out.append(Column("gain", "Gain", [_one(gain, _plus) for gain in ours]))
-        out.append(Column("paper's gain", "Paper's gain", [_one(gain, _plus) for gain in printed]))
-    sent = [row.gigabytes() if row.records else None for row in rows]
-    out += [
-        Column("Δ Indep.", r"$\Delta$ Indep.", [_difference(row) for row in rows]),
-        Column("10 %", r"10\,\%", [_one(_mean(row.spread("p10")), score_text) for row in rows]),
-        Column("harmed", "Harmed", [_one(_mean(row.spread("harmed")), percent_text) for row in rows]),
-        Column("P", "$P$", [_one(_improvement(row), lambda chance: score_text(chance, 2)) for row in rows]),
-        Column("GB per node", "GB per node", [_one(each, _gigabytes) for each in sent]),
-    ]
-    if any(row.asked for row in rows):
-        out.append(Column(_ASKED, "Asked", [_one(row.asked, asked_text) for row in rows]))
-    return out
+    out = [Column(title, tex, [fill(row) for row in rows]) for there, title, tex, fill in every if there]
+    means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
+    best = max((mean for mean in means if mean is not None), default=None)
+    tests = [replace(cell, best=mean is not None and mean == best)
+             for cell, mean in zip(out[0].cells, means, strict=True)]  # fmt: skip
+    return [out[0]._replace(cells=tests), *out[1:]]
 
 
 def labels(section: Section) -> list[str]:
@@ -101,48 +100,51 @@ def asked_text(count: float) -> str:
     return f"{count:.1f}" if count else "0"
 
 
-def _test(rows: Sequence[Row]) -> list[Cell]:
-    means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
-    best = max((mean for mean in means if mean is not None), default=None)
-    return [
-        replace(_spread(row.test, len(row.seeds)), best=mean is not None and mean == best,
-                note=DAGGER if row.test_selected else "")
-        for row, mean in zip(rows, means, strict=True)
-    ]  # fmt: skip
+def test_cell(row: Row) -> Cell:
+    return replace(spread_cell(row.test, len(row.seeds)), note=DAGGER if row.test_selected else "")
 
 
-def _spread(of: Spread | None, seeds: int) -> Cell:
+def spread_cell(of: Spread | None, seeds: int) -> Cell:
+    """Mean ± standard deviation; of one seed, the value."""
     if of is None:
         return Cell(NOTHING)
     return Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
 
 
-def _printed(row: Row) -> Cell:
-    """The paper's Test."""
-    test, std = row.paper.get("test"), row.paper.get("test_std")
-    if test is None:
+def printed_cell(row: Row, score: str) -> Cell:
+    """What the paper has."""
+    value, std = row.paper.get(score), row.paper.get(f"{score}_std")
+    if value is None:
         return Cell(NOTHING)
-    return Cell(score_text(test), "" if std is None else f"± {score_text(std)}")
+    return Cell(score_text(value), "" if std is None else f"± {score_text(std)}")
+
+
+def difference_cell(difference: Interval) -> Cell:
+    value, _, interval = signed(difference).partition(" ")
+    return Cell(value, interval)
 
 
 def _difference(row: Row) -> Cell:
     """To Independent; to itself there is none."""
-    if row.difference is None or row.independent == row.records:
-        return Cell(NOTHING)
-    value, _, interval = signed(row.difference).partition(" ")
-    return Cell(value, interval)
+    itself = row.independent == row.records
+    return Cell(NOTHING) if row.difference is None or itself else difference_cell(row.difference)
 
 
-def _improvement(row: Row) -> float | None:
-    return None if row.independent == row.records else row.improvement
+def _improvement(row: Row) -> Cell:
+    itself = row.independent == row.records
+    return _one(None if itself else row.improvement, lambda chance: score_text(chance, 2))
+
+
+def _sent(row: Row) -> Cell:
+    return _one(row.gigabytes() if row.records else None, _gigabytes)
 
 
 def _one(value: float | None, write: Callable[[float], str]) -> Cell:
     return Cell(NOTHING if value is None else write(value))
 
 
-def _mean(of: Spread | None) -> float | None:
-    return None if of is None else of.mean
+def _mean(of: Spread | None, write: Callable[[float], str]) -> Cell:
+    return _one(None if of is None else of.mean, write)
 
 
 def _plus(value: float) -> str:
@@ -351,7 +353,7 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
 
 def _brief(of: Spread | None, seeds: int = 1) -> str:
     """.792 ±.012; the deviation where there are several seeds to show it of."""
-    cell = _spread(of, seeds)
+    cell = spread_cell(of, seeds)
     return f"{cell.value} {cell.spread.replace(' ', '')}".strip()
 
 

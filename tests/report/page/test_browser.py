@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from browsing import Opened, draw_all, drawn, option, until
 from made_up import changed, identified, in_world
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Page
 
 from lntrust.experiment.store import Record
 from lntrust.report.page import write_page
@@ -66,22 +66,21 @@ class TestLoading:
         page.locator("#map").scroll_into_view_if_needed()
         until(page, "Charts.known.get(document.getElementById('map')).chart !== null")
         assert before < drawn(page) < page.evaluate("Charts.known.size")
-
-    def test_where_it_is_shown_in_the_contents(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
+        # The contents say where one is.
         page.get_by_role("navigation").get_by_role("link", name="How it was made").click()
         until(page, "document.querySelector('nav [aria-current]')?.textContent === 'How it was made'")
 
 
 class TestNumbers:
-    def test_table_equals_the_summaries(self, report: Path, records: list[Record], opened: Opened) -> None:
-        rows = opened(report).page.locator("#s-small .results tbody tr")
+    def test_table_equals_the_summaries(self, page: Page, records: list[Record]) -> None:
+        rows = page.locator("#s-small .results tbody tr")
         assert [row.get_attribute("data-label") for row in rows.all()] == LABELS
+        means = {}
         for label, row in zip(LABELS, rows.all(), strict=True):
             cells = {cell.get_attribute("data-column"): " ".join(cell.inner_text().split())
                      for cell in row.locator("td").all()}  # fmt: skip
             found = [r.summary for r in runs_of(records, label)]
-            assert len(found) == 2
+            means[label] = np.mean([summary["test"] for summary in found])
             for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
                 values = [summary[score] for summary in found]
                 assert cells[name] == f"{number(float(np.mean(values)))} ± {number(float(np.std(values)))}"
@@ -90,42 +89,23 @@ class TestNumbers:
             for name, kind in (("replies", "reply"), ("all", "total")):
                 sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found])) / 1e9
                 assert cells[name] == gigabytes(sent)
-
-    def test_difference_is_paired_with_independent(
-        self, report: Path, records: list[Record], opened: Opened
-    ) -> None:
-        row = opened(report).page.locator("#s-small tr[data-label=uniform]")
-        text = row.locator("[data-column='difference, 95 %'] .n").inner_text().replace("−", "-")
-        mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", text))
-        ours, theirs = (runs_of(records, name) for name in ("uniform", "independent"))
-        pairs = zip(ours, theirs, strict=True)
-        wanted = np.mean([a.summary["test"] - b.summary["test"] for a, b in pairs])
-        assert mean == pytest.approx(wanted, abs=6e-4)
-        assert low <= mean <= high
-
-    def test_best_test_is_set_apart(self, report: Path, records: list[Record], opened: Opened) -> None:
-        best = opened(report).page.locator("#s-small tr.best")
+            if label == "uniform":  # paired with Independent
+                shown = cells["difference, 95 %"].replace("−", "-")
+                mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", shown))
+                assert mean == pytest.approx(means["uniform"] - means["independent"], abs=6e-4)
+                assert low <= mean <= high
+        best = page.locator("#s-small tr.best")
         assert best.count() == 1
-        means = {each: np.mean([r.summary["test"] for r in runs_of(records, each)]) for each in LABELS}
         assert best.get_attribute("data-label") == max(means, key=lambda each: means[each])
 
-    def test_charts_hold_the_runs_rounds(self, report: Path, records: list[Record], opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
+    def test_charts_hold_the_runs_rounds(self, page: Page, records: list[Record]) -> None:
         series = option(page, "#s-small [data-chart=curves]")["series"]
         [shown] = [each["data"] for each in series if each["name"] == "uniform"]
-        first = [r.rounds.to_pylist() for r in runs_of(records, "uniform")]
-        wanted = [
-            [a["round"], (a["test"] + b["test"]) / 2]
-            for a, b in zip(*first, strict=True)
-            if a["test"] is not None
-        ]
+        both = zip(*(r.rounds.to_pylist() for r in runs_of(records, "uniform")), strict=True)
+        wanted = [[a["round"], (a["test"] + b["test"]) / 2] for a, b in both if a["test"] is not None]
         np.testing.assert_allclose(shown, wanted, atol=6e-5)
 
-    def test_bytes_can_be_counted_in_two_ways(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
-
+    def test_bytes_can_be_counted_in_two_ways(self, page: Page) -> None:
         def values() -> list[float]:
             return [bar["value"] for bar in option(page, "#s-small [data-chart=per_gb]")["series"][0]["data"]]
 
@@ -140,8 +120,7 @@ class TestNodes:
     def shown(self, page: Page, name: str) -> str:
         return page.locator(f"#node-tiles [data-tile='{name}']").inner_text()
 
-    def test_click_shows_that_node(self, report: Path, records: list[Record], opened: Opened) -> None:
-        page = opened(report).page
+    def test_click_shows_that_node(self, page: Page, records: list[Record]) -> None:
         page.locator("#run-choice").select_option("small · lntrust, budget = 200")
         page.locator("#seed-choice").select_option("1")
         [record] = [r for r in runs_of(records, "lntrust, budget = 200") if r.seed == 1]
@@ -164,10 +143,9 @@ class TestNodes:
             wide = {j for j, weight in report_["trust"][i].items() if j != str(i) and weight >= 0.005}
             assert {each.get_attribute("data-from") for each in page.locator("#graph .arrow").all()} == wide
 
-    def test_features_and_classes(self, report: Path, records: list[Record], opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
+    def test_features_and_classes(self, page: Page, records: list[Record]) -> None:
         page.locator("#run-choice").select_option("small · lntrust, budget = 200")
+        page.locator("#seed-choice").select_option("0")
         page.locator("#node-choice").select_option("2")
         record = runs_of(records, "lntrust, budget = 200")[0]
         for row in record.tables["features"].to_pylist():
@@ -187,24 +165,21 @@ class TestNodes:
         def focused() -> str:
             return str(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
 
-        page.keyboard.press("Tab")
-        assert focused() == "Skip to the results"
+        def go_to(key: str, name: str) -> None:
+            for _ in range(11):
+                page.keyboard.press(key)
+                if focused() == name:
+                    return
+            pytest.fail(f"no way to {name}")
+
+        go_to("Tab", "Skip to the results")
         assert page.locator(".skip").bounding_box()["y"] >= 0  # type: ignore[index]
         page.keyboard.press("Enter")
         assert focused() == "main"
-        page.keyboard.press("Shift+Tab")  # back into the contents
-        for _ in range(10):
-            if focused() == "Whom the nodes trust":
-                break
-            page.keyboard.press("Shift+Tab")
-        assert focused() == "Whom the nodes trust"
+        go_to("Shift+Tab", "Whom the nodes trust")  # back into the contents
         page.keyboard.press("Enter")
         assert page.evaluate("location.hash") == "#nodes"
-        for _ in range(4):
-            page.keyboard.press("Tab")
-            if focused() == "node-choice":
-                break
-        assert focused() == "node-choice"
+        go_to("Tab", "node-choice")
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"  # who uses keys must see where they are
         before = page.locator("#node-name").inner_text()
@@ -212,9 +187,7 @@ class TestNodes:
         assert page.locator("#node-name").inner_text() == "Node 1: mlp" != before
         assert page.locator("#graph .chosen").get_attribute("data-node") == "1"
 
-    def test_legend_hides_a_method(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
+    def test_legend_hides_a_method(self, page: Page) -> None:
         button = page.locator("#s-small [data-kind=curves] .legend").get_by_role("button", name="uniform")
         button.focus()
         page.keyboard.press("Enter")
@@ -224,9 +197,7 @@ class TestNodes:
         assert button.get_attribute("aria-pressed") == "false"
 
 
-def test_map_has_every_tile(report: Path, records: list[Record], opened: Opened) -> None:
-    page = opened(report).page
-    draw_all(page)
+def test_map_has_every_tile(page: Page, records: list[Record]) -> None:
     series = option(page, "#map")["series"]
     [world] = [r.world for r in records if r.study == "earth" and r.method == "independent"]
     for place, name in enumerate(world["classes"]):
@@ -261,18 +232,12 @@ def test_names_are_text_wherever_they_come_from(
     page = opened(path).page
     draw_all(page)
     page.locator("#graph [data-node='1'] path").click()
-    hover_all(page, page.locator(".chart"))
+    page.locator(".chart").evaluate_all(  # every chart shows a tooltip of the first point of each series
+        """boxes => boxes.forEach(box => { const { chart } = Charts.known.get(box);
+             chart.getOption().series.forEach((_, seriesIndex) =>
+               chart.dispatchAction({ type: "showTip", seriesIndex, dataIndex: 0 })); })"""
+    )
     assert page.title() == "lntrust report"
     assert page.locator("img").count() == 0
     assert HOSTILE in page.locator("#node-name").inner_text()
     assert HOSTILE in page.locator("h2").nth(1).inner_text()
-
-
-def hover_all(page: Page, boxes: Locator) -> None:
-    """Have every chart show a tooltip: of the first point of each series."""
-    for i in range(boxes.count()):
-        boxes.nth(i).evaluate(
-            """box => { const { chart } = Charts.known.get(box);
-                 chart.getOption().series.forEach((_, seriesIndex) =>
-                   chart.dispatchAction({ type: "showTip", seriesIndex, dataIndex: 0 })); }"""
-        )

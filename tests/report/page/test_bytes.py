@@ -50,9 +50,7 @@ def shown(page: Page) -> dict[str, list[list[float]]]:
     return {each["name"]: each["data"] for each in option(page, CHART)["series"]}
 
 
-def test_everything_sent_and_all_but_queries(report: Path, mixed: list[Record], opened: Opened) -> None:
-    page = opened(report).page
-    draw_all(page)
+def test_everything_sent_and_all_but_queries(page: Page, mixed: list[Record]) -> None:
     every, [axis] = shown(page), option(page, CHART)["xAxis"]
     assert list(every) == ["independent", "uniform", *OURS]
     figure = page.locator("#s-small [data-kind=bytes]")
@@ -91,9 +89,7 @@ def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opene
     assert len(set(swatches)) == 6
 
 
-def test_a_plus_in_a_name_breaks_nothing(report: Path, opened: Opened) -> None:
-    page = opened(report).page
-    draw_all(page)
+def test_a_plus_in_a_name_breaks_nothing(page: Page) -> None:
     labels = page.locator("#s-small .results tbody tr").evaluate_all("all => all.map(e => e.dataset.label)")
     assert labels == ["independent", "uniform", *OURS]
     page.locator("#s-small [data-kind=scatter] select").select_option(label="lntrust+lean")
@@ -109,8 +105,7 @@ def test_a_plus_in_a_name_breaks_nothing(report: Path, opened: Opened) -> None:
     assert main == ["lntrust"]
 
 
-def test_how_many_are_asked(report: Path, mixed: list[Record], opened: Opened) -> None:
-    page = opened(report).page
+def test_how_many_are_asked(page: Page, mixed: list[Record]) -> None:
     for method in ("independent", "uniform", "lntrust"):
         cell = page.locator(f"#s-small tr[data-label='{method}'] [data-column=asked]").inner_text()
         asked = float(np.mean([r.summary["bytes"]["asked_per_input"] for r in mixed if r.method == method]))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Opened, contrast, draw_all, drawn, luminance, option, until
+from playwright.sync_api import Page
 
 
 class TestLooks:
@@ -42,12 +43,16 @@ class TestLooks:
         box.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
         until(page, "!document.querySelector('#s-small .scroll').classList.contains('more-right')")
 
-    def test_laptop(self, report: Path, opened: Opened) -> None:
-        boxes = opened(report, width=1280).page.locator(".scroll")
+    def test_laptop(self, page: Page) -> None:
+        boxes = page.locator(".scroll")
         assert boxes.evaluate_all("all => all.filter(b => b.scrollWidth > b.clientWidth).length") == 0
+        assert page.evaluate(NAMELESS) == []  # for those who listen
+        assert page.locator("h1").count() == 1
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+        assert len(ids) == len(set(ids))
 
-    def test_graph_fills_its_box(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
+    def test_graph_fills_its_box_and_arrows_come_to_the_chosen_node(self, page: Page) -> None:
+        """As in the figures: an arrow's tip, the fourth point of its outline, is nearer to who is chosen."""
         page.locator("#run-choice").select_option("small · lntrust, budget = 200")
         script = """() => {
             const box = document.getElementById("graph").getBoundingClientRect();
@@ -56,10 +61,6 @@ class TestLooks:
             return [span("left", "right") / box.width, span("top", "bottom") / box.height];
         }"""
         assert min(page.evaluate(script)) > 0.8
-
-    def test_arrows_come_to_the_chosen_node(self, report: Path, opened: Opened) -> None:
-        """As in the figures: an arrow's tip, the fourth point of its outline, is nearer to who is chosen."""
-        page = opened(report).page
         nearer = page.evaluate(
             """[...document.querySelectorAll("#graph .arrow")].map(arrow => {
                 const outline = arrow.getAttribute("d").slice(1, -1).split("L");
@@ -100,14 +101,6 @@ class TestLooks:
         assert page.pdf(format="A4").startswith(b"%PDF")
         assert drawn(page) == page.evaluate("Charts.known.size")
         assert page.evaluate("document.documentElement.dataset.theme ?? 'none'") == "none"  # as before
-
-    def test_for_those_who_listen(self, report: Path, opened: Opened) -> None:
-        page = opened(report).page
-        draw_all(page)
-        assert page.evaluate(NAMELESS) == []
-        assert page.locator("h1").count() == 1
-        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
-        assert len(ids) == len(set(ids))
 
 
 # Charts that are not drawn, have no size, or reach beyond their card.

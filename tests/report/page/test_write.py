@@ -60,7 +60,6 @@ class TestHtml:
 
     def test_numbers(self) -> None:
         assert [number(value) for value in (0.5, -0.0125, 1.5, None)] == [".500", "−.013", "1.500", "–"]
-        assert [number(value, sign=True) for value in (0.044, -0.044, -0.0)] == ["+.044", "−.044", "−.000"]
         assert [gigabytes(value) for value in (0, 1.5, 0.044, 2e-5)] == ["0", "1.500", ".044", "20.0 kB"]
         words = "CIFAR-10, a − b: -.032 [-.050, +.011] (5e-4)"
         assert with_minus(words) == "CIFAR-10, a − b: −.032 [−.050, +.011] (5e-4)"

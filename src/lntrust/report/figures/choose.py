@@ -1,5 +1,6 @@
 """Which figures there are of which runs, and how they are written."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
-from lntrust.experiment.store import Record, fingerprint
+from lntrust.experiment.store import Record
 from lntrust.report.figures.bars import draw_communication, draw_importance
 from lntrust.report.figures.lines import draw_ablation, draw_bytes, draw_curves
 from lntrust.report.figures.map import draw_map
@@ -26,18 +27,16 @@ _WORLDS: tuple[FigureKind, ...] = ("topology", "map")  # show a world, whatever 
 
 
 def draw(
-    kind: FigureKind,
-    rows: Sequence[Row],
-    *,
-    title: str,
-    x: str | None = None,
-    node: int | None = None,
+    kind: FigureKind, rows: Sequence[Row], *, title: str, x: str | None = None, node: int | None = None,
     seed: int = 0,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """A figure of these rows. `x`: what an ablation varies; `node`, `seed`: whose trust or graph."""
     rows = [row for row in rows if row.records]  # what diverged at every seed has nothing to show
     if reason := _missing(kind, rows):
         raise LNTrustError(f"figure {kind} of {title}: {reason}")
+    row, record = _shown(kind, rows, seed)
+    several = sum(other.first.method == "lntrust" for other in rows)
+    which = f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
     match kind:
         case "communication":
             return draw_communication(rows, title)
@@ -48,15 +47,13 @@ def draw(
         case "ablation":
             return draw_ablation(rows, title, x or "x")
         case "importance":
-            row = _trusting(rows, "importance")
-            return draw_importance(row, title, _which(row, rows))
+            return draw_importance(row, title, which)
         case "trust":
-            row = _trusting(rows, "trust")
-            return draw_trust(_of_seed(row, seed), title, node, _which(row, rows))
+            return draw_trust(record, title, node, which)
         case "topology":
-            return draw_graph_figure(_of_seed(rows[0], seed), title)
+            return draw_graph_figure(record, title)
         case "map":
-            return draw_map(_of_seed(rows[0], seed), title)
+            return draw_map(record, title)
 
 
 def _missing(kind: FigureKind, rows: Sequence[Row]) -> str:
@@ -85,22 +82,11 @@ def _reporting(rows: Sequence[Row], report: FigureKind) -> list[Row]:
     return [row for row in ours if all(report in record.summary["method_report"] for record in row.records)]
 
 
-def _trusting(rows: Sequence[Row], report: FigureKind) -> Row:
-    """The row that stands for LNTrust, of those that report this. There must be one."""
-    row = main_row(_reporting(rows, report))
-    assert row is not None
-    return row
-
-
-def _which(row: Row, rows: Sequence[Row]) -> str:
-    """Said where LNTrust has several rows."""
-    several = sum(other.first.method == "lntrust" for other in rows)
-    return f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
-
-
-def _of_seed(row: Row, seed: int) -> Record:
-    """The run of this seed; the first where it was not run. The figure says which."""
-    return next((record for record in row.records if record.seed == seed), row.records[0])
+def _shown(kind: FigureKind, rows: Sequence[Row], seed: int) -> tuple[Row, Record]:
+    """The row that stands for LNTrust, of those that report this, or the first; and its run of this seed, or
+    the first where it was not run. The figure says which."""
+    row = main_row(_reporting(rows, kind)) or rows[0]
+    return row, next((record for record in row.records if record.seed == seed), row.records[0])
 
 
 # -- all figures of sections ---------------------------------------------------------------------
@@ -111,11 +97,10 @@ def all_figures(sections: Sequence[Section]) -> Iterator[tuple[str, Figure]]:
 
     First what sections name, then what they have besides.
     """
-    seen: set[str] = set()
-    for section in sections:
-        yield from _figures(section, seen, named=True)
-    for section in sections:
-        yield from _figures(section, seen, named=False)
+    seen: set[object] = set()
+    for named in (True, False):
+        for section in sections:
+            yield from _figures(section, seen, named=named)
 
 
 def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
@@ -123,19 +108,20 @@ def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
     yield from _figures(section, set(), named=True)
 
 
-def _figures(section: Section, seen: set[str], *, named: bool) -> Iterator[tuple[str, Figure]]:
+def _figures(section: Section, seen: set[object], *, named: bool) -> Iterator[tuple[str, Figure]]:
     section = replace(section, rows=[row for row in section.rows if row.records])
     for asked in section.figures if named else _defaults(section):
-        if _missing(asked.kind, section.rows):
+        kind, node, seed = asked.kind, asked.node, asked.seed
+        if _missing(kind, section.rows):
             continue
-        key, once = _key(asked, section), _once(asked.kind, section)
+        key, once = _key(asked, section), _once(asked, section)
         if key in seen or (not named and once in seen):
             continue
         seen |= {key, once}
-        title = section.study if asked.kind in _WORLDS else section.title
-        figure = draw(asked.kind, section.rows, title=title, x=section.x, node=asked.node, seed=asked.seed)
-        node = "" if asked.node is None else f"-node{asked.node}"
-        yield f"{section.name}-{asked.kind}{node}{f'-seed{asked.seed}' if asked.seed else ''}", figure
+        title = section.study if kind in _WORLDS else section.title
+        figure = draw(kind, section.rows, title=title, x=section.x, node=node, seed=seed)
+        whose = ("" if node is None else f"-node{node}") + (f"-seed{seed}" if seed else "")
+        yield f"{section.name}-{kind}{whose}", figure
 
 
 def _defaults(section: Section) -> list[FigureSettings]:
@@ -152,31 +138,26 @@ def _defaults(section: Section) -> list[FigureSettings]:
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]
 
 
-def _once(kind: FigureKind, section: Section) -> str:
+def _once(asked: FigureSettings, section: Section) -> object:
     """Of figures for which this is the same, one is enough, unless more are asked for: a graph, however its
     nodes' examples are split; whom the nodes of a study trust."""
-    if kind in _WORLDS:
+    once = ("once", asked.kind, section.study)
+    if asked.kind in _WORLDS:
         world = section.rows[0].first.world
-        parts = {name: world[name] for name in ("edges", "kinds", "learners")}
-        return fingerprint({"once": kind, "study": section.study, **parts})
-    if kind in ("importance", "trust"):
-        return fingerprint({"once": kind, "study": section.study})
-    return _key(FigureSettings(kind=kind), section)
+        return *once, json.dumps([world[name] for name in ("edges", "kinds", "learners")])
+    return once if asked.kind in ("importance", "trust") else _key(asked, section)
 
 
-def _key(asked: FigureSettings, section: Section) -> str:
+def _key(asked: FigureSettings, section: Section) -> object:
     """The same for figures that would look the same."""
-    rows, kind = section.rows, asked.kind
+    kind = asked.kind
+    row, record = _shown(kind, section.rows, asked.seed)
     if kind in _WORLDS:
-        record = _of_seed(rows[0], asked.seed)
-        return fingerprint({"kind": kind, "study": record.study, "world": record.world_text})
+        return kind, record.study, record.world_text
     if kind == "trust":
-        record = _of_seed(_trusting(rows, "trust"), asked.seed)
-        node = choose_node(record)[0] if asked.node is None else asked.node
-        return fingerprint({"kind": kind, "run": record.key, "node": node})
-    if kind == "importance":
-        rows = [_trusting(rows, "importance")]
-    return fingerprint({"kind": kind, "runs": [[record.key for record in row.records] for row in rows]})
+        return kind, record.key, choose_node(record)[0] if asked.node is None else asked.node
+    rows = [row] if kind == "importance" else section.rows
+    return kind, *(tuple(record.key for record in row.records) for row in rows)
 
 
 def save(figure: Figure, stem: Path, format_: Format = "both") -> list[Path]:

@@ -149,10 +149,13 @@ def _importance(row: Row) -> Data | None:
 # -- nodes of LNTrust's runs, one by one -----------------------------------------------------------
 
 
+def compact(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
 def pack(data: object) -> str:
     """JSON, deflated, as base64: a browser unpacks it by itself. Nodes and tiles are most of a page."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(compact(data).encode(), 9)).decode()
 
 
 def graphs(sections: Sequence[Section], main: Mapping[str, Row], room: int) -> tuple[Data, int]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lntrust.core.text import bytes_text, score_text
 from lntrust.experiment.statistics import Interval
-from lntrust.report.rows import Spread
+from lntrust.report.text import NOTHING, Cell
 
 _VOID = ("br", "meta", "input")
 _WIDTH, _EDGE = 70, 4  # of the pictures of intervals, and what stays free at their sides
@@ -56,12 +56,9 @@ def scrolled(table: Html, label: str) -> Html:
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def number(value: float | None, sign: bool = False) -> str:
-    """.775, +.045, −.013"""
-    if value is None:
-        return "–"
-    text = with_minus(score_text(value))
-    return f"+{text}" if sign and not text.startswith("−") else text
+def number(value: float | None) -> str:
+    """.775, −.013"""
+    return NOTHING if value is None else with_minus(score_text(value))
 
 
 def with_minus(words: str) -> str:
@@ -69,15 +66,10 @@ def with_minus(words: str) -> str:
     return re.sub(r"(?<![\w.)\]])-(?=\.?\d)", "−", words)
 
 
-def plus_minus(spread: Spread | None, seeds: int, mark: Html | None = None) -> Html:
-    """Mean ± standard deviation; of one seed, the value. A mark stands beside the mean."""
-    if spread is None:
-        return Html("–")
-    return joined([number(spread.mean), mark, deviation(spread.std) if seeds > 1 else None])
-
-
-def deviation(std: float) -> Html:
-    return h("span", f" ± {number(std)}", class_="std")
+def numbers(cell: Cell, mark: Html | None = None) -> Html:
+    """A number, how sure it is, and a mark between them."""
+    sure = h("span", f" {with_minus(cell.spread)}", class_="std") if cell.spread else None
+    return joined([with_minus(cell.value), mark, sure])
 
 
 def gigabytes(value: float) -> str:

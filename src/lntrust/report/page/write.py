@@ -18,7 +18,7 @@ from lntrust.core.text import count_text
 from lntrust.experiment.reproduction import Reproduction, list_reproductions
 from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
-from lntrust.report.page.data import all_sections, charts_of, graphs, maps, pack
+from lntrust.report.page.data import all_sections, charts_of, compact, graphs, maps, pack
 from lntrust.report.page.html import Child, Html, h, joined
 from lntrust.report.page.tables import (
     anchor,
@@ -38,29 +38,25 @@ _SLACK = 8_000  # the contents, and words that are not known before
 _SCRIPTS = ("vendor/echarts.min.js", "core.js", "style.js", "charts.js", "nodes.js", "map.js", "start.js")
 _DECIDED_ELSEWHERE = ("name", "evaluation.checkpoint_every", "data.content")  # --data decides the last
 _ASSETS = resources.files("lntrust.report.page") / "assets"
-_TITLES = {
-    "ablation": "Over what is varied",
-    "bytes": "Accuracy against bytes",
-    "per_gb": "Accuracy per gigabyte",
-    "curves": "Learning curves",
-    "scatter": "Node by node, against Independent",
-    "importance": "What trust rests on",
-}
 _DAGGER = (
     "† The best round, selected on test, as the paper reads it: too good. All else is of the last round."
 )
-_NOTES = {
-    "ablation": "Bars: standard deviation over seeds. Hollow: the paper's numbers.",
-    "bytes": "Higher is better, further left is cheaper: the Test that is reached once a node has sent so "
-    "much in training, on a logarithmic axis. Dashed level: a method that sends nothing while it trains. "
-    "Without queries: replies, parameters and anchors alone, as a point at the end, since their course is "
-    "not stored; ",
-    "per_gb": "Test over GB sent per node, on a logarithmic axis. The paper counts replies, and what is sent "
-    "in their stead: parameters, anchors. Methods that send nothing are left out.",
-    "curves": "Mean over seeds. Test: as deployed. Self: each node's own model.",
-    "scatter": "A point is a node of one seed. Above the line it scores higher than it does alone.",
-    "importance": "How much the validation loss rises when one feature is shuffled among the neighbours.",
-}
+_CHARTS = {  # their titles, and what has to be known to read them
+    "ablation": ("Over what is varied", "Bars: standard deviation over seeds. Hollow: the paper's numbers."),
+    "bytes": ("Accuracy against bytes",
+     "Higher is better, further left is cheaper: the Test that is reached once a node has sent so much in "
+     "training, on a logarithmic axis. Dashed level: a method that sends nothing while it trains. Without "
+     "queries: replies, parameters and anchors alone, as a point at the end, since their course is not "
+     "stored; "),
+    "per_gb": ("Accuracy per gigabyte",
+     "Test over GB sent per node, on a logarithmic axis. The paper counts replies, and what is sent in their "
+     "stead: parameters, anchors. Methods that send nothing are left out."),
+    "curves": ("Learning curves", "Mean over seeds. Test: as deployed. Self: each node's own model."),
+    "scatter": ("Node by node, against Independent",
+     "A point is a node of one seed. Above the line it scores higher than it does alone."),
+    "importance": ("What trust rests on",
+     "How much the validation loss rises when one feature is shuffled among the neighbours."),
+}  # fmt: skip
 
 
 def write_page(records: Sequence[Record], path: Path, command: str) -> None:
@@ -72,11 +68,9 @@ def write_page(records: Sequence[Record], path: Path, command: str) -> None:
 
 
 def page(
-    records: Sequence[Record],
-    command: str,
-    reproductions: Sequence[Reproduction] | None = None,
+    records: Sequence[Record], command: str, reproductions: Sequence[Reproduction] | None = None,
     limit: int = LIMIT,
-) -> str:
+) -> str:  # fmt: skip
     """The whole page as text."""
     sections = _named_apart(sections_of(records, reproductions))
     main = main_rows(sections)
@@ -121,9 +115,7 @@ def _asset(name: str) -> str:
 
 def _json(data: object) -> str:
     """For a script element: no text in it may end that element."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace(
-        "<", "\\u003c"
-    )
+    return compact(data).replace("<", "\\u003c")
 
 
 def _policy(scripts: Sequence[str]) -> Html:
@@ -194,9 +186,10 @@ def _section(section: Section, index: int, described: dict[str, str]) -> Html:
 
 
 def _chart(kind: str, index: int, section: Section) -> Html:
-    note = _NOTES[kind] + (f"{headers_text(section.rows)}." if kind == "bytes" else "")
-    heading = h("figcaption", h("h3", _TITLES[kind]), h("div", class_="controls"))
-    box = h("div", class_="chart", data_chart=kind, data_section=index, role="img", aria_label=_TITLES[kind])
+    title, note = _CHARTS[kind]
+    note += f"{headers_text(section.rows)}." if kind == "bytes" else ""
+    heading = h("figcaption", h("h3", title), h("div", class_="controls"))
+    box = h("div", class_="chart", data_chart=kind, data_section=index, role="img", aria_label=title)
     return h("figure", heading, box, h("p", note, class_="note"), class_="card", data_kind=kind)
 
 

@@ -230,16 +230,6 @@ class TestScores:
         assert row.seconds == 2
 
 
-def test_real_runs(all_records: list[Record]) -> None:
-    alone, *_, ours = rows(*all_records)
-    assert ours.test is not None
-    assert ours.test.mean == pytest.approx(np.mean([record.summary["test"] for record in ours.records]))
-    assert alone.test is not None
-    assert gain(ours) == pytest.approx(ours.test.mean - alone.test.mean)
-    assert (alone.difference, alone.improvement) == ((0, 0, 0), 0.5)
-    assert ours.gigabytes() > 0 == alone.gigabytes()
-
-
 SENT = {"query": 900, "reply": 400, "parameters": 40, "anchors": 4, "framing": 60}
 HEADERS = {"query": 30, "reply": 20, "parameters": 8, "anchors": 2}
 
@@ -296,8 +286,3 @@ class TestDiverged:
         *_, row = rows(*alone, made("uniform", 0, 0.7), made("uniform", 1, 0.7))
         assert row.difference is None
         assert row.test is not None
-
-    def test_older_runs_do_not_say(self) -> None:
-        (row,) = rows(made("uniform"))
-        assert "diverged" not in row.first.summary
-        assert row.what_diverged == ""

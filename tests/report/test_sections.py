@@ -1,7 +1,6 @@
 """Which tables a heap of runs makes: the paper's as far as they were run, then the rest; and as Parquet."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +17,7 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
-from lntrust.experiment.store import Record, read_runs
-from lntrust.experiment.sweep import carry_out
-from lntrust.learners.views import Views
+from lntrust.experiment.store import Record
 from lntrust.report.rows import make_row
 from lntrust.report.sections import SCHEMA, Section, arrow, panel_rows, sections_of
 
@@ -110,12 +107,6 @@ def test_lntrust_and_every_baseline_stand_beside_presets() -> None:
     assert section.name == "t"
 
 
-def test_nothing_is_left_over_when_all_is_shown() -> None:
-    records = [record for seed in (0, 1) for record in complete(seed)]
-    (section,) = sections_of(records, [reproduction(PANEL)])
-    assert [row.seeds for row in section.rows] == [[0, 1]] * 3
-
-
 def test_a_row_is_of_one_device_that_with_most_seeds() -> None:
     records = [*complete(0, "cpu"), *complete(0, "cuda"), *complete(1, "cuda")]
     for row in panel_rows(PANEL, records):
@@ -127,6 +118,8 @@ def test_a_row_is_of_one_device_that_with_most_seeds() -> None:
 
 def test_seeds_can_be_chosen() -> None:
     records = [record for seed in (0, 1, 2) for record in complete(seed)]
+    (section,) = sections_of(records, [reproduction(PANEL)])  # and nothing is left over
+    assert [row.seeds for row in section.rows] == [[0, 1, 2]] * 3
     assert [row.seeds for row in panel_rows(PANEL, records, [0, 2])] == [[0, 2]] * 3
 
 
@@ -145,23 +138,6 @@ def test_panels_are_sections_with_their_figures() -> None:
 def test_another_setting_is_no_row_of_the_table() -> None:
     changed = [made(method, sets=[*SAMPLE, "training.lr=0.02"]) for method in ("independent", "uniform")]
     assert panel_rows(PANEL, changed) == []
-
-
-def test_real_runs_find_their_row(tiny_file: Path, views: Views, tmp_path: Path) -> None:
-    fast = {"training.stage1_rounds": 1, "training.stage2_rounds": 1}
-    panel = Panel(
-        title="tiny", study=str(tiny_file), set=fast, shared_stage1=True,
-        rows=[
-            RowSettings(label="alone", method="independent"),
-            RowSettings(label="ours, often", set={"training.refresh": 1}),
-            RowSettings(label="ours", set={"deploy": "self"}),
-        ],
-    )  # fmt: skip
-    for row in panel.rows:
-        carry_out(panel.task(row, [0], "cpu"), views, tmp_path / "runs")
-    (section,) = sections_of(read_runs([tmp_path / "runs"]), [reproduction(panel)])
-    assert [row.label for row in section.rows] == ["alone", "ours, often", "ours"]
-    assert all(row.difference is not None for row in section.rows)
 
 
 def test_no_runs_of_the_papers_tables_share_a_row_by_mistake() -> None:

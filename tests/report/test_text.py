@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from lntrust import load_study
-from lntrust.experiment import run
-from lntrust.learners.views import Views
 from lntrust.report.claims import Verdict
 from lntrust.report.rows import Row, make_row
 from lntrust.report.sections import Section
@@ -64,7 +62,9 @@ def cells(text: str) -> dict[str, list[str]]:
 
 class TestMarkdown:
     def test_numbers(self) -> None:
-        table = cells(markdown(plain()))
+        text = markdown(plain())
+        assert "paper" not in text
+        table = cells(text)
         assert table["method"] == ["Test", "Self", "Δ Indep.", "10 %", "harmed", "P", "GB per node"]
         assert table["independent"] == [".710 ± .010", ".700 ± .000", "–", ".650", "25 %", "–", "0"]
         ours = table["lntrust, top_k = 3"]
@@ -72,13 +72,9 @@ class TestMarkdown:
             "**.820 ± .020**", ".700 ± .000", "+.110 [+.096, +.124]", ".650", "25 %", "1.00", "11.1",
         ]  # fmt: skip
 
-    def test_one_seed_has_no_deviation(self) -> None:
-        table = cells(markdown(section(make_row("ours", OURS[:1], []))))
-        assert table["ours"][:3] == ["**.800**", ".700", "–"]
-
     def test_a_row_with_fewer_seeds_says_so(self) -> None:
         text = markdown(section(make_row("alone", ALONE, ALONE), make_row("ours", OURS[:1], ALONE)))
-        assert "ours (seed 0)" in cells(text)
+        assert cells(text)["ours (seed 0)"][:2] == ["**.800**", ".700"]  # without a deviation
         assert "seeds 0, 1." in text
 
     def test_the_papers_numbers_and_what_became_of_its_claims(self) -> None:
@@ -96,23 +92,18 @@ class TestMarkdown:
         ):
             assert below in text
 
-    def test_no_paper_no_words(self) -> None:
-        text = markdown(plain())
-        assert "paper" not in text
-        assert text.rstrip().endswith("|")
-
     def test_what_is_selected_on_test_says_so(self) -> None:
-        text = markdown(selected())
-        assert cells(text)["ours"][0] == f"**.900{DAGGER}**"
-        assert cells(text)["alone"][0] == ".700"
-        assert "selected on test" in text
+        text, tex, shown = markdown(selected()), latex(selected()), printed(terminal(selected()))
+        assert (cells(text)["ours"][0], cells(text)["alone"][0]) == (f"**.900{DAGGER}**", ".700")
+        assert r"$\mathbf{0.900}^{\dagger}$" in tex
+        assert f".900{DAGGER}" in shown
+        for told in (text, tex.split(r"\label")[0], " ".join(shown.split())):  # in LaTeX, in the caption
+            assert "selected on test" in told
         assert "selected on test" not in markdown(plain())
 
-    def test_an_ablation_is_headed_by_what_it_varies(self) -> None:
-        assert "budget B" in cells(markdown(section(make_row("100", OURS, []), x="budget B")))
-
     def test_labels_are_text_and_nothing_else(self) -> None:
-        text = markdown(section(make_row("a|b *c* <d> [e] d_psgd _f_", OURS, [])))
+        text = markdown(section(make_row("a|b *c* <d> [e] d_psgd _f_", OURS, []), x="budget B"))
+        assert "budget B" in cells(text)
         assert r"| a\|b \*c\* \<d> \[e\] d_psgd \_f\_ |" in text
 
     def test_equal_to_three_digits_is_equally_best(self) -> None:
@@ -183,11 +174,6 @@ class TestLatex:
         )
         assert line.startswith(expected)
 
-    def test_what_is_selected_on_test_says_so(self) -> None:
-        text = latex(selected())
-        assert r"$\mathbf{0.900}^{\dagger}$" in text
-        assert "selected on test" in text.split(r"\label")[0], "in the caption"
-
 
 class TestTerminal:
     def test_a_row_is_a_line(self) -> None:
@@ -219,11 +205,6 @@ class TestTerminal:
     def test_square_brackets_are_text(self) -> None:
         assert "[bold]x" in printed(terminal(section(make_row("[bold]x", OURS, []), x="[b]")))
 
-    def test_what_is_selected_on_test_says_so(self) -> None:
-        text = printed(terminal(selected()))
-        assert f".900{DAGGER}" in text
-        assert "selected on test" in " ".join(text.split())
-
 
 # -- the end of a run -----------------------------------------------------------------------------
 
@@ -253,6 +234,7 @@ def table_rows(*summaries: dict[str, Any]) -> list[list[str]]:
 class TestResults:
     def test_one_seed(self) -> None:
         assert results_table([summary()]).title == "digits, seed 0"
+        assert table_rows(summary(test_pooled=None, harmed=None))[0][3:5] == ["–", "–"]
         assert table_rows(summary()) == [
             ["uniform", ".800", ".700", ".750", ".250", "1.2 MB", "900 B", "1.3"]
         ]  # fmt: skip
@@ -291,9 +273,6 @@ class TestResults:
         )
         assert [row[:2] for row in cells] == [["dml", ".800"], ["dml → trust", ".900"], ["skew=2", ""]]
 
-    def test_scores_that_are_not_there(self) -> None:
-        assert table_rows(summary(test_pooled=None, harmed=None))[0][3:5] == ["–", "–"]
-
     def test_variants_have_a_row_below(self) -> None:
         runs = [
             summary("centralized", seed, variants={"label_prior": {"test": test, "test_pooled": 0.9}})
@@ -311,13 +290,6 @@ class TestResults:
         cells = table_rows(broken(4, 7))
         assert cells[0] == ["uniform", *["–"] * 6, "0.3"]
         assert " ".join(line[0] for line in cells[1:]) == "diverged at round 7"
-
-    def test_real_summaries(self, tiny: Any, views: Views) -> None:
-        study = tiny("methods.centralized.epochs=2")
-        real = [run(study, method, 0, views) for method in ("uniform", "centralized")]
-        cells = table_rows(*real)
-        assert [row[0] for row in cells] == ["uniform", "centralized", "+ label_prior"]
-        assert cells[0][1] == f"{real[0]['test']:.3f}".removeprefix("0")
 
 
 @pytest.mark.parametrize("pooled", [[0.6, 0.7], None])

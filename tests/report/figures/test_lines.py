@@ -52,6 +52,9 @@ class TestCurves:
         ends = [record.summary["test"] for record in by_method(rows)["lntrust"].records]
         words = f"at the end, Test of “LNTrust”: {score_text(float(np.std(ends)))}"
         assert words in footnote(figure)
+        odd = [dataclasses.replace(renamed(rows[0], "fedpae"), label="FedPAE"), *rows[1:]]
+        wonder = "FedPAE: alone until it selects its ensemble at the end"
+        assert wonder in footnote(draw("curves", odd, title="small"))
         # Presets are bold, too; said once is enough, and of LNTrust.
         again = footnote(draw("curves", [preset(rows, "lean"), *rows], title="small"))
         assert words in again
@@ -75,12 +78,6 @@ class TestCurves:
         }
         first, second = marks([each(row, with_rounds, **many) for row in rows[:2]])
         assert (len(first), len(second), set(first) & set(second)) == (4, 4, set())
-
-    def test_what_one_may_wonder_about_is_explained(self, rows: list[Row]) -> None:
-        odd = [dataclasses.replace(renamed(rows[0], "fedpae"), label="FedPAE"), *rows[1:]]
-        words = "FedPAE: alone until it selects its ensemble at the end"
-        assert words in footnote(draw("curves", odd, title="small"))
-        assert "alone until" not in footnote(draw("curves", rows, title="small"))
 
     @pytest.mark.parametrize("kind", ["curves", "bytes"])
     def test_the_tables_score_may_be_of_another_round(self, rows: list[Row], kind: Any) -> None:

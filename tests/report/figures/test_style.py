@@ -29,8 +29,7 @@ def test_a_method_looks_the_same_in_every_company(rows: list[Row]) -> None:
     assert len({(look.colour, look.marker) for look in looks_of(rows)}) == len(rows)
 
 
-@pytest.mark.parametrize("others", [1, 2, 7])
-@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize(("others", "along"), [(1, False), (7, False), (2, True)])
 def test_of_several_lntrusts_the_published_one_stands_out(rows: list[Row], others: int, along: bool) -> None:
     """Whatever its settings are, and whether or not they go along an ablation."""
     several = [variant(rows[-1], f"top {k + 1}", x=float(k) if along else None) for k in range(others)]

@@ -76,7 +76,7 @@ def test_everything_sent_and_all_but_queries(page: Page, mixed: list[Record]) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opened, scheme: str) -> None:
-    page = opened(report, scheme=scheme).page
+    page = opened(report, scheme=scheme)
     draw_all(page)
     series = option(page, CHART)["series"]
     ours = [each for each in series if each["name"] in OURS]
@@ -89,7 +89,7 @@ def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opene
     assert len(set(swatches)) == 6
 
 
-def test_a_plus_in_a_name_breaks_nothing(page: Page) -> None:
+def test_a_plus_in_a_name_breaks_nothing(page: Page, mixed: list[Record]) -> None:
     labels = page.locator("#s-small .results tbody tr").evaluate_all("all => all.map(e => e.dataset.label)")
     assert labels == ["independent", "uniform", *OURS]
     page.locator("#s-small [data-kind=scatter] select").select_option(label="lntrust+lean")
@@ -103,9 +103,7 @@ def test_a_plus_in_a_name_breaks_nothing(page: Page) -> None:
     assert [each for each in ids if not re.fullmatch(r"[\w-]+", each)] == []
     main = page.evaluate("DATA.sections[0].rows.filter(row => row.main).map(row => row.label)")
     assert main == ["lntrust"]
-
-
-def test_how_many_are_asked(page: Page, mixed: list[Record]) -> None:
+    # How many are asked.
     for method in ("independent", "uniform", "lntrust"):
         cell = page.locator(f"#s-small tr[data-label='{method}'] [data-column=asked]").inner_text()
         asked = float(np.mean([r.summary["bytes"]["asked_per_input"] for r in mixed if r.method == method]))
@@ -144,7 +142,7 @@ def test_one_that_was_never_evaluated_does_not_hide_the_others(
 
     path = tmp_path / "report.html"
     write_page([blind(r) if r.method == "lntrust+safe" else r for r in mixed], path, "x")
-    page = opened(path).page
+    page = opened(path)
     draw_all(page)
     assert list(shown(page)) == ["independent", "uniform", "lntrust", "lntrust+lean", "lntrust+best"]
     names = page.locator("#s-small [data-kind=bytes] .legend button").all_inner_texts()

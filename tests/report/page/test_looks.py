@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 class TestLooks:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_text_can_be_read(self, report: Path, opened: Opened, scheme: str) -> None:
-        page = opened(report, scheme=scheme).page
+        page = opened(report, scheme=scheme)
         page.locator(".study > summary").first.click()
         text = ("body", ".subtitle", ".note", "nav a", ".results td", ".results .std", "thead th", "button",
                 "select", "#overview a", "pre", "tr.best td", "caption")  # fmt: skip
@@ -20,7 +20,7 @@ class TestLooks:
         assert shade < 0.05 if scheme == "dark" else shade > 0.8
 
     def test_theme_can_be_chosen(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
+        page = opened(report, scheme="dark")
         draw_all(page)
         dark = option(page, "#s-small [data-chart=curves]")["textStyle"]["color"]
         page.get_by_role("button", name="Switch to light colours").click()
@@ -31,7 +31,7 @@ class TestLooks:
         assert page.evaluate("document.documentElement.dataset.theme") == "light"  # is remembered
 
     def test_phone(self, report: Path, opened: Opened) -> None:
-        page = opened(report, width=360).page
+        page = opened(report, width=360)
         draw_all(page)
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
@@ -74,7 +74,7 @@ class TestLooks:
         assert all(nearer)
 
     def test_charts_fit_on_paper(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
+        page = opened(report, scheme="dark")
         page.emulate_media(media="print")
         until(page, "Charts.onPaper")
         for width in (1040, 700):  # paper lying, paper standing
@@ -96,7 +96,7 @@ class TestLooks:
         assert page.evaluate("document.querySelector('.chart svg[viewBox]')") is None
 
     def test_print(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark").page
+        page = opened(report, scheme="dark")
         assert drawn(page) < page.evaluate("Charts.known.size")
         assert page.pdf(format="A4").startswith(b"%PDF")
         assert drawn(page) == page.evaluate("Charts.known.size")

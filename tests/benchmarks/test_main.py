@@ -38,9 +38,21 @@ class TestRoofline:
         assert (written["theme"], written["random_data"]) == ("roofline", True)
         assert written["study"]["graph"]["nodes"] == 10
         assert written["hardware"]["threads"] == 1
-        assert [each["method"] for each in written["results"]] == ["lntrust", "independent"]
-        for each in written["results"]:
+        both = written["results"]
+        assert [each["method"] for each in both] == ["lntrust", "independent"]
+        for each, distilling in zip(both, (5, 0), strict=True):
             assert f"{each['ratio']['run']:.2f}" in got.out
+            rows = {"step", "supervised_round", "run"} | ({"distilling_round"} if distilling else set())
+            for part in ("ratio", "roofline_seconds", "run_seconds", "flops"):
+                assert set(each[part]) == rows
+            for row in rows:
+                assert each["ratio"][row] == each["run_seconds"][row] / each["roofline_seconds"][row]
+                assert each["ratio"][row] > 1, "nothing is faster than its own products"
+            assert each["schedule"] == {"rounds": 8, "distilling": distilling, "steps": 2}
+            assert [stack["budget"] for stack in each["stacks"]] == [20 if distilling else 0] * 2
+        together, alone = (each["roofline_seconds"] for each in both)
+        assert alone["step"] == together["step"], "the same yardstick for all"
+        assert alone["run"] < together["run"]
 
     def test_shorter_without_data_and_as_json(self, measured: Any, tmp_path: Path) -> None:
         some = ["--rounds", "4", "--data", tmp_path / "none", "--method", "independent", "--json"]
@@ -55,7 +67,14 @@ def test_speed_has_a_row_for_every_study_and_method(measured: Any) -> None:
     _, written = measured("speed", *some)
     rows = written["results"]
     assert [(row["method"], row["seeds"]) for row in rows] == [("lntrust", [3]), ("independent", [3])]
-    assert all(row["loop"]["ratio"] > 0 for row in rows)
+    for row in rows:
+        assert (row["study"], row["stacked"]) == ("sparse-cifar10", False)
+        steps = 8 * 2 * 10  # rounds, steps, nodes
+        assert row["node_steps_per_second"] == pytest.approx(steps / row["seconds_per_run"])
+        assert 0 < row["build_seconds_per_run"] < row["seconds_per_run"]
+        loop = row["loop"]
+        assert loop["rounds"] == 2
+        assert loop["ratio"] == loop["loop_seconds"] / loop["batched_seconds"] > 0
     assert set(written["study"]) == {"sparse-cifar10"}
 
 
@@ -63,7 +82,14 @@ def test_scale_has_a_table_a_file_and_a_plot(measured: Any, tmp_path: Path) -> N
     sizes = ["--nodes", "40", "--nodes", "20", "--rows", "1500", "--features", "8", "--device", "cpu"]
     sets = ("partition.pool=200", "partition.shard=50", "methods.lntrust.budget=20")
     _, written = measured("scale", *sizes, sets=sets)
-    assert [row["nodes"] for row in written["results"]] == [20, 40]
+    assert [(row["nodes"], row["edges"]) for row in written["results"]] == [(20, 48), (40, 97)]
+    for row in written["results"]:
+        assert min(row["seconds"]["supervised"], row["seconds"]["distilling"]) > 0
+        assert row["peak_memory_gb"] >= row["memory_before_gb"] > 0
+        # 20 inputs of 3,072 bytes one way and 20·10 probabilities back, on every directed edge; and framing.
+        payload = 2 * row["edges"] * 20 * (3072 + 4 * 10)
+        assert payload < row["bytes"]["distilling"] < 1.05 * payload
+        assert row["bytes"]["supervised"] == 0
     assert not re.search("accuracy|test", json.dumps(written["results"]))
     (plot,) = tmp_path.rglob("*.png")
     assert plot.with_suffix(".json").is_file()

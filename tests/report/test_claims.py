@@ -4,8 +4,7 @@ import pytest
 from made_up import Scores, made, made_seeds
 
 from lntrust.experiment.reproduction import Claim
-from lntrust.experiment.statistics import Interval
-from lntrust.report.claims import against_paper, judge, signed
+from lntrust.report.claims import against_paper, judge
 from lntrust.report.rows import Row
 
 ABOVE = Claim(says="A is best", above="A", below=["B"])
@@ -101,9 +100,6 @@ class TestAlike:
         verdict = judge(self.claim, [row("A", 0.80), row("B", 0.81), row("C", third)])
         assert (verdict.outcome, verdict.words) == (outcome, words)
 
-    def test_not_run(self) -> None:
-        assert judge(self.claim, [row("A", 0.80), row("C", 0.83)]).words == "not run: B"
-
     def test_of_the_nodes_own_models(self) -> None:
         claim = Claim(says="…", alike=["A", "B"], on="self")
         assert judge(claim, [row("A", 0.1, own=0.7), row("B", 0.9, own=0.7)]).outcome == "holds"
@@ -127,10 +123,6 @@ class TestAgainstThePaper:
     def test_the_papers_reading_is_compared_by_its_best_round(self) -> None:
         records = row("A", 0.5, 0.5, best=0.83, sets=["reading=paper"]).records
         assert against_paper(Row("A", records, {"test": 0.83})) == "agrees"
-
-
-def test_intervals_as_the_paper_writes_numbers() -> None:
-    assert signed(Interval(0.045, -0.03, 0.06)) == "+.045 [-.030, +.060]"
 
 
 @pytest.mark.parametrize("wrong", [{}, {"above": "A"}, {"above": "A", "below": ["B"], "alike": ["A", "B"]}])

@@ -7,7 +7,7 @@ import pytest
 from made_up import NODES, identified, made, made_seeds, sending
 
 from lntrust.experiment.store import Record
-from lntrust.report.rows import Row, Spread, flat_settings, main_row, make_row, rows_of
+from lntrust.report.rows import Row, Spread, main_row, make_row, rows_of
 
 
 def rows(*records: Record) -> list[Row]:
@@ -192,13 +192,6 @@ class TestLabels:
         assert "reading = paper" in paper
         assert "draws = overlapping" in paper
 
-    def test_every_setting_has_a_path(self) -> None:
-        flat = flat_settings(made(seed=3).identity)
-        assert flat["study.training.refresh"] == 10
-        assert flat["settings.budget"] == made().identity["settings"]["budget"]
-        assert flat["study.graph.seed"] is None, "the graph's, not the run's"
-        assert not [path for path in flat if path in ("seed", "study.name") or path.startswith("hardware")]
-
     def test_studies_apart(self) -> None:
         found = rows_of([made(), made(study="wearables"), made("uniform")])
         assert {study: len(rows) for study, rows in found.items()} == {"digits": 2, "wearables": 1}
@@ -222,12 +215,6 @@ class TestScores:
         assert row.test_selected == selected
         assert row.test == pytest.approx((0.85 if selected else 0.8, 0))
         assert row.gain == pytest.approx((0.25 if selected else 0.2, 0)), "of the Test that is shown"
-
-    def test_bytes_are_per_node(self) -> None:
-        row = rows(made(seed=0, sent={"query": 8 * 10**9, "reply": 4 * 10**9}), made(seed=1))[0]
-        assert (row.gigabytes("query"), row.gigabytes("reply"), row.gigabytes()) == (1.0, 0.5, 1.5)
-        assert row.bytes_per_answer == 100
-        assert row.seconds == 2
 
 
 SENT = {"query": 900, "reply": 400, "parameters": 40, "anchors": 4, "framing": 60}
@@ -263,7 +250,9 @@ class TestDiverged:
         return made(method, seed, None, own=None, stage1=None, diverged=number, p10=None, harmed=None)
 
     def test_means_are_of_the_others(self) -> None:
-        (row,) = rows(made("uniform", 0, 0.6), self.broken(), made("uniform", 2, 0.8))
+        alone = made_seeds("independent", 0.6, 0.6, 0.6)
+        *_, row = rows(*alone, made("uniform", 0, 0.6), self.broken(), made("uniform", 2, 0.8))
+        assert gain(row) == pytest.approx(0.1), "the others are paired as ever"
         assert row.test == pytest.approx((0.7, 0.1))
         assert (row.seeds, [record.seed for record in row.runs]) == ([0, 2], [0, 1, 2])
         assert row.what_diverged == "2 of 3 seeds; seed 1 diverged at round 7"
@@ -275,11 +264,6 @@ class TestDiverged:
         assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
         assert row.asked is row.spread("p10") is row.spread("harmed") is None
         assert row.first.seed == 0
-
-    def test_the_others_are_paired_as_ever(self) -> None:
-        alone = made_seeds("independent", 0.6, 0.6, 0.6)
-        *_, row = rows(*alone, made("uniform", 0, 0.7), self.broken(), made("uniform", 2, 0.7))
-        assert gain(row) == pytest.approx(0.1)
 
     def test_an_independent_that_did_is_nobodys_partner(self) -> None:
         alone = [made("independent", 0, 0.6), self.broken("independent", 1)]

@@ -58,9 +58,7 @@ def test_a_table_of_the_paper() -> None:
     assert (section.claim, section.differences) == ("Ours.", "Seeds.")
     assert section.has_paper
     ours = section.rows[2]
-    assert (ours.x, ours.paper) == (3.0, {"test": 0.8})
-    assert ours.difference is not None
-    assert ours.difference.mean == pytest.approx(0.1)
+    assert (ours.x, ours.paper, ours.difference is None) == (3.0, {"test": 0.8}, False)
     assert [verdict.outcome for verdict in section.verdicts] == ["holds"]
 
 
@@ -69,16 +67,9 @@ def test_more_than_half_is_enough_and_what_is_missing_is_told() -> None:
     assert [row.label for row in section.rows] == ["Plain mean", "Ours"]
     assert section.verdicts[0].outcome == "not run"
     assert section.verdicts[0].words == "not run: Independent"
-
-
-@pytest.mark.parametrize("rows", [3, 4])
-def test_half_is_not(rows: int) -> None:
-    more = [RowSettings(label=f"{k}", method="dml") for k in range(rows - 3)]
-    panel = PANEL.model_copy(update={"rows": [*PANEL.rows, *more]})
-    records = complete()[: rows // 2]
-    assert names(sections_of(records, [reproduction(panel)])) == [
-        ("digits", ["independent", "uniform"][: len(records)])
-    ]
+    panel = PANEL.model_copy(update={"rows": [*PANEL.rows, RowSettings(label="4", method="dml")]})
+    half = sections_of(complete()[:2], [reproduction(panel)])
+    assert names(half) == [("digits", ["independent", "uniform"])]
 
 
 def test_what_is_in_no_table_stands_by_study_with_independent_beside() -> None:
@@ -192,11 +183,6 @@ class TestArrow:
         rows = [make_row("r", [record], []) for record in records]
         return list(arrow([Section("s", "s", "digits", rows)]).to_pylist())
 
-    def test_its_settings_are_json(self) -> None:
-        [row] = self.rows_of(made(sets=["methods.lntrust.top_k=3", "training.refresh=4"]))
-        setting = json.loads(row["setting"])
-        assert (setting["settings.top_k"], setting["study.training.refresh"]) == (3, 4)
-
     def test_the_best_round_has_one_name_and_the_last_is_kept(self) -> None:
         paper = {"sets": ["reading=paper"]}
         alone, ours = self.rows_of(made("independent", test=0.7, **paper), made(best=0.9, **paper))
@@ -212,6 +198,7 @@ class TestArrow:
         assert (new["gb_headers_query"], new["gb_headers_reply"]) == (pytest.approx(0.1), 0.0)
 
     def test_what_diverged_has_no_price(self) -> None:
-        [row] = self.rows_of(made(test=None, own=None, diverged=7, sent=SENT))
+        [row] = self.rows_of(made(test=None, own=None, diverged=7, sent=SENT, sets=["training.refresh=4"]))
+        assert json.loads(row["setting"])["study.training.refresh"] == 4
         assert (row["diverged"], row["seeds"]) == ("diverged at round 7", [])
         assert row["gb_total"] is row["bytes_per_answer"] is row["test_mean"] is None

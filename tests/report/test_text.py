@@ -197,11 +197,6 @@ class TestTerminal:
 
         assert letters(text) == letters(wide)
 
-    def test_a_hundred_columns_hold_a_table_of_the_paper(self) -> None:
-        lines = printed(terminal(of_the_paper())).splitlines()
-        assert any("[+.096,+.124]" in line for line in lines), "the interval in one line"
-        assert len(lines) <= 12
-
     def test_square_brackets_are_text(self) -> None:
         assert "[bold]x" in printed(terminal(section(make_row("[bold]x", OURS, []), x="[b]")))
 

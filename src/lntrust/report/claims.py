@@ -41,17 +41,18 @@ def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 
 def _above(claim: Claim, best: Row, others: Sequence[Row]) -> Verdict:
-    found = [(other.label, *_margin(best, other, claim.on)) for other in others]
-    known = [(label, margin, how) for label, margin, how in found if margin is not None]
-    if len(known) < len(found):
-        return Verdict(claim.says, "not run", "the rows have no seeds, nodes or scores in common")
-    words = "; ".join(f"{best.label} − {label}: {signed(margin)}{how}" for label, margin, how in known)
-    outcome: Outcome = "undecided"
-    if all(margin.above_zero for _, margin, _ in known):
+    words, margins = [], []
+    for other in others:
+        margin, how = _margin(best, other, claim.on)
+        if margin is None:
+            return Verdict(claim.says, "not run", "the rows have no seeds, nodes or scores in common")
+        words.append(f"{best.label} − {other.label}: {signed(margin)}{how}")
+        margins.append(margin)
+    lower = any(margin.below_zero for margin in margins)
+    outcome: Outcome = "does not hold" if lower else "undecided"
+    if all(margin.above_zero for margin in margins):
         outcome = "holds"
-    elif any(margin.below_zero for _, margin, _ in known):
-        outcome = "does not hold"
-    return Verdict(claim.says, outcome, words)
+    return Verdict(claim.says, outcome, "; ".join(words))
 
 
 def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:

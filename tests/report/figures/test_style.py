@@ -23,12 +23,6 @@ def test_names(rows: list[Row]) -> None:
     ]  # fmt: skip
 
 
-def test_a_method_looks_the_same_in_every_company(rows: list[Row]) -> None:
-    alone = looks_of([by_method(rows)["uniform"]])[0]
-    assert looks_of(rows)[[row.first.method for row in rows].index("uniform")] == alone
-    assert len({(look.colour, look.marker) for look in looks_of(rows)}) == len(rows)
-
-
 @pytest.mark.parametrize(("others", "along"), [(1, False), (7, False), (2, True)])
 def test_of_several_lntrusts_the_published_one_stands_out(rows: list[Row], others: int, along: bool) -> None:
     """Whatever its settings are, and whether or not they go along an ablation."""

@@ -62,9 +62,7 @@ def test_a_run_shows_its_world(rows: list[Row], runs_folder: Path) -> None:
     placed = draw("topology", [each(row, on_earth) for row in rows], title="small")
     assert placed.axes[0].get_aspect() == 1
     assert "at their places" in placed.get_supxlabel()
-
-
-def test_a_seed_that_was_not_run_is_replaced_and_named(rows: list[Row]) -> None:
+    # A seed that was not run is replaced and named.
     assert draw("topology", rows, title="small", seed=7).get_suptitle() == "small, 6 nodes, seed 0"
 
 

@@ -52,9 +52,6 @@ def test_histograms_are_shares_of_known_labels(rows: list[Row]) -> None:
     counts = np.array(world["train"][1]) + np.array(world["validation"][1])
     heights = [patch.get_height() for patch in first.patches[:10]]  # type: ignore[attr-defined]
     assert heights == pytest.approx((counts / counts.sum()).tolist())
-
-
-def test_a_node_that_is_not_there_is_refused(rows: list[Row]) -> None:
     with pytest.raises(LNTrustError, match="node 6: there are nodes 0 to 5 in small"):
         draw("trust", rows, title="small", node=6)
 

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 from made_up import identified, in_study
 
-from lntrust import LNTrustError, load_study
+from lntrust import load_study
 from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
 from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
-from lntrust.report.page import write_page
-from lntrust.report.page.data import graphs
 from lntrust.report.page.html import Html, Scale, gigabytes, h, interval_bar, number, scale_bar, with_minus
 from lntrust.report.page.tables import main_rows, overview, section_table, section_words
 from lntrust.report.page.write import page, run_command
@@ -121,10 +119,6 @@ class TestPage:
         assert len(set(links)) == len(links) == 3
         for link in links:
             assert f'href="#{link}"' in text
-
-    def test_only_html(self, records: list[Record], tmp_path: Path) -> None:
-        with pytest.raises(LNTrustError, match=r"must end in \.html"):
-            write_page(records, tmp_path / "page.htm", "x")
 
 
 class TestPaper:
@@ -226,20 +220,3 @@ class TestCommands:
         cases = [(records[0], "small"), (identified(records[0], **of), "digits"), (gone, "digits")]
         for record, name in cases:
             assert run_command(make_row("x", [record], [])).startswith(f"lntrust run {name}.toml --method ")
-
-
-def test_graphs_hold_what_the_runs_hold(records: list[Record]) -> None:
-    sections = sections_of(records)
-    found, left_out = graphs(sections, main_rows(sections), 10**9)
-    assert (len(found["runs"]), left_out) == (6, 0)
-    name = "small · lntrust, budget = 200"
-    [run] = [run for run in found["runs"] if run["name"] == name and run["seed"] == 1]
-    [record] = [r for r in records if r.study == "small" and r.method == "lntrust" and r.seed == 1
-                and r.identity["settings"]["budget"] == 200]  # fmt: skip
-    for i, members in enumerate(run["members"]):
-        trust = record.summary["method_report"]["trust"][i]
-        assert {str(j): weight for j, weight, *_ in members} == {j: round(w, 3) for j, w in trust.items()}
-    world = found["worlds"][run["world"]]
-    assert world["edges"] == record.world["edges"]
-    assert np.array(world["places"]).min() == 0
-    assert np.array(world["places"]).max() == 1000

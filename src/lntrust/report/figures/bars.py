@@ -10,7 +10,6 @@ from lntrust.core.text import bytes_text, number_text, score_text, tick_text
 from lntrust.report.figures.style import (
     GREY,
     VERMILLION,
-    WIDTH,
     Look,
     footnote,
     log_axis,
@@ -40,7 +39,7 @@ def draw_communication(rows: Sequence[Row], title: str) -> Figure:
     ]  # fmt: skip
     panels = [(text, sent, [row for row in scored if sent(row) > 0]) for text, sent in countings]
     bars = [max(len(shown), 1) for _, _, shown in panels]
-    figure = sheet(WIDTH, 1.15 + 0.155 * sum(bars), title)
+    figure = sheet(1.15 + 0.155 * sum(bars), title)
     all_axes = figure.subplots(2, height_ratios=bars)
     for axes, (text, sent, shown) in zip(all_axes, panels, strict=True):
         _efficiency(axes, shown, sent, looks)
@@ -99,7 +98,7 @@ def draw_importance(row: Row, title: str, which: str = "") -> Figure:
         for key in ("importance", "importance_std")
     )
     order = np.argsort(mean, kind="stable")
-    figure = sheet(WIDTH, 0.75 + 0.19 * len(names), title)
+    figure = sheet(0.75 + 0.19 * len(names), title)
     axes = figure.add_subplot()
     axes.barh(
         np.arange(len(names)), mean[order], xerr=std[order], height=0.66, color=VERMILLION,

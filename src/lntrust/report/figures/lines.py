@@ -14,7 +14,6 @@ from lntrust.core.text import bytes_text, score_text
 from lntrust.report.figures.style import (
     GREY,
     INK,
-    WIDTH,
     Look,
     end_labels,
     footnote,
@@ -51,7 +50,7 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
     variants = sum(row.first.method == "lntrust" for row in shown) > 1
     panels: list[tuple[Score, ...]] = [("test", "self")] if together else [("test",), ("self",)]
     tall = max(1.9 if together else 1.6, 0.6 + 0.107 * len(shown))
-    figure = sheet(WIDTH, 0.45 + tall * len(panels), title)
+    figure = sheet(0.45 + tall * len(panels), title)
     all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axes, scores in zip(all_axes, panels, strict=True):
         for number, (row, look) in enumerate(zip(shown, looks, strict=True)):
@@ -88,10 +87,7 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
     notes += [f"{name_of(row)}: {odd}" for row in shown if (odd := _ODD.get(row.first.method))]
     footnote(figure, "; ".join(note for note in notes if note) + _every_round(shown))
     for axes, (score, *_) in zip(all_axes, panels, strict=True):
-        paths = [row.courses[score] for row in shown]
-        ends = [(float(path.rounds[-1]), float(path.mean[-1])) for path in paths]
-        end_labels(axes, [(*end, name_of(row), look)
-                          for end, row, look in zip(ends, shown, looks, strict=True)])  # fmt: skip
+        end_labels(axes, [row.courses[score] for row in shown], [name_of(row) for row in shown], looks)
     return figure
 
 
@@ -145,7 +141,7 @@ def draw_bytes(rows: Sequence[Row], title: str) -> Figure:
     that send nothing in training lie flat.
     """
     shown = [row for row in rows if row.evaluated]
-    figure = sheet(WIDTH, max(3.4, 0.8 + 0.135 * len(shown)), title)
+    figure = sheet(max(3.4, 0.8 + 0.135 * len(shown)), title)
     every, answers = figure.subplots(2, sharex=True, sharey=True, height_ratios=[1.25, 1])
     lines: list[tuple[float, Line2D, Look]] = []
     for row, look in zip(shown, looks_of(shown), strict=True):
@@ -205,7 +201,7 @@ def draw_ablation(rows: Sequence[Row], title: str, x: str) -> Figure:
     varied = sorted((row for row in rows if row.x is not None), key=lambda row: row.x or 0.0)
     values = np.array([row.x for row in varied], float)
     places, kind = _places(values)
-    figure = sheet(WIDTH, 2.3, title)
+    figure = sheet(2.3, title)
     axes = figure.add_subplot()
     # A little beside each other, so that one's bars do not hide the other's.
     for score, colour, marker, side in (("test", "#d55e00", "o", -1), ("self", "#0072b2", "s", 1)):

@@ -20,7 +20,7 @@ from numpy import ndarray
 from scipy.optimize import isotonic_regression
 
 from lntrust.methods.lntrust.presets import names as preset_names
-from lntrust.report.rows import Row, main_row
+from lntrust.report.rows import Course, Row, main_row
 
 WIDTH = 3.5  # inches, one column of a paper
 WIDE = 7.16  # both columns
@@ -56,19 +56,18 @@ def styled() -> Iterator[None]:
         yield
 
 
-def sheet(width: float, height: float, title: str) -> Figure:
-    """An empty figure with its title, in inches."""
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
+def sheet(height: float, title: str) -> Figure:
+    """An empty figure with its title, so many inches high, and a column wide."""
+    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
     if title:
-        figure.suptitle(textwrap.fill(title, int(width * 17)), fontsize=7.5, x=0.01, ha="left")
+        figure.suptitle(textwrap.fill(title, int(WIDTH * 17)), fontsize=7.5, x=0.01, ha="left")
     return figure
 
 
 def footnote(figure: Figure, text: str) -> None:
     """A line below everything."""
-    if text:
-        width = int(figure.get_figwidth() * 22)
-        figure.supxlabel(textwrap.fill(text, width), fontsize=5.5, color="#5a616b", x=0.01, ha="left")
+    text = textwrap.fill(text, int(WIDTH * 22))
+    figure.supxlabel(text, fontsize=5.5, color="#5a616b", x=0.01, ha="left")
 
 
 # -- names and looks of methods ------------------------------------------------------------------
@@ -182,26 +181,25 @@ def spaced(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> 
     return out
 
 
-def end_labels(axes: Axes, ends: Sequence[tuple[float, float, str, Look]]) -> None:
+def end_labels(axes: Axes, lines: Sequence[Course], names: Sequence[str], looks: Sequence[Look]) -> None:
     """Names beside the right edge, each joined to where its line ends. Call last: it lays the figure out."""
-    if not ends:
-        return
     figure = axes.figure
     assert isinstance(figure, Figure)
     notes = [
         axes.annotate(
-            name, xy=(x, y), xytext=(1.07, 0.5), textcoords="axes fraction", va="center", ha="left",
+            name, xy=(line.rounds[-1], line.mean[-1]), xytext=(1.07, 0.5), textcoords="axes fraction",
+            va="center", ha="left",
             fontsize=6, color=look.colour, fontweight="bold" if look.bold else "normal",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1,
                         "relpos": (0, 0.5)},
         )
-        for x, y, name, look in ends
+        for line, name, look in zip(lines, names, looks, strict=True)
     ]  # fmt: skip
     figure.draw_without_rendering()  # only now the axes' height is known
     height = axes.get_window_extent().height * 72 / figure.dpi
     low, high = axes.get_ylim()
-    wanted = np.array([(y - low) / (high - low) for _, y, _, _ in ends])
+    wanted = np.array([(line.mean[-1] - low) / (high - low) for line in lines])
     for note, place in zip(notes, spaced(wanted, 7.5 / height, 0.0, 1.0).tolist(), strict=True):
         note.set_position((1.07, place))
 

@@ -18,7 +18,7 @@ from numpy import ndarray
 
 from lntrust.core.files import write_whole
 from lntrust.experiment.store import Record
-from lntrust.report.figures.style import WIDTH, footnote, sheet, styled
+from lntrust.report.figures.style import footnote, sheet, styled
 from lntrust.world import World
 
 _SHAPES = "*osD^vPX"
@@ -188,7 +188,7 @@ def kinds_legend(axes: Axes, **look: Any) -> None:
 def draw_graph_figure(record: Record, title: str) -> Figure:
     """For a paper, of a run."""
     scene = scene_of_record(record)
-    figure = sheet(WIDTH, 3.3, f"{title}, {scene.n} nodes, seed {scene.seed}" if title else "")
+    figure = sheet(3.3, f"{title}, {scene.n} nodes, seed {scene.seed}" if title else "")
     axes = figure.add_subplot()
     free = scene.centres is None  # true places lie closer
     area = min(1.0, 60 / scene.n) * (1.0 if free else 0.5)

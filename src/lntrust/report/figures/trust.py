@@ -14,7 +14,7 @@ from numpy import ndarray
 from lntrust.core.errors import LNTrustError
 from lntrust.core.text import score_text
 from lntrust.experiment.store import Record
-from lntrust.report.figures.style import INK, PALE, VERMILLION, WIDTH, footnote, sheet, styled
+from lntrust.report.figures.style import INK, PALE, VERMILLION, footnote, sheet, styled
 from lntrust.report.figures.topology import Scene, layout, scene_of_record, shapes_of
 
 PAPERS_NODE = 4
@@ -66,7 +66,7 @@ def draw_trust(record: Record, title: str, node: int | None = None, which: str =
     weights = {int(j): float(a) for j, a in report["trust"][node].items()}
     around = sorted((j for j in weights if j != node), key=lambda j: (-weights[j], j))
     shown = around[:_MOST]
-    figure = sheet(WIDTH, 2.65, f"{title}: {_headline(record, scene, node)}")
+    figure = sheet(2.65, f"{title}: {_headline(record, scene, node)}")
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.75, 1])[0]
     _neighbourhood(left.add_subplot(), scene, node, {j: weights[j] for j in [node, *shown]})
     _histograms(right, record, [node, *shown][:_HISTOGRAMS], node, weights)

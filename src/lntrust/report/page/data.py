@@ -6,11 +6,10 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
-from numpy import ndarray
 
 from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.figures.map import land
@@ -274,14 +273,15 @@ def _map(world: Data) -> Data:
     everywhere = np.concatenate([table[:, 1:3] / scale, centres])
     west, south = (everywhere.min(0) - _MARGIN).tolist()
     east, north = (everywhere.max(0) + _MARGIN).tolist()
-    rings = [_thinned(np.round(ring, 2)) for ring in land(west, south, east, north)]
+    # Without points that rounding has put on the one before.
+    rings = [[xy for xy, _ in groupby(np.round(ring, 2).tolist())] for ring in land(west, south, east, north)]
     return {
         "classes": world["classes"],
         "centres": np.round(centres, 2).tolist(),
         "edges": world["edges"],
         "owned": [owned[i] for i in range(n)],  # tiles whose labels a node knows
         "window": [round(v, 2) for v in (west, south, east, north)],
-        "land": [ring.tolist() for ring in rings if len(ring) > 3],
+        "land": [ring for ring in rings if len(ring) > 3],
         "per_degree": scale,
         "tiles": {  # by node; how many each has drawn
             "count": np.bincount(table[:, 0], minlength=n).tolist(),
@@ -290,9 +290,3 @@ def _map(world: Data) -> Data:
             "class": table[:, 3].tolist(),
         },
     }
-
-
-def _thinned(ring: Float[ndarray, "k 2"]) -> Float[ndarray, "k 2"]:
-    """Without points that rounding has put on the one before."""
-    moved = np.any(np.diff(ring, axis=0) != 0, axis=1)
-    return np.asarray(ring[np.concatenate([[True], moved])])

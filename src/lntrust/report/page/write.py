@@ -61,8 +61,6 @@ _CHARTS = {  # their titles, and what has to be known to read them
 
 def write_page(records: Sequence[Record], path: Path, command: str) -> None:
     """Make the page and put it in place."""
-    if path.suffix != ".html":
-        raise LNTrustError(f"-o {path}: must end in .html")
     text = page(records, command)
     write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
 

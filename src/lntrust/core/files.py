@@ -61,9 +61,8 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
         with safe_open(path, framework="pt", device=str(device)) as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise LNTrustError(
-            f"{path}: not a readable safetensors file: {error}; remove it to start over"
-        ) from None
+        why = f"not a readable safetensors file: {error}; remove it to start over"
+        raise LNTrustError(f"{path}: {why}") from None
 
 
 def read_json(path: Path) -> Any:

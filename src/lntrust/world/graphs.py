@@ -57,10 +57,8 @@ def make_graph(
             f"{field}: {graph.number_of_edges()} edges left {n} nodes in pieces in each of {REDRAWS} draws "
             f"(at least {n - 1} are needed, better more); raise graph.density or set graph.connected = false"
         )
-    pieces, remedy = (
-        nx.number_connected_components(graph),
-        "raise graph.attach" if kind == "knn" else "add edges",
-    )
+    pieces = nx.number_connected_components(graph)
+    remedy = "raise graph.attach" if kind == "knn" else "add edges"
     raise LNTrustError(
         f"{field}: the graph on {n} nodes is in {pieces} pieces; {remedy}, or set graph.connected = false"
     )
@@ -194,10 +192,7 @@ def _from_file(settings: GraphSettings) -> "nx.Graph[int]":
         ) from None
     for node in nodes:
         if not 0 <= node < n:
-            raise LNTrustError(
-                f"{field}: node {node} is outside 0…{n - 1}; graph.nodes = {n}, so nodes must be "
-                f"numbered 0…{n - 1}"
-            )
+            raise LNTrustError(f"{field}: node {node} is outside 0…{n - 1}, the numbers of graph.nodes = {n}")
     for a, b in edges:
         if a == b:
             raise LNTrustError(f"{field}: node {a} has an edge to itself; an edge must join two nodes")

@@ -82,7 +82,7 @@ def test_cifar_to_archive(tmp_path: Path, name: str) -> None:
     assert seen[-1] == (len(labels), len(labels))
     dataset = load_dataset(name, out)
     assert dataset.labels.tolist() == labels.tolist()
-    assert dataset.classes == read_images(name, images).classes
+    assert list(dataset.classes) == read_images(name, images).table["classes"].tolist()
     with np.load(out / name / "labels.npz") as table:
         assert sorted(table.files) == ["classes", "official_test", "y"]
         assert table["y"].dtype == np.uint8

@@ -22,11 +22,10 @@ def all_pixels(raw: RawImages, size: int) -> ndarray:
 def test_cifar(tmp_path: Path, name: str) -> None:
     pixels, labels = write_cifar(tmp_path / "deep" / "batches-bin", fine=name == "cifar100")
     raw = read_images(name, tmp_path)
-    assert raw.labels.tolist() == labels.tolist()
-    assert raw.labels.dtype == np.uint8
-    assert raw.classes == tuple(f"kind{i}" for i in range(10 if name == "cifar10" else 100))
-    assert raw.official_test is not None
-    assert np.flatnonzero(raw.official_test).tolist() == list(range(len(pixels) - 3, len(pixels)))
+    assert raw.table["y"].tolist() == labels.tolist()
+    assert raw.table["y"].dtype == np.uint8
+    assert raw.table["classes"].tolist() == [f"kind{i}" for i in range(10 if name == "cifar10" else 100)]
+    assert np.flatnonzero(raw.table["official_test"]).tolist() == [*range(len(pixels) - 3, len(pixels))]
     for size in (1, 2, 100):
         assert (all_pixels(raw, size) == pixels).all()
     assert len(raw) == len(pixels)
@@ -69,15 +68,13 @@ def test_eurosat(tmp_path: Path) -> None:
     (tmp_path / "x" / "EuroSAT_RGB" / "Forest" / "._Forest_2.png").write_bytes(b"junk")
     table = write_positions(tmp_path / "c.csv")
     raw = read_images("eurosat", tmp_path, table)
-    assert raw.files == ("Forest/Forest_10.png", "Forest/Forest_2.png", "River/River_1.jpg")
-    assert raw.classes == ("Forest", "River")
-    assert raw.labels.tolist() == [0, 0, 1]
-    assert raw.latitude is not None
-    assert raw.longitude is not None
-    assert raw.latitude.tolist() == [51.0, 50.5, -40.0]
-    assert raw.longitude.tolist() == [9.0, 8.25, -3.0]
-    assert raw.latitude.dtype == np.float32
-    assert (all_pixels(raw, 2) == np.stack([expected[file] for file in raw.files])).all()
+    assert {name: values.tolist() for name, values in raw.table.items()} == {
+        "y": [0, 0, 1], "classes": ["Forest", "River"],
+        "files": ["Forest/Forest_10.png", "Forest/Forest_2.png", "River/River_1.jpg"],
+        "latitude": [51.0, 50.5, -40.0], "longitude": [9.0, 8.25, -3.0],
+    }  # fmt: skip
+    assert (raw.table["y"].dtype, raw.table["latitude"].dtype) == (np.uint8, np.float32)
+    assert (all_pixels(raw, 2) == np.stack([expected[file] for file in raw.table["files"]])).all()
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,8 @@ class Dataset:
     def view(self, name: str) -> View:
         """What learners with this view see of every example: finite numbers."""
         if name not in self.views:
-            raise LNTrustError(
-                f"view = {name!r}: {self.name} has no such view; it has {', '.join(self.views)}"
-            )
+            there = ", ".join(self.views)
+            raise LNTrustError(f"view = {name!r}: {self.name} has no such view; it has {there}")
         view = self.views[name]()
         if name not in self._checked:
             where = f"{self._file(name)}dataset {self.name}, view {name}"
@@ -210,10 +209,9 @@ def _labels(
     labels = _integers(path, dataset, table, "y")
     if labels.shape != (rows,):
         raise LNTrustError(f"{path}: y has shape {labels.shape}; must be one label for each of {rows} rows")
-    if rows and (int(labels.max()) >= classes or int(labels.min()) < 0):
-        raise LNTrustError(
-            f"{path}: y runs from {int(labels.min())} to {int(labels.max())}; labels must be 0…{classes - 1}"
-        )
+    if rows and not 0 <= labels.min() <= labels.max() < classes:
+        ends = f"{labels.min()} to {labels.max()}"
+        raise LNTrustError(f"{path}: y runs from {ends}; labels must be 0…{classes - 1}")
     return labels
 
 

@@ -3,9 +3,9 @@
 A backbone is run once over each image; what it saw is kept as one byte per feature.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +19,13 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.core.onnx_files import check_files
 from lntrust.world.data.datasets import BACKBONES, read_archive
-from lntrust.world.data.images import RawImages, read_images, read_windows
+from lntrust.world.data.images import read_images, read_windows
 
 Progress = Callable[[int, int], None]  # images so far, images in all
 
 # The channel statistics that ImageNet models are trained with.
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
-
-
-class Backbone(Protocol):
-    """A fixed network that turns images of any one size into features."""
-
-    def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]: ...
 
 
 def extract(
@@ -53,12 +47,20 @@ def extract(
         raise LNTrustError(f"batch = {batch}: must be at least 1")
     raw = read_images(name, images, coordinates)
     folder = out / name
-    table = _label_table(raw)
-    new = not _agrees(folder / "labels.npz", table)  # before the slow part
+    new = not _agrees(folder / "labels.npz", raw.table)  # before the slow part
     network = TorchvisionBackbone(backbone, device) if onnx is None else OnnxBackbone(onnx, device)
-    codes, step, offset = quantise(_embed_all(network, raw, batch, progress))
+    parts: list[ndarray] = []
+    done = 0
+    for pixels in raw.batches(batch):
+        parts.append(network.embed(pixels))
+        if not np.isfinite(parts[-1]).all():
+            raise LNTrustError(f"images {done}…{done + len(pixels) - 1}: the backbone gives NaN or infinity")
+        done += len(pixels)
+        if progress is not None:
+            progress(done, len(raw))
+    codes, step, offset = quantise(np.concatenate(parts))
     if new:
-        _save(folder / "labels.npz", table)
+        _save(folder / "labels.npz", raw.table)
     path = folder / f"{backbone}.npz"
     _save(path, {"codes": codes, "offset": offset, "step": step})
     return path
@@ -84,10 +86,8 @@ class TorchvisionBackbone:
         try:
             from torchvision import models
         except (ImportError, RuntimeError) as error:  # RuntimeError: built for another torch
-            raise LNTrustError(
-                f"backbone {name} needs torchvision ({error}): "
-                'pip install "lntrust[torchvision]", or give the network as a file with --onnx'
-            ) from None
+            remedy = 'pip install "lntrust[torchvision]", or give the network as a file with --onnx'
+            raise LNTrustError(f"backbone {name} needs torchvision ({error}): {remedy}") from None
         try:
             self.device = torch.device(device)
             model = models.get_model(name, weights="IMAGENET1K_V1")
@@ -112,22 +112,27 @@ class OnnxBackbone:
         self.session = _onnx_session(path, device)
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         if len(inputs) != 1 or len(outputs) != 1:
-            raise LNTrustError(
-                f"{path}: has {len(inputs)} inputs and {len(outputs)} outputs; must have one each"
-            )
+            what = f"{len(inputs)} inputs and {len(outputs)} outputs"
+            raise LNTrustError(f"{path}: has {what}; must have one each")
         if inputs[0].type != "tensor(float)":
             raise LNTrustError(f"{path}: input is {inputs[0].type}; must be tensor(float)")
         self.input = inputs[0].name
-        self.channels_last, self.side = _onnx_layout(path, inputs[0].shape)
-        first = inputs[0].shape[0]
-        self.fixed_batch = first if isinstance(first, int) else None
+        shape = inputs[0].shape
+        if len(shape) != 4 or (shape[1] == 3) == (shape[3] == 3):
+            what = "must be [b, 3, side, side] or [b, side, side, 3]"
+            raise LNTrustError(f"{path}: input shape is {list(shape)}; {what}")
+        self.channels_last = shape[3] == 3
+        sides = {s for s in (shape[1:3] if self.channels_last else shape[2:]) if isinstance(s, int)}
+        if len(sides) > 1:
+            raise LNTrustError(f"{path}: input shape is {list(shape)}; must be square")
+        self.side = sides.pop() if sides else 224
+        self.fixed_batch = shape[0] if isinstance(shape[0], int) else None
 
     def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]:
         x = preprocess(batch, self.side).numpy()
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1) if self.channels_last else x)
         size = self.fixed_batch or len(x)
-        parts = [self._run(x[i : i + size], size) for i in range(0, len(x), size)]
-        return np.concatenate(parts)
+        return np.concatenate([self._run(x[i : i + size], size) for i in range(0, len(x), size)])
 
     def _run(self, x: Float32[ndarray, "b *s"], size: int) -> Float32[ndarray, "b d"]:
         """One call; a model exported for a fixed batch gets its last one filled up with zeros."""
@@ -137,12 +142,13 @@ class OnnxBackbone:
         except Exception as error:  # onnxruntime's own types derive from Exception alone
             raise LNTrustError(f"{self.path}: does not run on {full.shape}: {error}") from None
         if y.ndim not in (2, 4) or len(y) != size:
-            raise LNTrustError(
-                f"{self.path}: output has shape {list(y.shape)} for {size} images; must be "
-                "[b, d], or a feature map of four dimensions"
-            )
-        pooled = y if y.ndim == 2 else y.mean(axis=_spatial_axes(y.shape, self.channels_last))
-        return np.asarray(pooled[: len(x)], dtype=np.float32)
+            what = "must be [b, d], or a feature map of four dimensions"
+            raise LNTrustError(f"{self.path}: output has shape {list(y.shape)} for {size} images; {what}")
+        if y.ndim == 4:
+            # A square map tells its own layout, which converters do not always keep from the input's.
+            first, last = y.shape[1] == y.shape[2], y.shape[2] == y.shape[3]
+            y = y.mean(axis=(1, 2) if (first if first != last else self.channels_last) else (2, 3))
+        return np.asarray(y[: len(x)], dtype=np.float32)
 
 
 def _onnx_session(path: Path, device: str) -> Any:
@@ -161,42 +167,6 @@ def _onnx_session(path: Path, device: str) -> Any:
         return onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
     except Exception as error:  # onnxruntime's own types derive from Exception alone
         raise LNTrustError(f"{path}: not a readable ONNX model: {error}") from None
-
-
-def _onnx_layout(path: Path, shape: Sequence[int | str | None]) -> tuple[bool, int]:
-    """Whether channels come last, and the side of the square input (224 where left open)."""
-    if len(shape) != 4 or (shape[1] == 3) == (shape[3] == 3):
-        raise LNTrustError(
-            f"{path}: input shape is {list(shape)}; must be [b, 3, side, side] or [b, side, side, 3]"
-        )
-    channels_last = shape[3] == 3
-    sides = {side for side in (shape[1:3] if channels_last else shape[2:]) if isinstance(side, int)}
-    if len(sides) > 1:
-        raise LNTrustError(f"{path}: input shape is {list(shape)}; must be square")
-    return channels_last, sides.pop() if sides else 224
-
-
-def _spatial_axes(shape: tuple[int, ...], channels_last: bool) -> tuple[int, int]:
-    """A square map tells its own layout, which converters do not always keep from the input's."""
-    if (shape[1] == shape[2]) != (shape[2] == shape[3]):
-        channels_last = shape[1] == shape[2]
-    return (1, 2) if channels_last else (2, 3)
-
-
-def _embed_all(
-    network: Backbone, raw: RawImages, batch: int, progress: Progress | None
-) -> Float32[ndarray, "N d"]:
-    parts: list[ndarray] = []
-    done = 0
-    for pixels in raw.batches(batch):
-        features = network.embed(pixels)
-        if not np.isfinite(features).all():
-            raise LNTrustError(f"images {done}…{done + len(pixels) - 1}: the backbone gives NaN or infinity")
-        parts.append(features)
-        done += len(pixels)
-        if progress is not None:
-            progress(done, len(raw))
-    return np.concatenate(parts)
 
 
 def quantise(
@@ -224,14 +194,6 @@ def quantise(
 # --- Archives --------------------------------------------------------------------------------
 
 
-def _label_table(raw: RawImages) -> dict[str, ndarray]:
-    table: dict[str, ndarray] = {"y": raw.labels, "classes": np.array(raw.classes)}
-    if raw.files:
-        table["files"] = np.array(raw.files)
-    more = {name: getattr(raw, name) for name in ("official_test", "latitude", "longitude")}
-    return table | {name: values for name, values in more.items() if values is not None}
-
-
 def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
     """Whether labels are there already, and are these; other ones are an error.
 
@@ -242,10 +204,8 @@ def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
     stored = {key: values for key, values in read_archive(path).items() if key in table}
     for name in ("y", *stored):
         if name not in stored or not _same(stored[name], table[name]):
-            raise LNTrustError(
-                f"{path}: {name} is not that of the images given: other images, or another order. "
-                "Give another folder with --data, or remove the old one"
-            )
+            what = "other images, or another order. Give another folder with --data, or remove the old one"
+            raise LNTrustError(f"{path}: {name} is not that of the images given: {what}")
     return True
 
 
@@ -270,11 +230,9 @@ def _save(path: Path, table: dict[str, Any]) -> None:
 
 def extract_windows(images: Path, out: Path) -> Path:
     """Write `<out>/uci_har/windows.npz` from UCI HAR's text files, found under `images`."""
-    raw = read_windows(images)
-    segment = segments(raw.x, raw.labels, raw.subject)
-    table = {"x": raw.x, "y": raw.labels, "subject": raw.subject, "segment": segment}
-    path = out / "uci_har" / "windows.npz"
-    _save(path, {**table, "classes": np.array(raw.classes)})
+    table, path = read_windows(images), out / "uci_har" / "windows.npz"
+    segment = segments(table["x"], table["y"], table["subject"])
+    _save(path, table | {"segment": segment, "classes": table.pop("classes")})
     return path
 
 

@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float16, Float32, Float64, UInt8
+from jaxtyping import Float32, Float64, UInt8
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
@@ -24,16 +25,11 @@ Pixels = UInt8[ndarray, "b h w 3"]
 class RawImages:
     """All images of one dataset, in a fixed order. `batches(size)` starts over on each call."""
 
-    labels: UInt8[ndarray, "N"]
-    classes: tuple[str, ...]
+    table: dict[str, ndarray]  # y [N], classes [C] and what else labels.npz holds
     batches: Callable[[int], Iterator[Pixels]]
-    official_test: Bool[ndarray, "N"] | None = None
-    files: tuple[str, ...] = ()
-    latitude: Float32[ndarray, "N"] | None = None
-    longitude: Float32[ndarray, "N"] | None = None
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.table["y"])
 
 
 def read_images(name: str, directory: Path, coordinates: Path | None = None) -> RawImages:
@@ -43,9 +39,8 @@ def read_images(name: str, directory: Path, coordinates: Path | None = None) -> 
     if name == "eurosat":
         return _eurosat(directory, coordinates)
     if name not in _CIFAR:
-        raise LNTrustError(
-            f"dataset {name!r}: has no raw images; must be one of {', '.join([*_CIFAR, 'eurosat'])}"
-        )
+        known = ", ".join([*_CIFAR, "eurosat"])
+        raise LNTrustError(f"dataset {name!r}: has no raw images; must be one of {known}")
     if coordinates is not None:
         raise LNTrustError(f"coordinates = {coordinates}: {name} has none; only eurosat has")
     return _cifar(_CIFAR[name], directory)
@@ -57,8 +52,7 @@ _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
 
 
-@dataclass(frozen=True)
-class _Binary:
+class _Binary(NamedTuple):
     """One CIFAR's binary version: rows of label bytes, then red, green and blue planes."""
 
     train: tuple[str, ...]
@@ -78,17 +72,15 @@ _CIFAR = {
 def _cifar(kind: _Binary, directory: Path) -> RawImages:
     """Training files first, the official test file last."""
     folder = _folder_with((kind.names, *kind.train, kind.test), directory)
-    classes = tuple((folder / kind.names).read_text(encoding="utf-8", errors="replace").split())
+    classes = (folder / kind.names).read_text(encoding="utf-8", errors="replace").split()
     if len(classes) != kind.classes:
         raise LNTrustError(f"{folder / kind.names}: has {len(classes)} class names; must be {kind.classes}")
     paths = [folder / file for file in (*kind.train, kind.test)]
     parts = [_rows(path, kind)[:, kind.label_bytes - 1].copy() for path in paths]
     for path, labels in zip(paths, parts, strict=True):
-        if int(labels.max()) >= kind.classes:
-            raise LNTrustError(
-                f"{path}: label {int(labels.max())}; must be 0…{kind.classes - 1}: "
-                "this is not the binary version, or it is damaged"
-            )
+        if labels.max() >= kind.classes:
+            what = "this is not the binary version, or it is damaged"
+            raise LNTrustError(f"{path}: label {labels.max()}; must be 0…{kind.classes - 1}: {what}")
     labels = np.concatenate(parts)
 
     def batches(size: int) -> Iterator[Pixels]:
@@ -99,7 +91,7 @@ def _cifar(kind: _Binary, directory: Path) -> RawImages:
                 yield np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
 
     official_test = np.arange(len(labels)) >= len(labels) - len(parts[-1])
-    return RawImages(labels, classes, batches, official_test=official_test)
+    return RawImages({"y": labels, "classes": np.array(classes), "official_test": official_test}, batches)
 
 
 def _folder_with(files: Sequence[str], directory: Path) -> Path:
@@ -108,22 +100,18 @@ def _folder_with(files: Sequence[str], directory: Path) -> Path:
     if not folders:
         raise LNTrustError(f"{directory}: holds no {files[-1]}, in it or in any folder below")
     if len(folders) > 1:
-        raise LNTrustError(
-            f"{directory}: {files[-1]} is in {folders[0]} and in {folders[1]}; name one of them"
-        )
-    absent = [file for file in files if not (folders[0] / file).is_file()]
-    if absent:
-        raise LNTrustError(f"{folders[0] / absent[0]}: is not there; {files[-1]} beside it is")
+        raise LNTrustError(f"{directory}: {files[-1]} is in {folders[0]} and {folders[1]}; name one of them")
+    for file in files:
+        if not (folders[0] / file).is_file():
+            raise LNTrustError(f"{folders[0] / file}: is not there; {files[-1]} beside it is")
     return folders[0]
 
 
 def _rows(path: Path, kind: _Binary) -> UInt8[ndarray, "n row"]:
     row, size = kind.label_bytes + _PIXELS, path.stat().st_size
     if size == 0 or size % row:
-        raise LNTrustError(
-            f"{path}: has {size} bytes; must be whole rows of {row}: the file is cut short, "
-            "or not the binary version"
-        )
+        what = "the file is cut short, or not the binary version"
+        raise LNTrustError(f"{path}: has {size} bytes; must be whole rows of {row}: {what}")
     return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)
 
 
@@ -136,27 +124,19 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 def _eurosat(directory: Path, coordinates: Path | None) -> RawImages:
     """One folder per class; files in the order of their names, as strings."""
     if coordinates is None:
-        raise LNTrustError(
-            "eurosat: the images do not carry their positions; name a CSV with columns "
-            "file,latitude,longitude with --coordinates"
-        )
+        what = "name a CSV with columns file,latitude,longitude with --coordinates"
+        raise LNTrustError(f"eurosat: the images do not carry their positions; {what}")
     root, paths = _class_folders(directory)
-    classes = tuple(sorted({path.parent.name for path in paths}))
-    number = {name: index for index, name in enumerate(classes)}
+    classes, labels = np.unique([path.parent.name for path in paths], return_inverse=True)
     where = _positions(coordinates, paths)
 
     def batches(size: int) -> Iterator[Pixels]:
         for start in range(0, len(paths), size):
             yield np.stack([_tile(path) for path in paths[start : start + size]])
 
-    return RawImages(
-        labels=np.array([number[path.parent.name] for path in paths], dtype=np.uint8),
-        classes=classes,
-        batches=batches,
-        files=tuple(path.relative_to(root).as_posix() for path in paths),
-        latitude=where[:, 0].copy(),
-        longitude=where[:, 1].copy(),
-    )
+    files = np.array([path.relative_to(root).as_posix() for path in paths])
+    table = {"y": labels.astype(np.uint8), "classes": classes, "files": files}
+    return RawImages(table | {"latitude": where[:, 0].copy(), "longitude": where[:, 1].copy()}, batches)
 
 
 def _class_folders(directory: Path) -> tuple[Path, list[Path]]:
@@ -170,10 +150,8 @@ def _class_folders(directory: Path) -> tuple[Path, list[Path]]:
     if len(roots) > 1:
         raise LNTrustError(f"{directory}: there are class folders in {roots[0]} and in {roots[1]}; name one")
     if len({path.parent for path in paths}) < 2:
-        raise LNTrustError(
-            f"{paths[0].parent}: is the only folder of images; name the folder above it, with one "
-            "folder for each class"
-        )
+        what = "name the folder above it, with one folder for each class"
+        raise LNTrustError(f"{paths[0].parent}: is the only folder of images; {what}")
     return roots[0], sorted(paths, key=lambda path: path.relative_to(roots[0]).as_posix())
 
 
@@ -235,30 +213,22 @@ _SIGNALS = tuple(f"{s}_{axis}" for s in ("body_acc", "body_gyro", "total_acc") f
 _WINDOW = 128
 
 
-@dataclass(frozen=True)
-class RawWindows:
-    """All windows of UCI HAR, the training people's first; subjects and classes from 0."""
+def read_windows(directory: Path) -> dict[str, ndarray]:
+    """UCI HAR's text files, found anywhere under a folder: x [N, 9, 128], y, subject and classes.
 
-    x: Float16[ndarray, "N 9 128"]
-    labels: UInt8[ndarray, "N"]
-    subject: UInt8[ndarray, "N"]
-    classes: tuple[str, ...]
-
-
-def read_windows(directory: Path) -> RawWindows:
-    """UCI HAR's text files, found anywhere under a folder."""
+    The training people's windows come first; subjects and classes count from 0.
+    """
     found = sorted(directory.rglob("activity_labels.txt"))
     if len(found) != 1:
-        raise LNTrustError(
-            f"{directory}: activity_labels.txt is in {len(found)} folders of it; must be in one, "
-            'that of the "UCI HAR Dataset"'
-        )
+        what = f'in {len(found)} folders of it; must be in one, that of the "UCI HAR Dataset"'
+        raise LNTrustError(f"{directory}: activity_labels.txt is {what}")
     rows = [line.split() for line in found[0].read_text(errors="replace").splitlines() if line.strip()]
     if not rows or [row[0] for row in rows] != [str(i + 1) for i in range(len(rows))]:
         raise LNTrustError(f'{found[0]}: must be lines "1 NAME", "2 NAME" and so on')
     sides = [_har_side(found[0].parent, side, len(rows)) for side in ("train", "test")]
-    x, labels, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
-    return RawWindows(x, labels, subject, tuple(" ".join(row[1:]).lower() for row in rows))
+    x, y, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    classes = np.array([" ".join(row[1:]).lower() for row in rows])
+    return {"x": x, "y": y, "subject": subject, "classes": classes}
 
 
 def _har_side(root: Path, side: str, classes: int) -> tuple[ndarray, ndarray, ndarray]:
@@ -270,10 +240,8 @@ def _har_side(root: Path, side: str, classes: int) -> tuple[ndarray, ndarray, nd
         path = root / side / "Inertial Signals" / f"{signal}_{side}.txt"
         values = _text(path)
         if values.shape != (len(y), _WINDOW):
-            raise LNTrustError(
-                f"{path}: is {values.shape[0]} rows of {values.shape[1]} values; must be "
-                f"{len(y)} of {_WINDOW}"
-            )
+            what = f"{values.shape[0]} rows of {values.shape[1]} values"
+            raise LNTrustError(f"{path}: is {what}; must be {len(y)} of {_WINDOW}")
         if not (np.abs(values) < np.finfo(np.float16).max).all():
             raise LNTrustError(f"{path}: has values that are NaN, infinite or beyond float16")
         x[:, channel] = values

@@ -117,10 +117,9 @@ class _Dealing:
         everything = self.without()
         have = self.supply(everything)
         for c in np.flatnonzero(counts > have):
-            raise LNTrustError(
-                f"partition.pool = {pool} takes {counts[c]} of each of {len(dataset.classes)} classes; "
-                f"class {dataset.classes[c]!r} of {dataset.name} has {have[c]}"
-            )
+            takes = f"{counts[c]} of each of {len(have)} classes"
+            has = f"class {dataset.classes[c]!r} of {dataset.name} has {have[c]}"
+            raise LNTrustError(f"partition.pool = {pool} takes {takes}; {has}")
         return self.take(everything, counts[None, :], self.rng(Draw.POOL)).values
 
     def partition(
@@ -157,10 +156,9 @@ class _Dealing:
 
 def _by_label(dealing: _Dealing, degrees: Int[ndarray, "n"]) -> Partition:
     dataset, settings, n, C = dealing.dataset, dealing.settings, dealing.n, len(dealing.dataset.classes)
-    if settings.classes_per_node is not None and settings.classes_per_node > C:
-        raise LNTrustError(
-            f"partition.classes_per_node = {settings.classes_per_node}: {dataset.name} has {C} classes"
-        )
+    few = settings.classes_per_node
+    if few is not None and few > C:
+        raise LNTrustError(f"partition.classes_per_node = {few}: {dataset.name} has {C} classes")
     demand, there = settings.labelled + settings.pool, len(dataset.labels)
     if settings.draws == "disjoint" and demand > there:
         raise LNTrustError(
@@ -169,7 +167,7 @@ def _by_label(dealing: _Dealing, degrees: Int[ndarray, "n"]) -> Partition:
         )
     pool = dealing.balanced_pool()
     sizes = allocate(settings, degrees, dealing.rng(Draw.SIZES))
-    weights = class_weights(n, C, settings.skew, settings.classes_per_node)
+    weights = class_weights(n, C, settings.skew, few)
     allocation, drawn_from = _allocation(dealing, dealing.without(pool), sizes, weights)
     sides, given_up = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
     if settings.validation == "fresh":
@@ -251,9 +249,8 @@ def _by_region(dealing: _Dealing) -> Partition:
     dataset, settings, n = dealing.dataset, dealing.settings, dealing.n
     latitude, longitude, needed = dataset.latitude, dataset.longitude, settings.pool + 3 * n
     if latitude is None or longitude is None:
-        raise LNTrustError(
-            f"partition.by = region: {dataset.name} has no coordinates; use partition.by = label_skew"
-        )
+        what = "has no coordinates; use partition.by = label_skew"
+        raise LNTrustError(f"partition.by = region: {dataset.name} {what}")
     if needed > len(dataset.labels):
         raise LNTrustError(
             f"partition.pool = {settings.pool} and 3 labelled examples in each of {n} regions need "
@@ -284,9 +281,7 @@ def _by_region(dealing: _Dealing) -> Partition:
 def _by_subject(dealing: _Dealing) -> Partition:
     settings = dealing.settings
     if settings.split != "random":
-        raise LNTrustError(
-            f"partition.split = {settings.split} parts segments; partition.by = subject needs "
-            "partition.split = random, which deals whole segments"
-        )
+        what = "partition.by = subject needs partition.split = random, which deals whole segments"
+        raise LNTrustError(f"partition.split = {settings.split} parts segments; {what}")
     rngs = dealing.rng(Draw.POOL), dealing.rng(Draw.SPLITS)
     return dealing.partition(*split_subjects(dealing.dataset, settings, dealing.n, *rngs))

@@ -31,10 +31,8 @@ def make_regions(
     plane = np.stack([latitude, longitude * shrink], axis=1).astype(np.float64)
     distinct = len(np.unique(plane, axis=0))
     if n > distinct:
-        raise LNTrustError(
-            f"graph.nodes = {n}: the examples lie at {distinct} different places, so partition.by "
-            f"= region can make {distinct} regions at most"
-        )
+        what = "different places, so partition.by = region can make as many regions at most"
+        raise LNTrustError(f"graph.nodes = {n}: the examples lie at {distinct} {what}")
     owner, centres = _clusters(plane.tobytes(), n)
     return owner, centres / np.array([1.0, shrink])
 

@@ -32,7 +32,7 @@ def allocate(settings: PartitionSettings, degrees: Int[ndarray, "n"], rng: Rng) 
     excess = np.maximum(share * total - minimum, 0.0)
     left = total - n * minimum
     if excess.sum() == 0:  # all drew exactly the minimum
-        return np.full(n, minimum, dtype=np.int64)
+        return np.full(n, minimum)
     return minimum + largest_remainder(excess * (left / excess.sum()), left)
 
 
@@ -184,19 +184,16 @@ def _take_more(
         left = csr_array(graph - found.flow)
         left.eliminate_zeros()
         reached = np.sort(breadth_first_order(left, start, return_predecessors=False))
-        nodes, classes = (
-            reached[reached < n].tolist(),
-            (reached[(reached >= n) & (reached < source)] - n).tolist(),
-        )
+        nodes = reached[reached < n].tolist()
+        classes = (reached[(reached >= n) & (reached < source)] - n).tolist()
         raise LNTrustError(
-            f"{_some('node', nodes)} may hold only {_some('class', classes)}: they need "
+            f"{_some('node', 'nodes', nodes)} may hold only {_some('class', 'classes', classes)}: they need "
             f"{sizes[nodes].sum()} examples; those classes have {supply[classes].sum()}. Lower "
             "partition.labelled or raise partition.classes_per_node"
         )
     counts += found.flow[:n, n:source].toarray()
 
 
-def _some(noun: str, numbers: list[int]) -> str:
-    plural = {"node": "nodes", "class": "classes"}[noun]
+def _some(noun: str, plural: str, numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
     return f"{noun if len(numbers) == 1 else plural} {shown}"

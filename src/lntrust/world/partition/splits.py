@@ -108,10 +108,8 @@ def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: Rng) -> Ragged
     if shard == 0 or len(pool) == 0:
         return Ragged.empty(n)
     if shard > len(pool):
-        raise LNTrustError(
-            f"partition.shard = {shard}: the pool holds {len(pool)} examples, and a node can draw "
-            f"{len(pool)} at most"
-        )
+        what = "examples, and a node can draw so many at most"
+        raise LNTrustError(f"partition.shard = {shard}: the pool holds {len(pool)} {what}")
     return Ragged.of([rng.choice(pool, shard, replace=False) for _ in range(n)])
 
 

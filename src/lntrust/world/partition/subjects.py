@@ -19,8 +19,11 @@ def split_subjects(
     ids = np.arange(len(owner))
     numbers = ids if dataset.segment is None else dataset.segment
     segment = np.unique(numbers, return_inverse=True)[1].reshape(-1)
-    person = _persons(dataset.name, segment, owner)
     windows = np.bincount(segment)
+    person = np.zeros(len(windows), dtype=np.int64)  # whose each segment is
+    person[segment] = owner
+    if (person[segment] != owner).any():
+        raise LNTrustError(f"{dataset.name}: a segment holds windows of two people; each must be of one")
     kind = _usual_class(segment, dataset.labels)
     side = np.full(len(windows), TRAIN)
     for i in range(n):
@@ -44,10 +47,8 @@ def split_subjects(
 
 def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
     if dataset.subject is None:
-        raise LNTrustError(
-            f"partition.by = subject: {dataset.name} does not say whose its examples are; use "
-            "partition.by = label_skew"
-        )
+        what = "does not say whose its examples are; use partition.by = label_skew"
+        raise LNTrustError(f"partition.by = subject: {dataset.name} {what}")
     people, owner = np.unique(dataset.subject, return_inverse=True)
     if len(people) != n:
         raise LNTrustError(
@@ -55,15 +56,6 @@ def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
             f"subject each is one node; set graph.nodes = {len(people)}"
         )
     return owner.reshape(-1)
-
-
-def _persons(name: str, segment: Int[ndarray, "N"], owner: Int[ndarray, "N"]) -> Int[ndarray, "S"]:
-    """Whose each segment is."""
-    person = np.zeros(int(segment.max()) + 1, dtype=np.int64)
-    person[segment] = owner
-    if (person[segment] != owner).any():
-        raise LNTrustError(f"{name}: a segment holds windows of two people; each must be of one")
-    return person
 
 
 def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[ndarray, "S"]:

@@ -114,11 +114,11 @@ def model(x: np.ndarray) -> np.ndarray:
 def answer_with(request: Request, predict: Callable[[np.ndarray], np.ndarray]) -> None:
     """In JSON or in bytes, as it is asked."""
     _, headers, body = request.server.seen[-1]
-    asked = read_request(body, headers.get("Inference-Header-Content-Length"), ["probabilities"])
+    asked = read_request(body, headers, ["probabilities"])
     (tensor,) = asked.inputs
     output = Tensor("probabilities", predict(tensor.array), asked.outputs["probabilities"])
-    data, split = write_message({"model_name": "m"}, [output], "outputs")
-    request.answer(data, Inference_Header_Content_Length=None if split is None else str(split))
+    parts, said = write_message({"model_name": "m"}, [output], "outputs")
+    request.answer(b"".join(parts), **said)
 
 
 def good(request: Request) -> None:

@@ -155,7 +155,7 @@ ZEROS = np.zeros((1, 2, 2))
             "shape [] is not what is needed",
         ),
         (question(outputs=[{"name": "logits"}]), "'logits' is not there; there are probabilities, label"),
-        (question(id=3), "id: 3 is not a string"),
+        (question(id=3), "id: 3: Input should be a valid string"),
         (question(ZEROS + np.nan), "input 'pixels': row 0, column 0, 0 is nan; all must be finite"),
         (question(ZEROS - np.inf), "input 'pixels': row 0, column 0, 0 is -inf; all must be finite"),
         (json.dumps(question(ZEROS + 7)).replace("7.0", "1e999").encode(), "row 0, column 0, 0 is inf"),

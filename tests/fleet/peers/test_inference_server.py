@@ -237,7 +237,7 @@ def test_https_is_checked(street: Street, tmp_path: Path, monkeypatch: pytest.Mo
         (says([output(data=[None] * 12)]), "cannot be FP32"),
         (says([output(name="label")]), r"output 'probabilities' is not among \['label'\]"),
         (says([]), "is not among"),
-        (says({"a": 1}), "not a list of tensors"),
+        (says({"a": 1}), "valid list"),
         (says([output(parameters={"binary_data_size": 48})]), "binary_data_size"),
         (lambda request: request.answer(b"garbage"), "not JSON"),
         (lambda request: request.answer(b"\xff\x00"), "not JSON"),

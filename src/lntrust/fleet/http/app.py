@@ -15,7 +15,6 @@ import logging
 import socket
 import threading
 import time
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,8 +25,7 @@ from numpy import ndarray
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import read_token
-from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
-from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, message_parts, read_request
+from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, read_request, write_message
 from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.status import Prediction, Service, Which
 from lntrust.world.data.datasets import check_finite
@@ -36,14 +34,16 @@ try:
     import uvicorn
     from anyio import CapacityLimiter
     from anyio.to_thread import run_sync
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import Response
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
 
     from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
+    from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
 except ImportError:  # said where it is used, with what to install
-    FastAPI = None  # type: ignore[assignment, misc]
+    Starlette = None  # type: ignore[assignment, misc]
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -51,29 +51,26 @@ MODELS = get_args(Which)
 OUTPUTS = ("probabilities", "label")
 OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: who restarts a node has to see these
 _PER_PROBABILITY = 24  # bytes in JSON, at most
-_LENGTH, _BYTES = "Inference-Header-Content-Length", "application/octet-stream"
 _INTERNAL = "internal error; the node's log says more"
 
 
-def make_app(service: Service, bounds: Bounds | None = None) -> FastAPI:
+def make_app(service: Service, bounds: Bounds | None = None) -> Starlette:
     """The door as an ASGI application."""
-    if FastAPI is None:
+    if Starlette is None:
         raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
-    # No pages of documentation: they load scripts from elsewhere.
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     door = _Door(service, bounds or Bounds())
-    model = "/v2/models/{model}"
-    for path, endpoint in (
-        ("/v2/health/live", door.live), ("/v2/health/ready", door.ready), ("/v2", door.server),
-        ("/status", door.status), ("/metrics", door.metrics),
-        (model, door.model), (f"{model}/versions/{{version}}", door.model),
-        (f"{model}/ready", door.model_ready), (f"{model}/versions/{{version}}/ready", door.model_ready),
-    ):  # fmt: skip
-        app.add_route(path, endpoint, methods=["GET"])
-    for path in (f"{model}/infer", f"{model}/versions/{{version}}/infer"):
-        app.add_route(path, door.infer, methods=["POST"])
-    app.add_exception_handler(HTTPException, _refusal)
-    app.add_exception_handler(Exception, door.failed)
+    routes = [
+        Route("/v2/health/live", door.live),
+        Route("/v2/health/ready", door.ready),
+        Route("/v2", door.server),
+        Route("/status", door.status),
+        Route("/metrics", door.metrics),
+    ]
+    for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        routes += [Route(model, door.model), Route(f"{model}/ready", door.model_ready)]
+        routes += [Route(f"{model}/infer", door.infer, methods=["POST"])]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: door.failed})
+    app.router.redirect_slashes = False
     if service.settings.http.token is not None:
         app.add_middleware(_Guard, read_token(service.settings.http.token).encode())
     return app
@@ -101,9 +98,7 @@ class HttpDoor:
         while not self._server.started:
             if not self._thread.is_alive():
                 bound.close()
-                raise LNTrustError(
-                    f"http.listen: the server on {self.address} ended as it began; see the log"
-                )
+                raise LNTrustError(f"http.listen: the server on {self.address} ended at once; see the log")
             time.sleep(0.002)
 
     def close(self) -> None:
@@ -117,19 +112,18 @@ def _bind(listen: str) -> socket.socket:
     if listen == "off":
         raise LNTrustError("http.listen: off has no door; give it a host:port")
     host, _, port = listen.rpartition(":")
-    with ExitStack() as stack:
-        try:
-            if int(port) > 65535:  # the system would take what is left after a division
-                raise OverflowError("there is no port beyond 65535")
-            where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-            # Its protocol named, else asyncio leaves Nagle's algorithm on, and an answer takes 40 ms more.
-            bound = stack.enter_context(socket.socket(where[0], where[1], socket.IPPROTO_TCP))
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart need not wait
-            bound.bind(where[4])
-        except (OSError, OverflowError) as error:
-            hint = "give a free port of this machine, or off"
-            raise LNTrustError(f"http.listen: cannot listen on {listen}: {error}; {hint}") from None
-        stack.pop_all()
+    where = (host.strip("[]"), int(port))
+    try:
+        if where[1] > 65535:
+            raise OverflowError("there is no port beyond 65535")
+        family = socket.getaddrinfo(where[0], None)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        bound = socket.create_server(where, family=family, dualstack_ipv6=both)
+    except (OSError, OverflowError) as error:
+        hint = "give a free port of this machine, or off"
+        raise LNTrustError(f"http.listen: cannot listen on {listen}: {error}; {hint}") from None
+    # Who connects inherits it. With Nagle's algorithm an answer takes 40 ms more.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
 
@@ -142,39 +136,39 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scheme, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
         known = hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
-        if known or scope["path"] in OPEN:
-            await self._app(scope, receive, send)
-            return
         error = {"error": "header Authorization: has to be 'Bearer TOKEN', with the node's token"}
-        await _json(error, 401, {"WWW-Authenticate": 'Bearer realm="lntrust"'})(scope, receive, send)
+        refusal = JSONResponse(error, 401, {"WWW-Authenticate": 'Bearer realm="lntrust"'})
+        await (self._app if known or scope["path"] in OPEN else refusal)(scope, receive, send)
 
 
 class _Door:
     """What is behind each path."""
 
     def __init__(self, service: Service, bounds: Bounds) -> None:
-        self._service, self._bounds, self._inside, self._seldom = service, bounds, 0, Seldom()
+        self._service, self._bounds, self._seldom = service, bounds, Seldom()
         given = service.settings.input
         self._dtype = np.dtype(given.dtype)
         self._classes = np.array(given.classes, object)
         self._longest = max(len(json.dumps(name)) for name in given.classes) + 4  # of a label's bytes
         self._bodies, self._answers = bounds.budget(), bounds.budget()
+        self._inside = asyncio.Semaphore(bounds.at_once)
         self._one = CapacityLimiter(1)  # reads at a time: values take much more memory than their text
 
     async def live(self, request: Request) -> Response:
-        return _json({"live": True})
+        return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
         self._need_ready()
         if self._service.failing:  # the models are ready still, see `model_ready`
             raise HTTPException(503, "not ready: training fails, and is tried again; /status says why")
-        return _json({"ready": True})
+        return JSONResponse({"ready": True})
 
     async def server(self, request: Request) -> Response:
-        return _json({"name": "lntrust", "version": __version__, "extensions": ["binary_tensor_data"]})
+        extensions = ["binary_tensor_data"]
+        return JSONResponse({"name": "lntrust", "version": __version__, "extensions": extensions})
 
     async def status(self, request: Request) -> Response:
-        return _json(await run_sync(self._service.status, abandon_on_cancel=True))
+        return JSONResponse(await run_sync(self._service.status, abandon_on_cancel=True))
 
     async def metrics(self, request: Request) -> Response:
         text = await run_sync(lambda: exposition(self._service.status()), abandon_on_cancel=True)
@@ -188,18 +182,18 @@ class _Door:
             {"name": "label", "datatype": "BYTES", "shape": [-1]},
         ]
         about = {"name": self._which(request), "versions": [str(self._service.version)]}
-        return _json({**about, "platform": "lntrust", "inputs": [entry], "outputs": outputs})
+        return JSONResponse({**about, "platform": "lntrust", "inputs": [entry], "outputs": outputs})
 
     async def model_ready(self, request: Request) -> Response:
         which = self._which(request)
         self._need_ready()
-        return _json({"name": which, "ready": True})
+        return JSONResponse({"name": which, "ready": True})
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Nobody foresaw it; and any client may be able to cause it, as often as it likes."""
         path = request.url.path[:60]
         self._seldom.event("internal error", level=logging.ERROR, path=path, error=why(error))
-        return _json({"error": _INTERNAL}, 500)
+        return JSONResponse({"error": _INTERNAL}, 500)
 
     async def infer(self, request: Request) -> Response:
         which = self._which(request)
@@ -209,15 +203,12 @@ class _Door:
         try:
             body = await self._body(request, share)
             self._need_time()
-            self._inside += 1
-            try:
+            async with self._inside:
                 return await self._response(request, which, body)
-            finally:
-                self._inside -= 1
         except FullError:
             raise _busy("too many large requests") from None
         except asyncio.CancelledError:  # by `close`, after its second of grace
-            return _json({"error": "closed: the node is stopping; ask it again later"}, 503)
+            return JSONResponse({"error": "closed: the node is stopping; ask it again later"}, 503)
         finally:
             share.release()
 
@@ -226,21 +217,19 @@ class _Door:
         largest = self._service.settings.http.largest
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.strip().lower() != "identity":
-            raise HTTPException(
-                415, f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
-            )
+            wrong = f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
+            raise HTTPException(415, wrong)
         large = f"body: larger than the {largest} bytes of http.largest; send fewer at once"
-        too_large = HTTPException(413, large)
         claimed = request.headers.get("content-length", "0")
         if not claimed.isdecimal() or int(claimed) > largest:
-            raise too_large
+            raise HTTPException(413, large)
         body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.slowest) as limit:
                 share.wait_for_client(lambda: limit.reschedule(0.0))
                 async for chunk in request.stream():
                     if len(body) + len(chunk) > largest:
-                        raise too_large
+                        raise HTTPException(413, large)
                     await share.take(len(body) + len(chunk))
                     body += chunk
         except TimeoutError:
@@ -253,20 +242,19 @@ class _Door:
         return body
 
     async def _response(self, request: Request, which: Which, body: bytearray) -> Response:
-        read = partial(self._read, body, request.headers.get(_LENGTH))
+        read = partial(self._read, body, request)
         asked, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
         share = Share(self._answers)
         per_probability = 4 if asked.outputs.get("probabilities") else _PER_PROBABILITY
         try:
             await share.take(len(x) * (per_probability * len(self._classes) + self._longest))
             answer = partial(self._answer, which, asked, x)
-            parts, length = await run_sync(answer, abandon_on_cancel=True)
+            parts, headers = await run_sync(answer, abandon_on_cancel=True)
         except BaseException:
             share.release()
             raise
         share.wait_for_client(request.state.cut)
-        headers = {} if length is None else {_LENGTH: str(length)}
-        return StreamedResponse(share, parts, headers, "application/json" if length is None else _BYTES)
+        return StreamedResponse(share, parts, headers)
 
     def _which(self, request: Request) -> Which:
         """The model that a path names; 404 if there is none, or not in that version."""
@@ -274,7 +262,7 @@ class _Door:
         if model not in MODELS:
             raise HTTPException(404, f"model {model[:60]!r}: is not here; there are {', '.join(MODELS)}")
         current = str(self._service.version)
-        if version is not None and version != current:
+        if version not in (None, current):
             raise HTTPException(404, f"version {version[:60]!r} of {model}: is not here; there is {current}")
         return "ensemble" if model == "ensemble" else "self"
 
@@ -283,24 +271,21 @@ class _Door:
             raise HTTPException(503, "not ready: the node has no model yet; try again", {"Retry-After": "1"})
 
     def _need_time(self) -> None:
-        if self._inside >= self._bounds.at_once:
+        if self._inside.locked():
             raise _busy(f"{self._bounds.at_once} requests")
 
     # -- in a thread of its own -----------------------------------------------------------------------
 
-    def _read(
-        self, body: bytearray, header_length: str | None
-    ) -> tuple[InferRequest, Shaped[ndarray, "m *s"]]:
+    def _read(self, body: bytearray, request: Request) -> tuple[InferRequest, Shaped[ndarray, "m *s"]]:
         """The request, and its one input, if it is as the settings have it."""
         given = self._service.settings.input
         most = max(1, self._bounds.probabilities // len(given.classes))
         try:
-            request = read_request(body, header_length, OUTPUTS)
-            names = [tensor.name for tensor in request.inputs]
-            if names != [given.name]:
-                few = [name[:60] for name in names[:8]]
+            asked = read_request(body, request.headers, OUTPUTS)
+            if [tensor.name for tensor in asked.inputs] != [given.name]:
+                few = [tensor.name[:60] for tensor in asked.inputs[:8]]
                 raise LNTrustError(f"inputs: {few} are not what is needed: exactly one, {given.name!r}")
-            x, where = cast(request.inputs[0], self._dtype), f"input {given.name!r}"
+            x, where = cast(asked.inputs[0], self._dtype), f"input {given.name!r}"
             if x.shape[1:] != given.shape or not x.shape or not x.shape[0]:
                 needed = f"[{', '.join(map(str, ('m', *given.shape)))}], m at least 1"
                 raise LNTrustError(f"{where}: shape {list(x.shape)} is not what is needed: {needed}")
@@ -309,41 +294,36 @@ class _Door:
             check_finite(where, x)
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
-        return request, x
+        return asked, x
 
     def _answer(
-        self, which: Which, request: InferRequest, x: Shaped[ndarray, "m *s"]
-    ) -> tuple[list[bytes], int | None]:
+        self, which: Which, asked: InferRequest, x: Shaped[ndarray, "m *s"]
+    ) -> tuple[list[bytes], dict[str, str]]:
         try:
-            prediction = self._service.predict(x, which)
-            p, tensors = prediction.probabilities, []
-            for name, binary in request.outputs.items():
-                label = name == "label"
-                array = self._classes[p.argmax(-1)] if label else p.astype(np.float32, copy=False)
-                tensors.append(Tensor(name, array, binary))
-            return message_parts(self._head(which, request, prediction), tensors, "outputs")
+            said = self._service.predict(x, which)
+            p = said.probabilities
+            arrays = {"probabilities": p.astype(np.float32), "label": self._classes[p.argmax(-1)]}
+            tensors = [Tensor(name, arrays[name], binary) for name, binary in asked.outputs.items()]
+            return write_message(self._head(which, asked, said), tensors, "outputs")
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
         except Exception as error:  # the model is the user's, and may fail in any way
             self._seldom.event("no answer to a client", level=logging.ERROR, model=which, error=why(error))
             raise HTTPException(500, _INTERNAL) from None
 
-    def _head(self, which: Which, request: InferRequest, prediction: Prediction) -> dict[str, Any]:
-        version = prediction.versions.get(self._service.settings.name, self._service.version)
-        about = {"model_name": which, "model_version": str(version)}
-        parameters: dict[str, Any] = {f"weight.{name}": float(w) for name, w in prediction.weights.items()}
-        parameters["answered"] = ",".join(prediction.weights)
-        parameters |= {f"silent.{name}": why for name, why in prediction.silent.items()}
-        return {**about, **({} if request.id is None else {"id": request.id}), "parameters": parameters}
+    def _head(self, which: Which, asked: InferRequest, said: Prediction) -> dict[str, Any]:
+        version = said.versions.get(self._service.settings.name, self._service.version)
+        head = {"model_name": which, "model_version": str(version)}
+        parameters = {
+            **{f"weight.{name}": float(weight) for name, weight in said.weights.items()},
+            "answered": ",".join(said.weights),
+            **{f"silent.{name}": why for name, why in said.silent.items()},
+        }
+        return {**head, **({} if asked.id is None else {"id": asked.id}), "parameters": parameters}
 
 
 def _busy(what: str) -> HTTPException:
     return HTTPException(503, f"busy: {what} are under way; try again", {"Retry-After": "1"})
-
-
-def _json(value: Any, code: int = 200, headers: dict[str, str] | None = None) -> Response:
-    text = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    return Response(text, code, headers, media_type="application/json")
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
@@ -353,4 +333,4 @@ async def _refusal(request: Request, error: Exception) -> Response:
         text = f"path {request.url.path[:60]!r}: is not here; there are /v2, /v2/models/ensemble, /status"
     if error.status_code == 405:
         text = f"method {request.method[:20]} does not do here; {headers.get('Allow', 'another')} would"
-    return _json({"error": text}, error.status_code, headers)
+    return JSONResponse({"error": text}, error.status_code, headers)

@@ -67,13 +67,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     _bare = 0  # bytes since the last byte of a body, or since a request began or ended
     _in_headers = True
-    _limit: asyncio.TimerHandle | None = None  # for what is being received
-    _unread: asyncio.TimerHandle | None = None  # for what is being sent
     _waits_since: float | None = None  # for the client; none: it is the node's turn
 
     def __init__(self, *args: Any, bounds: Bounds, **more: Any) -> None:
         super().__init__(*args, **more)
         self._bounds = bounds
+        self._timers = dict[str, asyncio.TimerHandle]()  # for what is being received, and for what is sent
 
     def connection_made(self, transport: Any) -> None:
         transport.max_size = _AT_ONCE
@@ -81,14 +80,11 @@ class BoundedConnection(HttpToolsProtocol):
         self.flow = _InTurn(transport, self.pipeline)
         self._waits_since = self.loop.time()
         self._set_limit()
-        if len(self.connections) > self._bounds.connections:
-            self._drop_idlest()
-
-    def _drop_idlest(self) -> None:
         all_: set[Any] = self.connections
-        idlest = min(all_ - {self}, key=BoundedConnection._idle_since)
-        all_.discard(idlest)  # at once: `connection_lost` comes later
-        idlest.transport.abort()
+        if len(all_) > self._bounds.connections:
+            idlest = min(all_ - {self}, key=BoundedConnection._idle_since)
+            all_.discard(idlest)  # at once: `connection_lost` comes later
+            idlest.transport.abort()
 
     def _idle_since(self) -> float:
         """Since when it has kept the node waiting: for ever, if all that is left is to read the answer."""
@@ -98,8 +94,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._bare += len(data)
-        if self._limit is None and self._waits_since is not None:  # else blank lines would go on for ever
-            self._set_limit()
+        if "receive" not in self._timers and self._waits_since is not None:
+            self._set_limit()  # else blank lines would go on for ever
         super().data_received(data)
         if self._bare > self._bounds.headers:
             self.transport.abort()
@@ -130,7 +126,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._bare, self._waits_since = 0, None
-        self._end_limit()
+        self._end("receive")
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before it had ended
             self._waits_since = self.loop.time()
@@ -144,33 +140,27 @@ class BoundedConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._waits_since = self.loop.time()
-        self._unread = self.loop.call_later(self._bounds.unread, self.transport.abort)
+        self._timers["send"] = self.loop.call_later(self._bounds.unread, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self.cycle is not None and not self.cycle.response_complete:
             self._waits_since = None
-        self._end_unread()
+        self._end("send")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_limit()
-        self._end_unread()
+        self._end("receive")
+        self._end("send")
         super().connection_lost(exc)
-
-    def _end_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     def _set_limit(self, more: float = 0.0) -> None:
         """From now on there is so much time for what comes next."""
-        self._end_limit()
-        self._limit = self.loop.call_later(self._bounds.slowest + more, self._too_late)
+        self._end("receive")
+        self._timers["receive"] = self.loop.call_later(self._bounds.slowest + more, self._too_late)
 
-    def _end_limit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+    def _end(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
     def _too_late(self) -> None:
         if self.flow.read_paused and not self.transport.is_closing():  # it is the node that makes it wait
@@ -193,16 +183,12 @@ class Share:
     budget: "MemoryBudget"
     give_up: Callable[[], None] | None = None
     size: int = 0
-    _slow_since: float = 0.0  # the client has been waited for since then
+    is_first: bool = False  # of all in line
+    since: float = 0.0  # both is so: it is the first, and its client is waited for
 
     def wait_for_client(self, give_up: Callable[[], None]) -> None:
         """From now on it is the client who may be slow, whatever time has passed before."""
-        self.give_up, self._slow_since = give_up, time.monotonic()
-
-    def is_slow(self, since: float) -> bool:
-        """Whether it has had its time, as the first in line since then."""
-        waited = time.monotonic() - max(since, self._slow_since)
-        return self.give_up is not None and waited > self.budget.grace
+        self.give_up, self.since = give_up, time.monotonic()
 
     async def take(self, size: int) -> None:
         """So many bytes in all, once they are there. Raises `FullError`."""
@@ -227,17 +213,15 @@ class MemoryBudget:
     most: int  # for all the others
     grace: float  # seconds in which the first has not to give up
     line: dict[Share, None] = field(default_factory=dict)  # in the order in which they came
-    _first: Share | None = None
-    _since: float = 0.0  # it is the first since then
 
     def has(self, share: Share, size: int) -> bool:
         """Whether there is memory. If not, and the first has been slow for too long, it has to give up."""
         first = next(iter(self.line))
-        if first is not self._first:
-            self._first, self._since = first, time.monotonic()
+        if not first.is_first:
+            first.is_first, first.since = True, time.monotonic()
         if first is share or sum(s.size for s in self.line if s not in (first, share)) + size <= self.most:
             return True
-        if first.give_up is not None and first.is_slow(self._since):
+        if first.give_up is not None and time.monotonic() - first.since > self.grace:
             first.give_up()
             first.give_up = None
         return False
@@ -246,18 +230,16 @@ class MemoryBudget:
 class StreamedResponse(Response):
     """Piece by piece, the next one when the client has read the last: so there is one copy of it at most."""
 
-    def __init__(self, share: Share, parts: list[bytes], headers: dict[str, str], media_type: str) -> None:
-        length = str(sum(map(len, parts)))
-        super().__init__(None, 200, {"content-length": length, **headers}, media_type)
+    def __init__(self, share: Share, parts: list[bytes], headers: dict[str, str]) -> None:
+        super().__init__(None, headers={"Content-Length": str(sum(map(len, parts))), **headers})
         self._share, self._parts = share, parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             await send(start)
-            self._parts.reverse()
-            while self._parts:
-                part = self._parts.pop()  # what has been read is gone
+            for number, part in enumerate(self._parts):
+                self._parts[number] = b""  # what has been read is gone
                 for at in range(0, len(part), _AT_ONCE):
                     body = part[at : at + _AT_ONCE]
                     await send({"type": "http.response.body", "body": body, "more_body": True})

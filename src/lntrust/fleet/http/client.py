@@ -32,7 +32,7 @@ class Client:
         return cls(settings)
 
     def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self._ask("GET", "/status")
+        answer: dict[str, Any] = self._ask("/status")
         if answer.get("name") != self.settings.name:
             where = f"http.listen = {self.settings.http.listen}: is the door of {answer.get('name')}, not of "
             raise LNTrustError(f"{where}{self.settings.name}; nodes on one machine need different ones")
@@ -42,8 +42,8 @@ class Client:
         """Classes, probabilities, the weights of who answered, and who did not."""
         s = self.settings.input
         tensor = Tensor(s.name, x.astype(s.dtype, copy=False), binary=True)
-        body, length = write_message({}, [tensor], "inputs")
-        answer = self._ask("POST", f"/v2/models/{which}/infer", body, length)
+        parts, headers = write_message({}, [tensor], "inputs")
+        answer = self._ask(f"/v2/models/{which}/infer", b"".join(parts), headers)
         data = {each["name"]: each["data"] for each in answer["outputs"]}
         parameters = [(*name.partition("."), value) for name, value in answer["parameters"].items()]
         return {
@@ -53,16 +53,13 @@ class Client:
             "silent": [f"{name}: {why}" for what, _, name, why in parameters if what == "silent"],
         }
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, length: int | None = None) -> Any:
-        s = self.settings
+    def _ask(self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Any:
+        s, method = self.settings, "GET" if body is None else "POST"
         url = f"http://{s.http.listen}{path}"
-        headers = {} if length is None else {"Inference-Header-Content-Length": str(length)}
-        if s.http.token is not None:
-            headers["Authorization"] = f"Bearer {read_token(s.http.token)}"
+        shown = {} if s.http.token is None else {"Authorization": f"Bearer {read_token(s.http.token)}"}
+        sent, seconds = {**(headers or {}), **shown}, s.limits.deadline + 10
         try:
-            answer = urllib3.request(
-                method, url, body=body, headers=headers, timeout=s.limits.deadline + 10, retries=False
-            )
+            answer = urllib3.request(method, url, body=body, headers=sent, timeout=seconds, retries=False)
         except urllib3.exceptions.HTTPError as error:
             where = f"no answer at {s.http.listen} ({type(error).__name__})"
             raise LNTrustError(f"node {s.name}: {where}; start it with `lntrust node run`") from None

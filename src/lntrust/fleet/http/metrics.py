@@ -1,11 +1,13 @@
 """A node's status as Prometheus reads it. Nothing is counted here: every number is one of the status's."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from lntrust.core.errors import LNTrustError
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
 from lntrust.fleet.peers.limits import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -13,11 +15,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def exposition(status: Mapping[str, Any]) -> bytes:
     """The text behind /metrics, from the dictionary behind /status (see `lntrust.fleet.status`)."""
-    try:
-        from prometheus_client import generate_latest
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    except ImportError:
-        raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
     families = []
     for name, what, values, *labels in _metrics(status):
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
@@ -55,16 +52,12 @@ def _metrics(s: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     yield "training_failures_total", "Times that training has failed.", s["training_failures"]
     yield "client_requests_total", "Requests of clients that were answered, by model.", s["clients"], "model"
 
-    strength = "Weight of distillation after the training gate; absent before the first probe."
-    yield "strength", strength, s["strength"]
-    together = "The deployment gate: 1 if clients are answered with the ensemble, 0 if alone."
-    yield "together", together, s["together"]
-    trust = "Weight of a member in the deployed ensemble, the node itself included."
-    yield "trust", trust, s["trust"], "member"
-    accuracy = "Accuracy on the node's own validation part: self and ensemble."
-    yield "validation_accuracy", accuracy, s["validation"], "model"
-    version = "Version of a member's model, of a neighbour by its last reply."
-    yield "model_version", version, {who: s["model_version"], **field("version")}, "member"
+    yield "strength", "Weight of distillation after the training gate, once it has probed.", s["strength"]
+    yield "together", "Deployment gate: 1 if clients get the ensemble's answer, 0 if alone.", s["together"]
+    yield "trust", "Weight of a member in the deployed ensemble, itself included.", s["trust"], "member"
+    yield "validation_accuracy", "Accuracy on its own validation part, by model.", s["validation"], "model"
+    versions = {who: s["model_version"], **field("version")}
+    yield "model_version", "Version of a member's model, a neighbour's by its last reply.", versions, "member"
 
     yield "neighbour_present", "1 if the neighbour is there.", field("present"), "neighbour"
     yield "neighbour_probed", "1 if it answered the last probe.", field("probed"), "neighbour"
@@ -73,36 +66,25 @@ def _metrics(s: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     instances = "Nodes heard under this name lately; more than 1 is a second certificate, or a copied key."
     yield "neighbour_instances", instances, field("instances"), "neighbour"
     yield "neighbour_reply_age_seconds", "Seconds since its last reply.", field("age"), "neighbour"
-    trip = "Seconds until it replies, a running mean."
-    yield "neighbour_round_trip_seconds", trip, field("round_trip"), "neighbour"
+    trip = field("round_trip")
+    yield "neighbour_round_trip_seconds", "Seconds until it replies, a running mean.", trip, "neighbour"
     states = {name: State[each.upper().replace(" ", "_")].value for name, each in field("state").items()}
-    breaker = "The breaker: 0 closed (asked), 1 half open (tried), 2 open (left alone)."
-    yield "breaker_state", breaker, states, "neighbour"
+    yield "breaker_state", "0 closed (asked), 1 half open (tried), 2 open (left alone).", states, "neighbour"
 
     queries = "Questions from neighbours (in) and to them (out)."
     yield "queries_total", queries, s["queries"], "direction", "neighbour"
     yield "bytes_total", "Bytes between nodes, by direction and kind.", s["bytes"], "direction", "kind"
     yield "retries_total", "Questions that were asked again.", s["retries"], "neighbour"
-    refusals = "Neighbours' questions that were refused here, by reason."
-    yield "refusals_total", refusals, s["refusals"], "reason"
+    yield "refusals_total", "Neighbours' questions that were refused, by reason.", s["refusals"], "reason"
     yield "failures_total", "Answers of neighbours that were not had, by reason.", s["failures"], "reason"
 
-    expires, expiry = (
-        _timestamp(certificate.get("expires")),
-        "When the node's certificate runs out, Unix time.",
-    )
-    yield "certificate_expiry_timestamp_seconds", expiry, expires
+    expires, at = (
+        None if when is None else datetime.fromisoformat(when).timestamp()
+        for when in (certificate["expires"], saved["at"])
+    )  # fmt: skip
+    yield "certificate_expiry_timestamp_seconds", "When the certificate runs out, Unix time.", expires
     left = "Seconds until then; negative once it has run out."
-    yield "certificate_seconds_left", left, certificate.get("seconds_left")
-    yield "saved_round", "Round of the state that is on disk.", saved.get("round")
-    written = "When the state was last written to disk, Unix time."
-    yield "saved_timestamp_seconds", written, _timestamp(saved.get("at"))
-    yield "save_failures_total", "Times the state could not be written to disk.", saved.get("failures")
-
-
-def _timestamp(when: str | None) -> float | None:
-    """Unix time of an ISO 8601 date; one without a zone is in UTC."""
-    if when is None:
-        return None
-    moment = datetime.fromisoformat(when)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    yield "certificate_seconds_left", left, certificate["seconds_left"]
+    yield "saved_round", "Round of the state that is on disk.", saved["round"]
+    yield "saved_timestamp_seconds", "When the state was last written to disk, Unix time.", at
+    yield "save_failures_total", "Times the state could not be written to disk.", saved["failures"]

@@ -101,18 +101,15 @@ class InferenceServer:
         inputs = Tensor(self._input, x.astype("float32" if small else self._ours.dtype, copy=False), binary)
         wanted = {"name": self._output} | ({"parameters": {"binary_data": True}} if binary else {})
         try:
-            body, length = write_message({"outputs": [wanted]}, [inputs], "inputs")
+            parts, headers = write_message({"outputs": [wanted]}, [inputs], "inputs")
         except LNTrustError as error:
             raise RefusedError(f"{self.name}: cannot be asked: {error}") from None
-        if length is None:
-            return body, {"Content-Type": "application/json"}
-        kind = {"Content-Type": "application/octet-stream"}
-        return body, kind | {"Inference-Header-Content-Length": str(length)}
+        return b"".join(parts), headers
 
     def _probabilities(self, reply: _Response, m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""
         memory = max(2 * JSON_MEMORY, _READ * m * len(self._columns))
-        head, tail = split(reply.body, reply.headers.get("Inference-Header-Content-Length"), memory)
+        head, tail = split(reply.body, reply.headers, memory)
         outputs = {each.name: each.array for each in read_tensors(head, tail, "outputs")}
         if self._output not in outputs:
             raise LNTrustError(f"output {self._output!r} is not among {list(outputs)}")

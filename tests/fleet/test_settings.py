@@ -2,12 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 from small_nodes import settings
 
@@ -17,8 +15,10 @@ from lntrust.fleet.settings import (
     REFUSED,
     DataSettings,
     HttpSettings,
+    InputSettings,
     LifeSettings,
     LimitSettings,
+    ModelSettings,
     NeighbourSettings,
     NetworkSettings,
     NodeSettings,
@@ -26,7 +26,8 @@ from lntrust.fleet.settings import (
     load_node,
 )
 from lntrust.methods.lntrust.presets import PRESETS
-from lntrust.study.settings import Settings
+from lntrust.methods.lntrust.settings import LNTrustSettings
+from lntrust.study.settings import TrainingSettings
 
 GOOD = """
 name = "camera-1"
@@ -53,8 +54,6 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
     assert (got.name, got.input.shape, got.input.dtype) == ("camera-1", (3, 4), "float32")
     assert got.neighbours == []
     assert load_node(tmp_path) == got, "a folder stands for the file in it"
-    for table in (NetworkSettings, LimitSettings, HttpSettings, LifeSettings):
-        table()  # defaults that are valid: they are not checked where they are used
 
 
 @pytest.mark.parametrize(
@@ -62,46 +61,35 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
     [
         ('name = "camera-1"', "", "name is missing"),
         ('name = "camera-1"', 'name = "a/b"', "name = 'a/b': string should match pattern"),
-        ('name = "camera-1"', 'name = "-a"', "name = '-a'"),
         ("shape = [3, 4]", "shape = [3, 0]", "shape [3, 0]: every side must be at least 1"),
-        ("shape = [3, 4]", 'shape = "3x4"', "input.shape = '3x4'"),
         ("shape = [3, 4]", "shape = [3, 4]\nsize = 3", "unknown field input.size; known here: name, shape"),
         ("shape = [3, 4]", "shape = [3, 4]\ndtyp = 'uint8'", "input.dtyp; did you mean dtype?"),
-        ("shape = [3, 4]", "shape = [3, 4]\ndtype = 'complex64'", "input.dtype = 'complex64'"),
         ('["no", "yes"]', '["no", "no"]', "classes ['no', 'no']: names must differ"),
         ('["no", "yes"]', '["no"]', "input.classes"),
-        ('kind = "linear"', "", "model.kind is missing"),
-        ('kind = "linear"', "kind = 3", "model.kind = 3"),
         ('kind = "linear"', 'kind = "linear"\nscale = nan', "model.scale = nan"),
         ('shard = "none"', "", "data.shard is missing"),
         ('shard = "none"', 'shard = "none"\nval_fraction = 1.0', "data.val_fraction = 1.0"),
         ("", "[limits]\ndeadline = 0", "limits.deadline = 0"),
-        ("", "[limits]\nworkers = 0.5", "limits.workers = 0.5"),
-        ("", '[http]\nlisten = "here"', "http.listen"),
         ("", '[network]\nlisten = "127.0.0.1"', "network.listen = '127.0.0.1'"),
         ("", '[network]\nlisten = "http://127.0.0.1:80"', "network.listen = 'http://127.0.0.1:80'"),
-        ("", '[network]\nchoose = "best"', "network.choose = 'best'"),
+        ("", '[network]\nlisten = "a b:80"', "network.listen = 'a b:80'"),
+        ("", '[network]\nlisten = "h:８０"', "network.listen = 'h:８０'"),
         ("", '[network]\nclock = "lockstep"', "lockstep needs network.number"),
-        ("", '[life]\nlog = "xml"', "life.log = 'xml'"),
         ("", '[training]\nschedule = "random_node"', "training: schedule = random_node needs somebody"),
         ("", "[trust]\nbudgets = 3", "unknown field trust.budgets; did you mean budget?"),
         ("", '[trust]\nquery = "handle"', "query = handle: live nodes always send the inputs"),
-        ("", '[trust]\nquery = "ids"', "query = ids: live nodes always send the inputs"),
         ("", "[trust]\nfinal_rounds = 3", "final_rounds = 3: would train on validation labels"),
         ("", '[trust]\nreply = "top"', "trust.reply = 'top'"),
-        ("", '[trust]\nreply = "float16"', "trust.reply = 'float16'"),
         ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
-        ("", '[[neighbours]]\naddress = "h:1"', "neighbours.0.name is missing"),
         ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),
         ("", '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "b"', "names must differ, not ['b', 'b']"),
         (
             "",
             '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/m"',
-            "an address or a url, not both",
+            "has an address or a url, not",
         ),
         ("", '[[neighbours]]\nname = "b"\nurl = "ftp://h"', "neighbours.0.url = 'ftp://h'"),
         ("", '[[neighbours]]\nname = "b"\ntoken = "t"', "neighbour b: input, classes and token belong to"),
-        ("", '[[neighbours]]\nname = "b"\nclasses = ["x"]', "belong to a url"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -121,10 +109,8 @@ def test_the_few_likeliest_of_very_many_classes_have_no_numbers() -> None:
 
 
 def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
-    text = GOOD.replace('"camera-1"', '"a b"').replace("[3, 4]", '"x"')
-    with pytest.raises(LNTrustError) as caught:
-        load_node(written(tmp_path, text))
-    assert len(str(caught.value).splitlines()) == 2
+    with pytest.raises(LNTrustError, match=r"name = 'a b'.*\n.*input\.shape = 'x'"):
+        load_node(written(tmp_path, GOOD.replace('"camera-1"', '"a b"').replace("[3, 4]", '"x"')))
 
 
 @pytest.mark.parametrize("text", [None, b"name = ", b"\xff\xfe", b"[input]\n[input]"])
@@ -135,20 +121,6 @@ def test_a_file_that_is_none(tmp_path: Path, text: bytes | None) -> None:
     for place in (tmp_path, path):
         with pytest.raises(LNTrustError, match=re.escape(f"{path}: not a readable TOML file")):
             load_node(place)
-
-
-@given(st.text(min_size=1, max_size=8), st.text(st.characters(categories=["Nd"]), max_size=6))
-def test_whatever_an_address_is_it_is_taken_or_named(host: str, port: str) -> None:
-    try:
-        got = settings(network={"listen": f"{host}:{port}"})
-    except ValidationError as error:
-        told = str(error)
-    else:
-        assert got.network.listen.rpartition(":")[0] == host
-        assert not set(host) & set(" /")
-        assert port.isascii()
-        told = "network.listen"
-    assert "network.listen" in told
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -230,28 +202,16 @@ def test_the_demonstrations_view_has_moved() -> None:
 # -- the list of fields ---------------------------------------------------------------------------
 
 
-def tables_in(annotation: Any) -> list[type[Settings]]:
-    parts = [annotation, *get_args(annotation)]
-    return [each for each in parts if isinstance(each, type) and issubclass(each, Settings)]
-
-
-def count(model: type[Settings]) -> int:
-    """Fields that are no tables themselves, in all tables."""
-    inner = [tables_in(info.annotation) for info in model.model_fields.values()]
-    return sum(count(tables[0]) if tables else 1 for tables in inner)
-
-
 def test_every_field_is_listed_and_explained() -> None:
+    tables = {
+        "input": InputSettings, "model": ModelSettings, "data": DataSettings,
+        "[[neighbours]]": NeighbourSettings, "network": NetworkSettings, "limits": LimitSettings,
+        "http": HttpSettings, "life": LifeSettings, "training": TrainingSettings, "trust": LNTrustSettings,
+    }  # fmt: skip
     listed = {path: (default, meaning) for path, default, meaning in fields_of(NodeSettings)}
-    assert len(listed) == count(NodeSettings)
+    fields = [f"{name}.{field}" for name, table in tables.items() for field in table.model_fields]
+    assert sorted(listed) == sorted(["name", "seed", *fields])
     assert all(meaning for _, meaning in listed.values())
-    for name in DataSettings.model_fields:
-        assert f"data.{name}" in listed
-    for name in NeighbourSettings.model_fields:
-        assert f"[[neighbours]].{name}" in listed
     assert listed["name"][0] == listed["data.shard"][0] == "required"
-    assert listed["http.token"][0] == "none"
-    assert listed["data.deployed"][0] == "true", "as TOML has it"
+    assert (listed["http.token"][0], listed["data.deployed"][0]) == ("none", "true"), "as TOML has it"
     assert listed["limits.deadline"][0] == str(LimitSettings().deadline)
-    assert "trust.budget" in listed
-    assert "training.lr" in listed

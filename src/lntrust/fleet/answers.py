@@ -6,20 +6,48 @@ weight is no longer waited for.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.status import Prediction
-from lntrust.fleet.training.trust_state import Trust
+from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust.blend import AskInTurn, made_up, or_alone
 
 _NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
-# Asks these about inputs, within so many seconds.
-Ask = Callable[[Sequence[str], ndarray, float], tuple[dict[str, Reply], dict[str, Failure]]]
+# Asks names about inputs, with a timeout in seconds: who has answered, and who has not, and why.
+Ask = Callable[..., tuple[dict[str, Reply], dict[str, Failure]]]
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the last refresh has found, for those who answer clients. Never changed, only replaced."""
+
+    votes: dict[str, Float[ndarray, "*C"]] = field(default_factory=dict)  # a number, or one per class
+    weights: dict[str, float] = field(default_factory=dict)  # α, the node itself included
+    together: bool = False  # whether to answer with the ensemble
+    strength: float | None = None  # λ_eff
+    validation: dict[str, float] = field(default_factory=dict)
+    typical_margin: float | None = None  # of the likeliest class in neighbours' replies
+    probed: dict[str, int] = field(default_factory=dict)  # the version of each model that was probed
+
+    @classmethod
+    def of(cls, state: TrustState, members: Sequence[str], probed: dict[str, int]) -> "Trust":
+        """Column k of the method's state is members[k]; the first is the node itself."""
+        votes, own, ensemble = state.closed_votes[0].numpy(), *state.validated[0].tolist()
+        return cls(
+            votes={name: votes[k].copy() for k, name in enumerate(members)},
+            weights=dict(zip(members, state.closed[0].tolist(), strict=True)),
+            together=bool(state.together[0]),
+            strength=float(state.strength[0]),
+            validation={"self": own, "ensemble": ensemble},
+            typical_margin=None if state.typical_margin is None else float(state.typical_margin[0]),
+            probed=probed,
+        )
 
 
 def members(trust: Trust) -> list[str]:
@@ -47,10 +75,12 @@ def answer_together(
     waiting, own = members(trust), alone.probabilities.astype(np.float64)
     if certainty is not None:
         waiting = sorted(waiting, key=lambda name: -float(trust.votes[name]))
-    alpha = _weights(trust, [me, *waiting])
+    row = {name: k for k, name in enumerate((me, *waiting))}
+    alpha = _weights(trust, list(row))
     knows = wire.are_probabilities(own)  # else its own model has come to grief; others may know
-    answer = AskInTurn(alpha[me] * own if knows else np.zeros_like(own), float(alpha[me].mean()), certainty)
-    about = {me: np.full(len(x), knows)}  # which inputs each has answered
+    answer = AskInTurn(alpha[0] * own if knows else np.zeros_like(own), float(alpha[0].mean()), certainty)
+    about = np.zeros((len(row), len(x)), dtype=bool)  # which inputs each has answered
+    about[0] = knows
     versions, silent, together = {me: version} if knows else {}, dict[str, str](), certainty is None
     while waiting and (open_ := answer.asking).any():
         turn = waiting if together else waiting[:1]
@@ -59,65 +89,37 @@ def answer_together(
             silent |= dict.fromkeys(waiting, "no time left to ask it")
             break
         share = 1.0 if len(turn) == len(waiting) else 0.5
-        heard, failed = ask(turn, x[open_], share * time_left)
-        said, new, why = _usable(trust, heard, failed)
+        heard, failed = ask(turn, x[open_], timeout=share * time_left)
+        silent |= {name: failure.text for name, failure in failed.items()}
         theirs = np.zeros_like(own)
-        theirs[open_] = sum((alpha[name] * p for name, p in said.items()), np.zeros(1))
-        for name in said:
-            about[name] = open_
-        answer.hear(theirs, sum(float(alpha[name].mean()) for name in turn))
-        versions, silent, waiting = versions | new, silent | why, waiting[len(turn) :]
+        for name, reply in heard.items():
+            probed = trust.probed[name]
+            if reply.version < probed:  # trust was learned on a model that it has no more
+                silent[name] = f"its model is older ({reply.version}) than the one probed ({probed})"
+                continue
+            theirs[open_] += alpha[row[name]] * reply.probabilities
+            about[row[name]], versions[name] = open_, reply.version
+        answer.hear(theirs, sum(float(alpha[row[name]].mean()) for name in turn))
+        waiting = waiting[len(turn) :]
         together = together or any(failure.kind == "silent" for failure in failed.values())
-    return _prediction(alpha, alone, answer.blend, about, versions, silent)
-
-
-def _weights(trust: Trust, names: Sequence[str]) -> dict[str, Float[ndarray, "*C"]]:
-    """α of these, scaled to sum to 1, for each class if they differ by class."""
-    votes = {name: np.asarray(trust.votes[name], dtype=np.float64) for name in names}
-    total = np.asarray(sum(votes.values()))
-    if not bool((total > 0).any()):
-        return {name: np.asarray(1.0 if name == names[0] else 0.0) for name in names}
-    return {
-        name: np.divide(vote, total, out=np.zeros_like(total), where=total > 0)
-        for name, vote in votes.items()
-    }
-
-
-def _prediction(
-    alpha: dict[str, Float[ndarray, "*C"]],
-    alone: Prediction,
-    blend: Float[ndarray, "m C"],
-    about: dict[str, Bool[ndarray, "m"]],
-    versions: dict[str, int],
-    silent: dict[str, str],
-) -> Prediction:
-    """Rows that sum to 1, and everybody's mean weight; the node itself where nobody of weight answered."""
-    ((me, version),) = alone.versions.items()
-    heard = np.sum([alpha[name] * which[:, None] for name, which in about.items()], axis=0)
-    p = made_up(blend, heard)
+    # Rows sum to 1, and everybody's weight is a mean; it is the node itself where nobody of weight answered.
+    p = made_up(answer.blend, np.einsum("km,kc->mc", about, alpha))
     nobody = p.sum(1) <= 0
     p = or_alone(p, alone.probabilities)
-    mass = {name: alpha[name].mean() * (which & ~nobody) for name, which in about.items()}
-    every = np.where(nobody, 1.0, sum(mass.values(), np.zeros(len(p))))
-    weights = {name: float((each / every).mean()) for name, each in mass.items()}
-    if nobody.any():
-        weights[me] += float(nobody.mean())
-        versions = {me: version} | versions
-    weights = {name: weight for name, weight in weights.items() if weight > 0}
-    total = np.where(nobody, 1.0, p.sum(1))[:, None]
-    return Prediction((p / total).astype(np.float32), weights, versions, silent)
+    p /= np.where(nobody, 1.0, p.sum(1))[:, None]
+    mass = alpha.mean(1)[:, None] * (about & ~nobody)
+    shares = (mass / np.where(nobody, 1.0, mass.sum(0))).mean(1)
+    shares[0] += nobody.mean()
+    weights = {name: float(share) for name, share in zip(row, shares, strict=True) if share > 0}
+    versions = {me: version} | versions if nobody.any() else versions
+    return Prediction(p.astype(np.float32), weights, versions, silent)
 
 
-def _usable(
-    trust: Trust, heard: dict[str, Reply], failed: dict[str, Failure]
-) -> tuple[dict[str, Float[ndarray, "m C"]], dict[str, int], dict[str, str]]:
-    """What was said, by which version of a model; and why others are silent."""
-    silent = {name: failure.text for name, failure in failed.items()}
-    said, versions = {}, {}
-    for name, reply in heard.items():
-        probed = trust.probed[name]
-        if reply.version < probed:  # trust was learned on a model that it has no more
-            silent[name] = f"its model is older ({reply.version}) than the one probed ({probed})"
-        else:
-            said[name], versions[name] = reply.probabilities, reply.version
-    return said, versions, silent
+def _weights(trust: Trust, names: list[str]) -> Float[ndarray, "k #C"]:
+    """α of these, summing to 1, for each class if they differ by class; all the first's, if none has any."""
+    votes = np.stack([np.atleast_1d(np.asarray(trust.votes[name], dtype=np.float64)) for name in names])
+    total = votes.sum(0)
+    if not (total > 0).any():
+        votes[0] = total = np.ones_like(total)
+    alpha: Float[ndarray, "k #C"] = np.divide(votes, total, out=np.zeros_like(votes), where=total > 0)
+    return alpha

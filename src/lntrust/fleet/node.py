@@ -6,9 +6,9 @@
 
 import os
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,6 @@ from lntrust.fleet.logs import event
 from lntrust.fleet.operations.certificates import expiry, name_in
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import DuplicateNames
-from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
@@ -31,7 +30,7 @@ from lntrust.fleet.peers.traffic import DEPLOY, TrafficCounters
 from lntrust.fleet.peers.transport import Door
 from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.status import NeighbourStatus, Prediction, Status, Which
+from lntrust.fleet.status import Prediction, Which
 from lntrust.fleet.training.data import as_inputs, load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.fleet.training.loop import TrainingLoop
@@ -53,9 +52,8 @@ class Node:
             expiry(settings.network.certificates)  # what is wrong with it is said before a model is made
         learner = LiveLearner(settings, data)
         with ExitStack() as doors:
-            self._door: Door | None = None
-            if settings.peers:
-                self._door = self._open_door()
+            self._door = self._open_door() if settings.peers else None
+            if self._door is not None:
                 doors.callback(self._door.close)
             self._neighbours = Neighbours(settings, self._traffic, self._door, self._facts)
             doors.callback(self._neighbours.close)
@@ -103,31 +101,21 @@ class Node:
     @property
     def failing(self) -> bool:
         """Whether the last try to train, or to probe, has failed."""
-        return self._training.errors.last is not None
+        return self._training.error is not None
 
     def predict(self, x: Shaped[ndarray, "m *s"], which: Which = "ensemble") -> Prediction:
         """What the node says about these inputs: with those it trusts, or by itself."""
         inputs = as_inputs(np.asarray(x), self.settings.input)
         check_finite("inputs", inputs)  # neighbours would refuse them
-        answer = self._predict(inputs, which)
+        s, snapshot, trust = self.settings, self._snapshots.latest, self._training.trust
+        answer = Prediction(snapshot.predict(inputs), {s.name: 1.0}, {s.name: snapshot.version}, {})
+        if which == "ensemble" and trust.together and s.data.deployed:
+            certainty, ask = s.trust.certainty, partial(self._neighbours.ask, phase=DEPLOY)
+            if certainty is not None and s.trust.typical_margin and trust.typical_margin is not None:
+                certainty *= trust.typical_margin
+            answer = answer_together(trust, answer, inputs, ask, s.limits.deadline, certainty)
         self._traffic.count("clients", which)
         return answer
-
-    def _predict(self, inputs: Shaped[ndarray, "m *s"], which: Which) -> Prediction:
-        snapshot, trust, me = self._snapshots.latest, self._training.trust, self.settings.name
-        own = snapshot.predict(inputs)
-        alone = Prediction(own, {me: 1.0}, {me: snapshot.version}, {})
-        if which == "self" or not trust.together or not self.settings.data.deployed:
-            return alone
-        certainty, seconds = self.settings.trust.certainty, self.settings.limits.deadline
-        if certainty is not None and self.settings.trust.typical_margin and trust.typical_margin is not None:
-            certainty = certainty * trust.typical_margin
-        return answer_together(trust, alone, inputs, self._ask, seconds, certainty)
-
-    def _ask(
-        self, names: Sequence[str], x: Shaped[ndarray, "m *s"], seconds: float
-    ) -> tuple[dict[str, Reply], dict[str, Failure]]:
-        return self._neighbours.ask(names, x, DEPLOY, timeout=seconds)
 
     def replace(self, model: Any) -> None:
         """Another model in the place of the node's own, from now on: an nn.Module or a classifier.
@@ -139,49 +127,47 @@ class Node:
     # -- about itself -----------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        version = 0 if self._snapshots.empty else self._snapshots.latest.version
-        most = int(self.settings.limits.burst)
+        s, version = self.settings, 0 if self._snapshots.empty else self.version
         session = "" if self._door is None else self._door.session
-        return wire.facts(self.settings.input, len(self.settings.neighbours), version, most, session)
+        return wire.facts(s.input, len(s.neighbours), version, int(s.limits.burst), session)
 
     def status(self) -> dict[str, Any]:
-        """All that can be told about the node; see `lntrust.fleet.status`."""
+        """All that can be told about the node, as JSON has it."""
         training, trust, traffic = self._training, self._training.trust, self._traffic
-        status: Status = {
+        return {
             "name": self.settings.name,
             "lntrust": lntrust.__version__,
             "model_version": self.version,
-            "phase": training.phase,
+            "phase": training.phase,  # stage 1, stage 2, deployed
             "round": training.done,
             "rounds": training.rounds,
-            "error": training.errors.last,
-            "training_failures": training.errors.count,
+            "error": training.error,  # why training fails, if it does; it is tried again
+            "training_failures": training.failures,  # since the node started
             "uptime": time.monotonic() - self._began,
-            "strength": trust.strength,
-            "together": trust.together,
-            "validation": trust.validation,
-            "trust": trust.weights,
+            "strength": trust.strength,  # λ_eff, after the training gate; none before the first probe
+            "together": trust.together,  # the deployment gate: whether clients are answered with the ensemble
+            "validation": trust.validation,  # accuracy of `self` and of the `ensemble` on V_i
+            "trust": trust.weights,  # α, the node itself included
             "neighbours": self._neighbour_statuses(),
             "queries": {"in": traffic.counted("queries in"), "out": traffic.counted("queries out")},
-            "bytes": traffic.bytes_by_kind(),
-            "retries": traffic.counted("retries"),
-            "refusals": traffic.counted("refusals"),
-            "failures": traffic.counted("failures"),
-            "clients": traffic.counted("clients"),
+            "bytes": traffic.bytes_by_kind(),  # in and out, by kind, payload; and framing
+            "retries": traffic.counted("retries"),  # by neighbour
+            "refusals": traffic.counted("refusals"),  # questions refused here, by reason
+            "failures": traffic.counted("failures"),  # answers not had, by reason
+            "clients": traffic.counted("clients"),  # requests answered, by model
             "certificate": self._certificate(),
             "saved": training.saved,
         }
-        return dict(status)
 
-    def _neighbour_statuses(self) -> dict[str, NeighbourStatus]:
+    def _neighbour_statuses(self) -> dict[str, dict[str, Any]]:
         present, states, trust = self._neighbours.present, self._neighbours.states(), self._training.trust
         now = time.monotonic()
         return {
             name: {
                 "present": name in present,
-                "state": states[name].name.lower().replace("_", " "),
-                "trust": trust.weights.get(name, 0.0),
-                "probed": name in trust.probed,
+                "state": states[name].name.lower().replace("_", " "),  # of the breaker
+                "trust": trust.weights.get(name, 0.0),  # α_ij in the deployed ensemble
+                "probed": name in trust.probed,  # whether it answered the last probe
                 "version": each.version,
                 "age": None if each.replied_at is None else now - each.replied_at,
                 "round_trip": each.round_trip,
@@ -199,11 +185,11 @@ class Node:
     def _certificate(self) -> dict[str, Any]:
         if self._door is None:
             return {"expires": None, "seconds_left": None}
-        left = (self._door.expires - datetime.now(UTC)).total_seconds()
-        return {"expires": self._door.expires.isoformat(), "seconds_left": left}
+        expires = self._door.expires
+        left = (expires - datetime.now(UTC)).total_seconds()
+        return {"expires": expires.isoformat(), "seconds_left": left}
 
     def _open_door(self) -> Door:
-        """The door for neighbours."""
         s, duplicates = self.settings, DuplicateNames()
         handler = QueryHandler(s, self._traffic, self._snapshots.at, self._facts, duplicates)
         # In lockstep a question of the future waits in a thread: there must be one for everybody.

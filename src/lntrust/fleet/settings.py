@@ -3,9 +3,9 @@
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import look_in
@@ -14,7 +14,19 @@ from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.study.loading import explain
 from lntrust.study.settings import LearnerSettings, Settings, TrainingSettings
 
-T = TypeVar("T", bound=Settings)
+
+def _beside(path: Path, info: ValidationInfo) -> Path:
+    """A path as a NODE.toml means it: beside the file, whose folder is the context."""
+    return (info.context or Path()) / path
+
+
+def _file_beside(source: str, info: ValidationInfo) -> str:
+    """The same for a source of data; one that is no file stays as it is."""
+    return str(_beside(Path(source), info)) if Path(source).suffix in (".npz", ".parquet") else source
+
+
+Beside = Annotated[Path, AfterValidator(_beside)]
+Source = Annotated[str, AfterValidator(_file_beside)]
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
 _NAME = f"^{NAME.pattern}$"
 REFUSED = ("query", "final_rounds")  # of [trust]; `_can_be_lived` says why
@@ -53,7 +65,7 @@ class ModelSettings(Settings):
     options: dict[str, Any] = Field(
         default_factory=dict, description='arguments for the kind; onnx: file = "model.onnx"'
     )
-    weights: Path | None = Field(None, description="a torch model's first parameters, a .safetensors file")
+    weights: Beside | None = Field(None, description="a torch model's first parameters, a .safetensors file")
     scale: float = Field(
         1.0, description="inputs are multiplied by this before the model sees them (1/255, say)"
     )
@@ -62,6 +74,14 @@ class ModelSettings(Settings):
         description="package.module:function from inputs [m, …] to what the model sees; none: the inputs",
     )
     trains: bool = Field(True, description="false: the model answers as it is, and learns nothing")
+
+    @field_validator("options")
+    @classmethod
+    def _onnx_lies_beside(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        file = options.get("file")
+        if info.data.get("kind") != "onnx" or not isinstance(file, str):
+            return options
+        return {**options, "file": str(_beside(Path(file), info))}
 
     @field_validator("view")
     @classmethod
@@ -72,15 +92,15 @@ class ModelSettings(Settings):
 class DataSettings(Settings):
     """The node's own data, and which of it may leave the device."""
 
-    labelled: str = Field(
+    labelled: Source = Field(
         description="inputs and labels: .npz or .parquet (columns x and y), or package.module:loader, which "
         "returns (x, y). Labels are numbers, or names of classes. They never leave the device"
     )
-    probe_with: str = Field(
+    probe_with: Source = Field(
         description="labelled inputs that neighbours are shown to learn whom to trust. validation: the part "
         "that is withheld below; a file or loader: those instead; none: show nothing, and answer alone"
     )
-    shard: str = Field(
+    shard: Source = Field(
         description="unlabelled inputs that neighbours are shown to learn from their answers: a .npz or "
         ".parquet (x), package.module:loader, or none: show nobody anything, and learn alone"
     )
@@ -105,7 +125,7 @@ class NeighbourSettings(Settings):
     input: str | None = Field(None, description="url: the input tensor's name; none: as ours")
     output: str = Field("probabilities", description="url: the output tensor with class probabilities")
     classes: tuple[str, ...] | None = Field(None, description="url: its classes in its order; none: as ours")
-    token: Path | None = Field(None, description="url: a file with a bearer token")
+    token: Beside | None = Field(None, description="url: a file with a bearer token")
 
     @model_validator(mode="after")
     def _one_door(self) -> "NeighbourSettings":
@@ -120,8 +140,10 @@ class NetworkSettings(Settings):
     """The door between nodes."""
 
     listen: Address = Field("127.0.0.1:7447", description="host:port where neighbours reach this node")
-    certificates: Path = Field(
-        Path(), description="folder with node.pem, node.key and ca.pem, as `lntrust fleet certs` makes them"
+    certificates: Beside = Field(
+        Path(),
+        validate_default=True,
+        description="folder with node.pem, node.key and ca.pem, as `lntrust fleet certs` makes them",
     )
     choose: Literal["listed", "allowed"] = Field(
         "listed",
@@ -162,7 +184,7 @@ class HttpSettings(Settings):
     """The door for clients: Open Inference Protocol v2, /status and /metrics."""
 
     listen: Address | Literal["off"] = Field("127.0.0.1:8080", description="host:port, or off")
-    token: Path | None = Field(
+    token: Beside | None = Field(
         None, description="a file with a bearer token that clients must show; none: nobody"
     )
     largest: int = Field(16 << 20, ge=1, description="bytes of a request at most")
@@ -171,7 +193,9 @@ class HttpSettings(Settings):
 class LifeSettings(Settings):
     """How the node lives."""
 
-    state: Path = Field(Path("state"), description="folder for all that a restart needs")
+    state: Beside = Field(
+        Path("state"), validate_default=True, description="folder for all that a restart needs"
+    )
     save_every: float = Field(10.0, gt=0, description="seconds between two states on disk")
     refresh_every: float = Field(60.0, gt=0, description="seconds between two probes, once training is over")
     wait: float = Field(
@@ -193,49 +217,37 @@ class NodeSettings(Settings):
     model: ModelSettings
     data: DataSettings
     neighbours: list[NeighbourSettings] = Field(default_factory=list)
-    network: NetworkSettings = Field(default_factory=NetworkSettings.model_construct)
-    limits: LimitSettings = Field(default_factory=LimitSettings.model_construct)
-    http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
-    life: LifeSettings = Field(default_factory=LifeSettings.model_construct)
-    training: TrainingSettings = Field(default_factory=TrainingSettings.model_construct)
-    trust: LNTrustSettings = Field(default_factory=LNTrustSettings)
-
-    @field_validator("training")
-    @classmethod
-    def _own_schedule(cls, training: TrainingSettings) -> TrainingSettings:
-        if training.schedule != "every_node":
-            raise ValueError("schedule = random_node needs somebody who draws; a node takes its own steps")
-        return training
-
-    @field_validator("trust")
-    @classmethod
-    def _can_be_lived(cls, trust: LNTrustSettings) -> LNTrustSettings:
-        if trust.query not in (None, "inputs"):
-            raise ValueError(
-                f"query = {trust.query}: live nodes always send the inputs that they ask about; leave it out"
-            )
-        if trust.final_rounds:
-            raise ValueError(
-                f"final_rounds = {trust.final_rounds}: would train on validation labels, with which a "
-                "deployed node goes on probing its neighbours; leave it out"
-            )
-        return trust
+    network: NetworkSettings = Field({}, validate_default=True)
+    limits: LimitSettings = LimitSettings()
+    http: HttpSettings = HttpSettings()
+    life: LifeSettings = Field({}, validate_default=True)
+    training: TrainingSettings = TrainingSettings()
+    trust: LNTrustSettings = LNTrustSettings()
 
     @model_validator(mode="after")
-    def _consistent(self) -> "NodeSettings":
-        names = [each.name for each in self.neighbours]
+    def _can_be_lived(self) -> "NodeSettings":
+        trust, names = self.trust, [each.name for each in self.neighbours]
+        if self.training.schedule != "every_node":
+            why = "needs somebody who draws; a node takes its own steps"
+            raise ValueError(f"training: schedule = {self.training.schedule} {why}")
+        if trust.query not in (None, "inputs"):
+            why = "live nodes always send the inputs that they ask about; leave it out"
+            raise ValueError(f"trust: query = {trust.query}: {why}")
+        if trust.final_rounds:
+            why = (
+                "would train on validation labels, with which a deployed node goes on probing its neighbours"
+            )
+            raise ValueError(f"trust: final_rounds = {trust.final_rounds}: {why}; leave it out")
         if len(set(names)) < len(names):
             raise ValueError(f"neighbours: names must differ, not {names}")
         if self.name in names:
             raise ValueError(f"neighbours: {self.name} is this node itself")
         if self.network.clock == "lockstep" and self.network.number is None:
-            raise ValueError(
-                "network.clock = lockstep needs network.number, the node's number in the simulation"
-            )
-        if self.trust.reply.startswith("top") and len(self.input.classes) > _MOST_CLASSES:
-            raise ValueError(
-                f"trust.reply = {self.trust.reply}: numbers at most {_MOST_CLASSES} classes; take uint8"
-            )
+            why = "needs network.number, the node's number in the simulation"
+            raise ValueError(f"network.clock = lockstep {why}")
+        if trust.reply.startswith("top") and len(self.input.classes) > _MOST_CLASSES:
+            why = f"numbers at most {_MOST_CLASSES} classes; take uint8"
+            raise ValueError(f"trust.reply = {trust.reply}: {why}")
         return self
 
     @property
@@ -245,8 +257,7 @@ class NodeSettings(Settings):
 
     @property
     def learner(self) -> LearnerSettings:
-        options = dict(self.model.options)
-        return LearnerSettings(name=self.name, kind=self.model.kind, view="own", options=options)
+        return LearnerSettings(name="own", kind=self.model.kind, view="own", options=self.model.options)
 
 
 def load_node(path: str | Path) -> NodeSettings:
@@ -260,46 +271,17 @@ def load_node(path: str | Path) -> NodeSettings:
         raise LNTrustError(f"{path}: not a readable TOML file: {error}") from None
     folder = path.resolve().parent
     look_in(folder)  # a model of one's own lies beside its settings
-    return _beside(parse_node(text, str(path)), folder)
+    return parse_node(text, str(path), folder)
 
 
-def parse_node(text: str, source: str) -> NodeSettings:
-    """The settings in a NODE.toml's text; `source` is what to blame."""
+def parse_node(text: str, source: str, folder: Path | None = None) -> NodeSettings:
+    """The settings in a NODE.toml's text; `source` is what to blame, and its paths lie in `folder`."""
     try:
-        table = tomllib.loads(text)
+        return NodeSettings.model_validate(tomllib.loads(text), context=folder)
     except tomllib.TOMLDecodeError as error:
         raise LNTrustError(f"{source}: not a readable TOML file: {error}") from None
-    try:
-        return NodeSettings.model_validate(table)
     except ValidationError as error:
         raise LNTrustError(explain(error, f"node {source}", NodeSettings)) from None
-
-
-def _beside(settings: NodeSettings, folder: Path) -> NodeSettings:
-    """Paths as the file means them: beside itself."""
-
-    def moved(table: T, *fields: str) -> T:
-        values = {name: getattr(table, name) for name in fields}
-        paths = {name: folder / each for name, each in values.items() if each is not None}
-        return table.model_copy(update=paths)
-
-    s, options = settings, dict(settings.model.options)
-    if s.model.kind == "onnx" and isinstance(options.get("file"), str):
-        options["file"] = str(folder / options["file"])
-    sources = {name: getattr(s.data, name) for name in ("labelled", "probe_with", "shard")}
-    files = {
-        n: str(folder / each) for n, each in sources.items() if Path(each).suffix in (".npz", ".parquet")
-    }
-    return s.model_copy(
-        update={
-            "model": moved(s.model, "weights").model_copy(update={"options": options}),
-            "data": s.data.model_copy(update=files),
-            "neighbours": [moved(each, "token") for each in s.neighbours],
-            "network": moved(s.network, "certificates"),
-            "http": moved(s.http, "token"),
-            "life": moved(s.life, "state"),
-        }
-    )
 
 
 def one_channel(x: Any) -> Any:
@@ -311,10 +293,9 @@ def fields_of(model: type[Settings], prefix: str = "") -> Iterator[tuple[str, st
     """(path, default, meaning) of every field, depth first."""
     for name, info in model.model_fields.items():
         inner = info.annotation
-        many = [each for each in getattr(inner, "__args__", ()) if isinstance(each, type)]
-        tables = [each for each in (inner, *many) if isinstance(each, type) and issubclass(each, Settings)]
+        tables = [t for t in (inner, *get_args(inner)) if isinstance(t, type) and issubclass(t, Settings)]
         if tables:
-            path = f"[[{name}]]" if many else name
+            path = name if tables[0] is inner else f"[[{name}]]"
             yield from fields_of(tables[0], f"{prefix}{path}.")
             continue
         default = "required" if info.is_required() else info.get_default(call_default_factory=True)

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -94,26 +95,20 @@ def test_inputs_that_do_not_fit(tmp_path: Path, x: ndarray, message: str) -> Non
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    ours = "data.labelled = "
-    with pytest.raises(LNTrustError, match=f"{ours}.*cannot be read: .*No such file"):
-        load(str(tmp_path / "absent.npz"))
-    np.savez(tmp_path / "whole.npz", x=blobs(0)[0], y=blobs(0)[1])
-    whole = (tmp_path / "whole.npz").read_bytes()
+    x, y = blobs(0)
+    whole = Path(npz(tmp_path, x, y)).read_bytes()
     for name, content in (("half.npz", whole[: len(whole) // 2]), ("half.parquet", b"PAR1"), ("e.npz", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(LNTrustError, match=f"{ours}.*{name}.*cannot be read"):
-            load(str(tmp_path / name))
-    np.savez(tmp_path / "other.npz", a=1, b=2)
-    with pytest.raises(
-        LNTrustError, match=rf"{ours}.*has no inputs, x \(a list of numbers a row\); it has a, b"
-    ):
-        load(str(tmp_path / "other.npz"))
-    np.savez(tmp_path / "bare.npz", x=blobs(0)[0])
-    with pytest.raises(LNTrustError, match=f"{ours}.*has no labels, y"):
-        load(str(tmp_path / "bare.npz"))
     pq.write_table(pa.table({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}), tmp_path / "ragged.parquet")
-    with pytest.raises(LNTrustError, match=f"{ours}.*cannot be read"):
-        load(str(tmp_path / "ragged.parquet"))
+    np.savez(tmp_path / "other.npz", a=1, b=2)
+    np.savez(tmp_path / "bare.npz", x=x)
+    says = dict.fromkeys(("half.npz", "half.parquet", "e.npz", "ragged.parquet"), "cannot be read")
+    says["absent.npz"] = "cannot be read: .*No such file"
+    says["other.npz"] = r"has no inputs, x \(a list of numbers a row\); it has a, b"
+    says["bare.npz"] = "has no labels, y"
+    for name, message in says.items():
+        with pytest.raises(LNTrustError, match=f"data.labelled = .*{name}.*{message}"):
+            load(str(tmp_path / name))
 
 
 def test_a_file_is_data_and_never_a_program(tmp_path: Path) -> None:
@@ -170,13 +165,12 @@ def test_with_more_labels_nothing_is_validated_on_that_was_learned_from(
     assert again.fingerprint == then.fingerprint
 
 
-@given(st.integers(0, 2**31))
-def test_inputs_that_stand_there_twice_change_no_sides(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_inputs_that_stand_there_twice_change_no_sides(tmp_path: Path, seed: int) -> None:
     x, y = blobs(0, 12)
-    with TemporaryDirectory() as folder:
-        source = npz(Path(folder), np.concatenate([x, x]), np.concatenate([y, y]))
-        first = load(source, seed=seed)
-        assert load(source, first.seen, seed=seed).fingerprint == first.fingerprint
+    source = npz(tmp_path, np.concatenate([x, x]), np.concatenate([y, y]))
+    first = load(source, seed=seed)
+    assert load(source, first.seen, seed=seed).fingerprint == first.fingerprint
 
 
 def test_where_all_were_learned_from_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -189,7 +183,7 @@ def test_where_all_were_learned_from_it_is_said(caplog: pytest.LogCaptureFixture
 
 @given(st.integers(0, 2**31), st.floats(0.05, 0.95))
 def test_every_example_is_used_once_and_the_same_way_at_every_start(seed: int, fraction: float) -> None:
-    data = {"val_fraction": fraction, "shard": "small_nodes:shard"}
+    data = {"val_fraction": fraction}
     one, again = (load("small_nodes:labelled", seed=seed, data=data) for _ in range(2))
     assert one.fingerprint == again.fingerprint
     np.testing.assert_array_equal(one.inputs, again.inputs)
@@ -201,8 +195,6 @@ def test_every_example_is_used_once_and_the_same_way_at_every_start(seed: int, f
         for rows, labels in ((x, y), (one.inputs[ids], one.labels[ids]))
     )
     assert given_ == used, "with the labels they came with"
-    np.testing.assert_array_equal(one.inputs[one.shard], blobs(1)[0])
-    assert set(one.labels[one.shard].tolist()) == {-1}
 
 
 def test_the_seed_decides_who_is_withheld_and_some_must_be(tmp_path: Path) -> None:
@@ -214,43 +206,37 @@ def test_the_seed_decides_who_is_withheld_and_some_must_be(tmp_path: Path) -> No
             load(few, data={"val_fraction": fraction})
 
 
-def test_probes_from_a_file_of_their_own(tmp_path: Path) -> None:
+def test_probes_and_shard_from_files_of_their_own(tmp_path: Path) -> None:
     x, y = blobs(2, 9)
-    got = load("small_nodes:labelled", data={"probe_with": npz(tmp_path, x, y)})
+    own = npz(tmp_path, x, y)
+    got = load("small_nodes:labelled", data={"probe_with": own, "shard": own})
     assert len(got.train) == len(blobs(0)[0]), "then nothing is withheld"
-    np.testing.assert_array_equal(got.inputs[got.validation], x)
-    np.testing.assert_array_equal(got.labels[got.validation], y)
-    with pytest.raises(LNTrustError, match=r"data\.probe_with: label 7 is none of"):
-        load("small_nodes:labelled", data={"probe_with": npz(tmp_path, x, y + 7)})
+    for ids, labels in ((got.validation, y), (got.shard, np.full(9, -1))):
+        np.testing.assert_array_equal(got.inputs[ids], x)
+        np.testing.assert_array_equal(got.labels[ids], labels)
+    nothing = load("small_nodes:labelled", data={"probe_with": "none"})
+    assert (len(nothing.train), len(nothing.validation), len(nothing.shard)) == (30, 0, 0)
 
 
-def test_who_shows_nothing_has_nothing_to_show() -> None:
-    got = load("small_nodes:labelled", data={"probe_with": "none"})
-    assert (len(got.train), len(got.validation), len(got.shard)) == (30, 0, 0)
-    with pytest.raises(LNTrustError, match="has no example to train on"):
-        load("small_nodes:nothing", data={"probe_with": "none"})
-
-
-def test_a_shard_needs_no_labels_and_must_fit(tmp_path: Path) -> None:
+def test_probes_and_shards_that_do_not_fit(tmp_path: Path) -> None:
+    x, y = blobs(2, 9)
     np.savez(tmp_path / "shard.npz", x=np.zeros((2, 5)))
-    with pytest.raises(LNTrustError, match=re.escape("data.shard: inputs have shape [2, 5]")):
-        load("small_nodes:labelled", data={"shard": str(tmp_path / "shard.npz")})
+    for source, data, message in (
+        ("labelled", {"probe_with": npz(tmp_path, x, y + 7)}, "data.probe_with: label 7 is none of"),
+        ("labelled", {"shard": str(tmp_path / "shard.npz")}, "data.shard: inputs have shape [2, 5]"),
+        ("nothing", {"probe_with": "none"}, "has no example to train on"),
+    ):
+        with pytest.raises(LNTrustError, match=re.escape(message)):
+            load(f"small_nodes:{source}", data=data)
 
 
-@given(st.integers(0, 29), st.booleans())
-def test_the_fingerprint_changes_when_an_example_does(row: int, in_label: bool) -> None:
+def test_the_fingerprint_changes_when_an_example_does() -> None:
     one = load("small_nodes:labelled", data={"probe_with": "none"})
     inputs, labels = one.inputs.copy(), one.labels.copy()
-    if in_label:
-        labels[row] = (labels[row] + 1) % len(CLASSES)
-    else:
-        inputs[row, 0, 0, 0] = np.nextafter(inputs[row, 0, 0, 0], np.float32(np.inf))
-    other = NodeData(inputs, labels, one.train, one.validation, one.shard)
-    assert other.fingerprint != one.fingerprint
-    assert NodeData(one.inputs.copy(), labels, one.train, one.train[:0], one.train).fingerprint not in (
-        one.fingerprint,
-        other.fingerprint,
-    ), "what an example is for belongs to it"
+    inputs[3, 0, 0, 0] = np.nextafter(inputs[3, 0, 0, 0], np.float32(np.inf))
+    labels[4] = (labels[4] + 1) % len(CLASSES)
+    others = [replace(one, inputs=inputs), replace(one, labels=labels), replace(one, shard=one.train)]
+    assert len({each.fingerprint for each in (one, *others)}) == 4, "what an example is for belongs to it"
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -298,18 +284,13 @@ def test_numbers_are_kept_or_refused(x: ndarray, dtype: str) -> None:
 
 def holds(dtype: np.dtype[Any], number: float) -> bool:
     """Whether a dtype has this very number, up to rounding between floats."""
+    if dtype.kind == "b":
+        return number in (0, 1)
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            rounded = float(np.array(float(number) if isinstance(number, float) else number).astype(dtype))
+            rounded = float(np.array(number).astype(dtype))
         if isinstance(number, float):
             return math.isfinite(rounded) == math.isfinite(number)
         return rounded == number
-    if dtype.kind == "b":
-        return number in (0, 1)
     limits = np.iinfo(dtype)
     return math.isfinite(number) and limits.min <= number <= limits.max and number == int(number)
-
-
-def test_inputs_that_fit_are_not_copied() -> None:
-    x = blobs(0)[0]
-    assert as_inputs(x, settings().input) is x

@@ -18,7 +18,6 @@ from lntrust.core.files import read_tensors
 from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.settings import load_node
-from lntrust.fleet.training.loop import TrainingErrors
 from lntrust.fleet.training.state import read_state
 from lntrust.methods.base import below
 
@@ -130,15 +129,6 @@ def test_metrics_and_status_show_it(failing: Fleet) -> None:
     assert samples["lntrust_training_failing"] == 1
     assert samples["lntrust_training_failures_total"] >= 1
     assert failing.status("a")["error"] == "ArithmeticError: no more passes"
-
-
-def test_pauses_grow_and_begin_anew() -> None:
-    errors = TrainingErrors()
-    pauses = [errors.note(ValueError("no")) for _ in range(9)]
-    assert pauses[:4] == [1, 2, 4, 8]
-    assert pauses[-1] == 60
-    errors.clear()
-    assert (errors.last, errors.count, errors.note(ValueError("no"))) == (None, 9, 1)
 
 
 # -- restarts and other models ----------------------------------------------------------------------

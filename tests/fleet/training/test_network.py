@@ -65,7 +65,7 @@ def live_site(neighbours: Any = None) -> Site:
     data = load_data(settings)
     world, population = node_world(settings, data), LiveLearner(settings, data).population
     others = neighbours or Neighbours(settings, TrafficCounters(["b", "c"]), None, dict)
-    network: AnswerNetwork = LiveNetwork(settings, world, lambda: population, data, others, lambda _: None)
+    network: AnswerNetwork = LiveNetwork(settings, world, data, others, lambda: population, lambda _: None)
     lists = world.labelled(1, uses_validation=True)
     labelled = Labelled(lists, population.labels, settings.training, population.seeds, 1, population.device)
     return Site(world, population, network, labelled)

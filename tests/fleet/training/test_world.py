@@ -25,16 +25,9 @@ def test_draws_are_those_of_the_number(seed: int, stream: Stream, n: int, data: 
     assert one.roots(stream).tolist() == all_.roots(stream).tolist(), "what is common to all stays so"
 
 
-@given(seeds, streams, st.lists(st.integers(0, 10_000), min_size=2, max_size=20, unique=True))
-def test_no_two_numbers_draw_the_same(seed: int, stream: Stream, numbers: list[int]) -> None:
-    keys = {OneNode((seed,), 1, number).keys(stream).item() for number in numbers}
-    assert len(keys) == len(numbers)
-
-
 def test_a_node_without_a_number_has_its_names() -> None:
     a, again, b = (node_number(settings(name=name)) for name in ("a", "a", "b"))
     assert a == again != b
-    assert node_number(settings(network={"number": 5})) == 5
 
 
 def test_the_world_as_the_node_sees_it() -> None:
@@ -46,13 +39,9 @@ def test_the_world_as_the_node_sees_it() -> None:
     assert world.degrees.tolist() == [3, 0, 0, 0], "of the others nothing is known before they meet"
     assert (world.seeds.seeds, world.seeds.number) == ((4,), 2)
     assert world.study.graph.nodes == 4
-    np.testing.assert_array_equal(world.partition.train[0], data.train)
-    np.testing.assert_array_equal(world.partition.validation[0], data.validation)
-    np.testing.assert_array_equal(world.partition.shard[0], data.shard)
+    larger = settings(network={"fleet_size": 50})
+    assert node_world(larger, data).study.graph.nodes == 50
+    for name in ("train", "validation", "shard"):
+        np.testing.assert_array_equal(getattr(world.partition, name)[0], getattr(data, name))
     counts = np.bincount(data.labels[data.labels >= 0], minlength=3)
     np.testing.assert_allclose(world.class_distribution[0], counts / counts.sum())
-
-
-def test_the_fleet_may_be_larger_than_the_neighbourhood() -> None:
-    made = settings(network={"fleet_size": 50})
-    assert node_world(made, load_data(made)).study.graph.nodes == 50

@@ -14,7 +14,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(status: Mapping[str, Any]) -> bytes:
-    """The text behind /metrics, from the dictionary behind /status (see `lntrust.fleet.status`)."""
+    """The text behind /metrics, from the dictionary behind /status (see `Node.status`)."""
     families = []
     for name, what, values, *labels in _metrics(status):
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -59,27 +58,23 @@ class NodeData:
 
 def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
     """What NODE.toml names under [data], checked against [input]."""
-    before = before or Seen()
-    s, wanted = settings.data, settings.input
+    s, wanted, before = settings.data, settings.input, before or Seen()
     x, y = _labelled(s.labelled, "data.labelled", wanted)
-    empty = x[:0]
+    held = np.zeros(len(x), dtype=bool)
     if s.probe_with == "validation":
         held = _withheld(_digests(x), s.val_fraction, settings, before)
-        (train_x, train_y), (probe_x, probe_y) = (x[~held], y[~held]), (x[held], y[held])
-    elif s.probe_with == "none":
-        train_x, train_y, probe_x, probe_y = x, y, empty, y[:0]
-    else:
-        train_x, train_y = x, y
+    probe_x, probe_y = x[held], y[held]
+    if s.probe_with not in ("validation", "none"):
         probe_x, probe_y = _labelled(s.probe_with, "data.probe_with", wanted)
-    shard_x = (
-        empty if s.shard == "none" else _inputs(read_table(s.shard, "data.shard")["x"], "data.shard", wanted)
-    )
-    sizes = np.cumsum([0, len(train_x), len(probe_x), len(shard_x)])
-    if not len(train_x):
+    shard_x = x[:0]
+    if s.shard != "none":
+        shard_x = _inputs(read_table(s.shard, "data.shard")["x"], "data.shard", wanted)
+    if held.all():
         raise LNTrustError(f"data.labelled = {s.labelled!r}: has no example to train on")
+    sizes = np.cumsum([0, np.sum(~held), len(probe_x), len(shard_x)])
     train, validation, shard = (np.arange(a, b) for a, b in pairwise(sizes))
-    labels = np.concatenate([train_y, probe_y, np.full(len(shard_x), -1)])
-    return NodeData(np.concatenate([train_x, probe_x, shard_x]), labels, train, validation, shard, before)
+    labels = np.concatenate([y[~held], probe_y, np.full(len(shard_x), -1)])
+    return NodeData(np.concatenate([x[~held], probe_x, shard_x]), labels, train, validation, shard, before)
 
 
 def _digests(inputs: Shaped[ndarray, "N *s"]) -> Int[ndarray, "N"]:
@@ -95,14 +90,12 @@ def _withheld(
 
     Those that the model has learned from would flatter it. Only if there are no others they have to do.
     """
-    size = len(digests)
-    count = round(fraction * size)
+    size, count = len(digests), round(fraction * len(digests))
     if not 0 < count < size:
         raise LNTrustError(
             f"data.val_fraction = {fraction}: {count} of {size} labelled examples would be withheld; must "
             "leave some on both sides"
         )
-    held = np.zeros(size, dtype=bool)
     order = generator(settings.seed, "partition").permutation(size)
     again = np.isin(digests[order], before.withheld)
     fair = order[again | ~np.isin(digests[order], before.learned)]
@@ -110,8 +103,7 @@ def _withheld(
         order = fair[np.argsort(~np.isin(digests[fair], before.withheld), kind="stable")]  # they come first
     else:
         event("validation flatters", level=logging.WARNING, note="the model has learned from all labels")
-    held[order[:count]] = True
-    return held
+    return np.isin(np.arange(size), order[:count])
 
 
 def _labelled(source: str, field: str, wanted: InputSettings) -> tuple[ndarray, ndarray]:
@@ -169,18 +161,16 @@ def as_inputs(x: Shaped[ndarray, "m *s"], wanted: InputSettings) -> Shaped[ndarr
 
 def _same_numbers(x: ndarray, cast: ndarray) -> bool:
     """Whether a cast has kept every number. Between floats rounding is no surprise; infinity would be."""
-    old, new = x.dtype.kind, cast.dtype.kind
-    if old == new == "f":
+    kinds = {x.dtype.kind, cast.dtype.kind}
+    if kinds == {"f"}:
         return np.array_equal(np.isfinite(x), np.isfinite(cast))
-    if old == "b" or new == "b":
-        return bool(np.isin(x, (0, 1)).all())
+    if "f" not in kinds or "b" in kinds:
+        return np.array_equal(x, cast)
     # What lies outside an integer's range comes out of a cast as anything: that is looked at first.
-    whole, floats = np.iinfo(x.dtype if new == "f" else cast.dtype), "f" in (old, new)
-    value = (cast if new == "f" else x).astype(np.float64) if floats else x
-    below = value < float(whole.max) + 1 if floats else value <= whole.max
-    if not bool(((value >= whole.min) & below).all()):
-        return False
-    return np.array_equal(cast.astype(x.dtype), x)
+    floats, whole = (x, cast) if x.dtype.kind == "f" else (cast, x)
+    value, limits = floats.astype(np.float64), np.iinfo(whole.dtype)
+    fits = (value >= limits.min) & (value < float(limits.max) + 1)
+    return bool(fits.all()) and np.array_equal(cast.astype(x.dtype), x)
 
 
 def read_table(source: str, field: str) -> dict[str, Any]:
@@ -189,47 +179,29 @@ def read_table(source: str, field: str) -> dict[str, Any]:
     if path.suffix not in (".npz", ".parquet"):
         return _loaded(source, field)
     try:
-        table = _npz(path) if path.suffix == ".npz" else _parquet(path)
+        if path.suffix == ".npz":  # opened here: numpy leaves a broken one open
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                table = dict(file)
+        else:  # x holds a list of numbers a row (of any depth), y a number or a name
+            columns = pq.read_table(path).to_pydict()
+            table = {name: np.asarray(values) for name, values in columns.items()}
     except Exception as error:  # broken files fail in many ways
         raise LNTrustError(f"{field} = {source!r}: cannot be read: {error}") from None
     if "x" not in table:
+        found = ", ".join(list(table)[:8]) or "nothing"
         raise LNTrustError(
-            f"{field} = {source!r}: has no inputs, x (a list of numbers a row); it has {_few(table)}"
+            f"{field} = {source!r}: has no inputs, x (a list of numbers a row); it has {found}"
         )
     return table
-
-
-def _npz(path: Path) -> dict[str, Any]:
-    # Opened here: numpy leaves a broken one open.
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-
-
-def _parquet(path: Path) -> dict[str, Any]:
-    """Column x holds a list of numbers a row (of any depth), y a number or a name."""
-    table = pq.read_table(path)
-    out: dict[str, Any] = {}
-    for name in table.column_names:
-        values = table.column(name).to_pylist()
-        out[name] = np.asarray(values)
-    return out
 
 
 def _loaded(source: str, field: str) -> dict[str, Any]:
     """What the user's own function returns: x, or (x, y)."""
     if ":" not in source:
         raise LNTrustError(f"{field} = {source!r}: must be a .npz or .parquet file, or package.module:loader")
+    load = load_object(source, field)
     try:
-        made = load_object(source, field)()
-    except LNTrustError:
-        raise
+        made = load()
     except Exception as error:  # the function is the user's, and may fail in any way
         raise LNTrustError(f"{field} = {source!r}: failed: {type(error).__name__}: {error}") from error
-    if isinstance(made, tuple) and len(made) == 2:
-        return {"x": made[0], "y": made[1]}
-    return {"x": made}
-
-
-def _few(names: Iterable[str]) -> str:
-    some = list(names)
-    return ", ".join(some[:8]) + (" …" if len(some) > 8 else "") if some else "nothing"
+    return dict(zip("xy", made, strict=True)) if isinstance(made, tuple) and len(made) == 2 else {"x": made}

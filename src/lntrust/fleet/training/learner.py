@@ -5,17 +5,16 @@ changes, so nobody hears a model that is half a step further.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
+from scipy.special import softmax as scipy_softmax
 from torch import Tensor, nn
 
 from lntrust.core.errors import LNTrustError
@@ -29,8 +28,10 @@ from lntrust.learners import Population, modules
 from lntrust.learners import linear as heads
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.modules import Build
+from lntrust.learners.population import PseudoLabels
 from lntrust.learners.training import Stack
 from lntrust.study.settings import LearnerSettings
+from lntrust.world import Ragged
 
 See = Callable[[Shaped[ndarray, "m *s"]], Float[ndarray, "m *v"]]
 Answer = Callable[[Float[ndarray, "m *v"]], Float[ndarray, "m C"]]
@@ -65,69 +66,78 @@ class OwnView:
 
 
 class LiveLearner:
-    """The node's model, in training. `replace` puts another in its place."""
+    """The node's model, in training."""
 
     def __init__(self, settings: NodeSettings, data: NodeData) -> None:
         self._settings, self._data = settings, data
         self._see = _seeing(settings)
         self._view = OwnView(torch.from_numpy(np.array(self._see(data.inputs))))
-        self._fixed = False  # an estimator that answers as it is
-        learner = settings.learner.model_copy(update={"name": "own"})
-        self._make(learner, _as_in_settings(settings), f"model.kind = {settings.model.kind!r}")
+        self._make(settings.learner, self._as_in_settings, f"model.kind = {settings.model.kind!r}")
 
-    def _make(self, learner: LearnerSettings, build: Build, blamed: str) -> None:
-        """A population of one model. If that fails, the old one stays; the error names the owner's words."""
-        try:
-            self.population, self._fixed = self._made(learner, build)
-        except LNTrustError as error:
-            field = f"learner {learner.name}: kind = {learner.kind!r}"
-            raise LNTrustError(str(error).replace(field, blamed)) from None
-
-    def _made(self, learner: LearnerSettings, build: Build) -> tuple[Population, bool]:
-        s, labels, view = self._settings, torch.from_numpy(self._data.labels), self._view
-        C, seeds = len(s.input.classes), OneNode((s.seed,), 1, node_number(s))
-        first = np.zeros(1, dtype=np.int64)
-        population = Population([learner], first, view, labels, C, s.training, seeds, "loop", build=build)
-        (stack,) = population.stacks
-        if not isinstance(stack, Estimators):
-            return population, False
-        model = build(learner, tuple(stack.view.shape[1:]), C)
-        fixed = not (s.model.trains and _can_be_fitted(model))
-        if fixed:  # it must know something already
-            try:
-                _estimated(model, stack.view[:1].numpy(), C)
-            except Exception as error:  # the model is the user's, and may fail in any way
-                why = f"{type(error).__name__}: {error}"
-                raise LNTrustError(
-                    f"learner {learner.name}: kind = {learner.kind!r} cannot answer as it is: {why}"
-                ) from None
-            stack.put(0, model)
-        return population, fixed
-
-    @property
-    def refits(self) -> bool:
-        """Whether the model learns by being fitted again, on labels and pseudo-labels."""
-        return isinstance(self.population.stacks[0], Estimators) and not self._fixed
-
-    @contextmanager
-    def replacing(self, model: Any) -> Iterator[None]:
-        """Another model from now on; if what is done inside fails, the old one is in its place again."""
-        before = (self.population, self._fixed)
-        self.replace(model)
-        try:
-            yield
-        except BaseException:
-            self.population, self._fixed = before
-            raise
-
-    def replace(self, model: Any) -> None:
-        """Another model from now on: a module with its parameters, or an estimator, which is fitted."""
+    def replaced(self, model: Any) -> Self:
+        """With another model: a module with its parameters, or an estimator, which is fitted."""
         if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
             raise LNTrustError(
                 f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
             )
-        given = LearnerSettings(name="own", kind="model", view="own")
-        self._make(given, lambda *_: _copied(model, self._settings), "replace: the model")
+        other, given = copy.copy(self), LearnerSettings(name="own", kind="model", view="own")
+        other._make(given, lambda *_: self._copied(model), "replace: the model")
+        return other
+
+    def _make(self, learner: LearnerSettings, build: Build, blamed: str) -> None:
+        """A population of one model; an error names the owner's words."""
+        s, labels = self._settings, torch.from_numpy(self._data.labels)
+        C, seeds = len(s.input.classes), OneNode((s.seed,), 1, node_number(s))
+        made_of = ([learner], np.zeros(1, dtype=np.int64), self._view, labels, C, s.training, seeds)
+        try:
+            self.population = Population(*made_of, "loop", build=build)
+        except LNTrustError as error:
+            field = f"learner {learner.name}: kind = {learner.kind!r}"
+            raise LNTrustError(str(error).replace(field, blamed)) from None
+        (stack,) = self.population.stacks
+        self._fixed = False  # whether it is an estimator that answers as it is
+        if isinstance(stack, Estimators):
+            model = build(learner, tuple(stack.view.shape[1:]), C)
+            self._fixed = not self._can_be_fitted(model)
+            if self._fixed:
+                try:
+                    _estimated(model, stack.view[:1].numpy(), C)
+                except Exception as error:  # the model is the user's, and may fail in any way
+                    why = f"{type(error).__name__}: {error}"
+                    raise LNTrustError(f"{blamed} cannot answer as it is: {why}") from None
+                stack.put(0, model)
+
+    def _can_be_fitted(self, model: Any) -> bool:
+        return self._settings.model.trains and hasattr(model, "fit") and hasattr(model, "get_params")
+
+    def _as_in_settings(self, learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) -> Any:
+        """What NODE.toml names under [model], with its weights."""
+        model, weights = modules.build(learner, input_shape, classes), self._settings.model.weights
+        if not isinstance(model, nn.Module):
+            return model
+        if weights is not None:
+            try:
+                model.load_state_dict(read_tensors(weights)[0])
+            except RuntimeError as error:
+                raise LNTrustError(f"model.weights = {weights}: does not fit the model: {error}") from None
+        return model if self._settings.model.trains else _still(model)
+
+    def _copied(self, model: Any) -> Any:
+        """A copy of a model that the owner has put in: the owner's own stays as it is."""
+        try:
+            if isinstance(model, nn.Module):
+                copied = copy.deepcopy(model)
+                return copied if self._settings.model.trains else _still(copied)
+            from sklearn.base import clone
+
+            return clone(model) if self._can_be_fitted(model) else model
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise LNTrustError(f"replace: the model cannot be copied: {error}") from None
+
+    def refit(self, labelled: Ragged, pseudo: PseudoLabels | None = None) -> None:
+        """Fit an estimator again, on labels and pseudo-labels. Others learn by steps, or nothing."""
+        if not self._fixed:
+            self.population.refit(labelled, pseudo)
 
     def load(self, tensors: dict[str, Tensor], same_data: bool) -> None:
         """As it was. An estimator is kept as the rows it was fitted on: with other data it is fitted anew."""
@@ -167,38 +177,8 @@ def _tensor(x: Shaped[ndarray, "m *s"]) -> Shaped[Tensor, "m *s"]:
     return torch.from_numpy(np.array(x))
 
 
-def _as_in_settings(settings: NodeSettings) -> Build:
-    """Makes what NODE.toml names under [model]."""
-
-    def build(learner: LearnerSettings, input_shape: tuple[int, ...], classes: int) -> Any:
-        model = modules.build(learner, input_shape, classes)
-        return _prepared(model, settings, settings.model.weights) if isinstance(model, nn.Module) else model
-
-    return build
-
-
-def _copied(model: Any, settings: NodeSettings) -> Any:
-    """A copy of a model that the owner has put in: the owner's own stays as it is."""
-    try:
-        if isinstance(model, nn.Module):
-            return _prepared(copy.deepcopy(model), settings, None)
-        from sklearn.base import clone
-
-        return clone(model) if settings.model.trains and _can_be_fitted(model) else model
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise LNTrustError(f"replace: the model cannot be copied: {error}") from None
-
-
-def _prepared(module: nn.Module, settings: NodeSettings, weights: Path | None) -> nn.Module:
-    """With the parameters of a file, if one is named; and frozen, if the model shall learn nothing."""
-    if weights is not None:
-        tensors, _ = read_tensors(weights)
-        try:
-            module.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise LNTrustError(f"model.weights = {weights}: does not fit the model: {error}") from None
-    if settings.model.trains:
-        return module
+def _still(module: nn.Module) -> nn.Module:
+    """The same module, which learns nothing."""
     module.requires_grad_(False)
     return _Still(module) if any(True for _ in module.buffers()) else module
 
@@ -218,16 +198,12 @@ class _Still(nn.Module):
         return out
 
 
-def _can_be_fitted(model: Any) -> bool:
-    return hasattr(model, "fit") and hasattr(model, "get_params")
-
-
 def _answering(stack: Stack) -> Answer:
     """A torch model of its own: parameters are copied, so that learning goes on without it."""
     state = {name: t[0].clone() for name, t in {**stack.params, **stack.buffers}.items()}
-    if stack.is_head:
+    if stack.is_head:  # in numpy: to a node that wakes up for one question torch is four times slower
         weight, bias = state[heads.WEIGHT].numpy(), state[heads.BIAS].numpy()
-        return lambda x: _head(weight, bias, x.reshape(len(x), weight.shape[1]))
+        return lambda x: scipy_softmax(x.reshape(len(x), weight.shape[1]) @ weight.T + bias, axis=1)
     module = copy.deepcopy(stack.skeleton).eval().requires_grad_(False)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if name in state:
@@ -239,18 +215,6 @@ def _answering(stack: Stack) -> Answer:
             return p.to(torch.promote_types(p.dtype, torch.float32)).numpy()  # numpy has no bfloat16
 
     return answer
-
-
-def _head(
-    weight: Float[ndarray, "C d"], bias: Float[ndarray, "C"], x: Float[ndarray, "m d"]
-) -> Float[ndarray, "m C"]:
-    """softmax(Wx + b), in numpy: to a node that wakes up for one question torch is four times slower."""
-    z: Float[ndarray, "m C"] = x @ weight.T
-    z += bias
-    z -= z.max(1, keepdims=True)
-    np.exp(z, out=z)
-    z /= z.sum(1, keepdims=True)
-    return z
 
 
 def _estimated(model: Any, x: Float[ndarray, "m *v"], classes: int) -> Float[ndarray, "m C"]:

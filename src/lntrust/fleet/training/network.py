@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -27,48 +28,45 @@ _HELLO_AGAIN = 1.0  # seconds at least until everybody is greeted again
 _FAULTY = ("unsound", "malformed")  # failures that are a reply, and none that can be used
 
 
+@dataclass
 class LiveNetwork:
     """Node 0 asks neighbours 1…d, in the order of NODE.toml. An `AnswerNetwork` of methods.protocols."""
 
-    def __init__(
-        self,
-        settings: NodeSettings,
-        world: NodeWorld,
-        population: Callable[[], Population],
-        data: NodeData,
-        neighbours: Neighbours,
-        publish: Callable[[int], None],
-    ) -> None:
-        self._settings, self._world, self._data = settings, world, data
-        self._population, self._neighbours, self._publish = population, neighbours, publish
-        self.edges = torch.from_numpy(world.edges)
-        self.faulty: Int[ndarray, "E"] = np.zeros(len(world.edges), dtype=np.int64)  # since the node started
-        self.round = 0
-        self.probed: dict[str, int] = {}  # the model's version that each was last probed at
-        self._greeted_at = -math.inf
+    settings: NodeSettings
+    world: NodeWorld
+    data: NodeData
+    neighbours: Neighbours
+    population: Callable[[], Population]  # as it is now
+    publish_model: Callable[[int], None]
+    round: int = 0
+    probed: dict[str, int] = field(default_factory=dict)  # the model's version that each was last probed at
+    _greeted_at: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.edges = torch.from_numpy(self.world.edges)
+        self.faulty: Int[ndarray, "E"] = np.zeros(len(self.edges), dtype=np.int64)  # since the node started
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Ask the neighbours of these edges about the node's own examples; 0 where no answer came."""
-        route, limits = Route(questions, self.edges, edges), self._settings.limits
-        names = [self._settings.neighbours[e].name for e in route.edge.tolist()]
-        x, probes = self._data.inputs[questions.ids.numpy()], questions.source == "validation"
+        route, limits = Route(questions, self.edges, edges), self.settings.limits
+        names = [self.settings.neighbours[e].name for e in route.edge.tolist()]
+        x, probes = self.data.inputs[questions.ids.numpy()], questions.source == "validation"
         if probes:
-            self._neighbours.meet(only_new=True)
-        chosen = set(self._neighbours.chosen())
+            self.neighbours.meet(only_new=True)
+        chosen = set(self.neighbours.chosen())
         wanted = [name for name in names if name in chosen] if len(x) else []
-        heard, failed = self._neighbours.ask(
+        heard, failed = self.neighbours.ask(
             wanted, x, phase, timeout=limits.patience, round_=self.round, retries=limits.retries
         )
-        for e, name in zip(route.edge.tolist(), names, strict=True):
-            self.faulty[e] += name in failed and failed[name].kind in _FAULTY
-        if not probes and self._settings.network.clock == "own":
+        if not probes and self.settings.network.clock == "own":
             # Trust was learned on the model that was probed; an older one has no weight.
             heard = {name: r for name, r in heard.items() if r.version >= self.probed.get(name, 0)}
-        C = len(self._settings.input.classes)
-        probabilities = torch.zeros(len(names), len(x), C, dtype=self._population().dtype)
-        for row, name in enumerate(names):
+        C, dtype = len(self.settings.input.classes), self.population().dtype
+        probabilities = torch.zeros(len(names), len(x), C, dtype=dtype)
+        for row, (e, name) in enumerate(zip(route.edge.tolist(), names, strict=True)):
             if name in heard:
                 probabilities[row] = torch.from_numpy(heard[name].probabilities)
+            self.faulty[e] += name in failed and failed[name].kind in _FAULTY
         if probes:
             self._greet()
             self.probed = {name: reply.version for name, reply in heard.items()}
@@ -78,13 +76,13 @@ class LiveNetwork:
     def _greet(self) -> None:
         """Learn how many neighbours the neighbours have. After a probe: a hello before would announce it."""
         if time.monotonic() - self._greeted_at >= _HELLO_AGAIN:
-            self._neighbours.meet()
+            self.neighbours.meet()
             self._greeted_at = time.monotonic()
-        for number, each in enumerate(self._settings.neighbours):
-            self._world.known_degrees[1 + number] = self._neighbours.members[each.name].degree
+        for number, each in enumerate(self.settings.neighbours):
+            self.world.known_degrees[1 + number] = self.neighbours.members[each.name].degree
 
     def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
-        return self._population().predict_own(ids)
+        return self.population().predict_own(ids)
 
     @contextmanager
     def frozen_models(self) -> Iterator[None]:
@@ -95,7 +93,7 @@ class LiveNetwork:
     def publish(self, round_: int) -> None:
         """From now on neighbours hear the model as it is, as that of this round."""
         self.round = round_
-        self._publish(round_)
+        self.publish_model(round_)
 
 
 class NeighbourWatch:
@@ -124,17 +122,13 @@ class NeighbourWatch:
 
     def sees_change(self, probed: Mapping[str, int]) -> bool:
         """Whether a neighbour is new, was away, or has an older model than the version that was probed."""
-        now, change = time.monotonic(), False
-        for name in set(self._neighbours.chosen()) & self._neighbours.present:
+        now, others, change = time.monotonic(), self._neighbours, False
+        for name in set(others.chosen()) & others.present:
+            version, appearance = others.members[name].version, others.appearances(name)
+            is_new = name not in probed or appearance != self._probed_at.get(name, appearance)
+            is_older = not is_new and version is not None and version < probed[name]
             until, pause = self._believed.get(name, (0.0, OUT_OF_TURN))
-            if now >= until and self._has_changed(name, probed.get(name)):
+            if now >= until and (is_new or is_older):
                 change = True
                 self._believed[name] = (now + pause, min(2 * pause, self._longest))
         return change
-
-    def _has_changed(self, name: str, probed: int | None) -> bool:
-        version = self._neighbours.members[name].version
-        if probed is None or (version is not None and version < probed):
-            return True
-        appearance = self._neighbours.appearances(name)
-        return appearance != self._probed_at.get(name, appearance)

@@ -1,14 +1,13 @@
 """All that a restart needs, in one file that is whole or not there: tensors, and JSON beside them."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import suppress
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
@@ -18,7 +17,6 @@ from lntrust.methods.base import Tensors, below
 
 SCHEMA = 1
 FILE = "node.safetensors"
-MISFITS = (KeyError, TypeError, RuntimeError, ValueError, IndexError)  # of tensors that are not as expected
 _REMOVE = "; remove it to start over"
 _Count = Annotated[int, Field(ge=0, lt=1 << 62)]  # a tensor holds it
 
@@ -27,11 +25,10 @@ class TornStateError(LNTrustError):
     """A state that nobody can read: half a file, or something else under its name."""
 
 
-@dataclass(frozen=True)
-class NodeState:
+class NodeState(BaseModel):
     """What is not a tensor."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True, frozen=True)
 
     name: str
     done: _Count  # rounds
@@ -39,7 +36,7 @@ class NodeState:
     neighbours: list[str]  # the columns of the method's state, after the node itself
     probed: dict[str, int]  # at which version of its model each neighbour was probed
     data: str  # fingerprint of the data: fits and pseudo-labels name examples of it
-    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    counters: dict[str, dict[str, int]] = {}
     saved_at: str = ""
     replaced: bool = False  # whether the model is one that the owner put in, and not NODE.toml's
     weighting: str = "trust"  # what made the weights
@@ -60,7 +57,7 @@ class Saved(NamedTuple):
 
 def write_state(folder: Path, saved: Saved) -> None:
     """Replaces the last state by one rename; if it fails, that one is still there."""
-    text = json.dumps({"schema": SCHEMA, **asdict(saved.node)})
+    text = json.dumps({"schema": SCHEMA, **saved.node.model_dump()})
     write_tensors(folder / FILE, saved.tensors, {"node": text}, mode=0o600)
 
 
@@ -70,8 +67,8 @@ def load_state(folder: Path, name: str) -> tuple[Saved | None, str | None]:
     A torn one is put aside, so that the node starts without it and nothing is lost; the second is where it is
     now.
     """
-    for unfinished in folder.glob(f".{FILE}.*"):  # a node that was killed while it wrote has left them
-        with suppress(OSError):
+    with suppress(OSError):
+        for unfinished in folder.glob(f".{FILE}.*"):  # a node that was killed while it wrote has left them
             unfinished.unlink()
     try:
         return read_state(folder, name), None
@@ -99,37 +96,23 @@ def read_state(folder: Path, name: str) -> Saved | None:
         tensors, metadata = read_tensors(path)
         table = json.loads(metadata["node"])
         schema = table.pop("schema")
-        if schema == SCHEMA:
-            node = TypeAdapter(NodeState).validate_json(json.dumps(table))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        wrong = error.errors(include_url=False) if isinstance(error, ValidationError) else []
-        places = [".".join(map(str, each["loc"])) for each in wrong]
-        unknown = [
-            p for p, e in zip(places, wrong, strict=True) if e["type"] == "unexpected_keyword_argument"
-        ]
-        if unknown:
-            raise LNTrustError(
-                f"{path}: has {', '.join(unknown)}, which this lntrust does not know: another version's "
-                "state; go on with that version, or set life.state to a new folder"
-            ) from None
-        why = f"{places[0]} = {wrong[0]['input']!r}: {wrong[0]['msg']}" if wrong else str(error)
-        raise TornStateError(f"{path}: is no node's state: {why}{_REMOVE}") from None
     except LNTrustError as error:
         raise TornStateError(str(error)) from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TornStateError(f"{path}: is no node's state: {error}{_REMOVE}") from None
     if schema != SCHEMA:
         raise LNTrustError(f"{path}: has schema {schema}; this lntrust reads {SCHEMA}")
+    if unknown := table.keys() - NodeState.model_fields.keys():
+        raise LNTrustError(
+            f"{path}: has {', '.join(sorted(unknown))}, which this lntrust does not know: another version's "
+            "state; go on with that version, or set life.state to a new folder"
+        )
+    try:
+        node = NodeState.model_validate(table)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        why = f"{'.'.join(map(str, wrong['loc']))} = {wrong['input']!r}: {wrong['msg']}"
+        raise TornStateError(f"{path}: is no node's state: {why}{_REMOVE}") from None
     if node.name != name:
         raise LNTrustError(f"{path}: is the state of {node.name}, not of {name}; life.state names the folder")
     return Saved(node, tensors)
-
-
-@contextmanager
-def blaming(folder: Path) -> Iterator[None]:
-    """For what goes on from a state: whole as the file is, it may be of another model."""
-    try:
-        yield
-    except MISFITS as error:
-        raise LNTrustError(
-            f"{folder}: holds another model's state ({type(error).__name__}: {error}); move it away, or set "
-            "life.state to a new folder"
-        ) from None

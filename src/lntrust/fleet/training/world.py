@@ -68,21 +68,13 @@ def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
         population=PopulationSettings(assign="in_turn", learners=[settings.learner]),
         training=settings.training,
     )
-    none = np.zeros(0, dtype=np.int64)
-    train, validation = Ragged.of([data.train]), Ragged.of([data.validation])
-    C = len(settings.input.classes)
-    w = class_distribution(data.labels, (train, validation), C)
+    nobody = data.train[:0]
+    parts = (data.train, data.validation, data.shard, nobody)
+    train, validation, shard, none = (Ragged.of([ids]) for ids in parts)
+    w = class_distribution(data.labels, (train, validation), len(settings.input.classes))
+    favoured, share = w.argmax(1), w.max(1)
     partition = Partition(
-        train=train,
-        validation=validation,
-        test=Ragged.of([none]),
-        given_up=Ragged.of([none]),
-        shard=Ragged.of([data.shard]),
-        pool=none,
-        favoured=w.argmax(1),
-        favoured_share=w.max(1),
-        centres=None,
-        drawn_from=None,
+        train, validation, none, none, shard, nobody, favoured, share, centres=None, drawn_from=None
     )
     degrees = np.zeros(d + 1, dtype=np.int64)
     degrees[0] = d

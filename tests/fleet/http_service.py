@@ -20,7 +20,7 @@ from numpy import ndarray
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.http.bounds import Bounds
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.status import NeighbourStatus, Prediction, Status, Which
+from lntrust.fleet.status import Prediction, Which
 
 CLASSES = ("cat", "dog", "Vögel")
 LARGEST = 100_000
@@ -31,15 +31,15 @@ POST = f"POST {INFER} HTTP/1.1\r\nHost: here\r\n".encode()
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
-SILENT: NeighbourStatus = {
+SILENT: dict[str, Any] = {
     "present": False, "state": "open", "trust": 0.0, "probed": False, "version": None, "age": None,
     "round_trip": None, "refused": "another order of classes", "instances": 0,
 }  # fmt: skip
-HEARD: NeighbourStatus = {
+HEARD: dict[str, Any] = {
     "present": True, "state": "closed", "trust": 0.25, "probed": True, "version": 6, "age": 1.5,
     "round_trip": 0.004, "refused": None, "instances": 2,
 }  # fmt: skip
-STATUS: Status = {
+STATUS: dict[str, Any] = {
     "name": "a", "lntrust": "0.1.0", "model_version": 7, "phase": "stage 2", "round": 5, "rounds": 40,
     "error": None, "training_failures": 2,
     "uptime": 12.5, "strength": 0.5, "together": True, "validation": {"self": 0.75, "ensemble": 0.875},
@@ -78,7 +78,7 @@ class Node:
         return Prediction(p, {"a": 0.75, "b": 0.25}, {"a": self.version, "b": 3}, self.silent)
 
     def status(self) -> dict[str, Any]:
-        return dict(STATUS)
+        return STATUS
 
 
 class Ten(Node):

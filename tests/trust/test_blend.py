@@ -133,24 +133,16 @@ class TestUsualLead:
                     weight += float(alpha[i, j])
             assert float(found[i]) == pytest.approx(total / weight if weight else 1.0)
 
-    def test_nobody_to_ask(self) -> None:
-        e = evidence(1)
-        alpha = torch.zeros_like(e.mask, dtype=torch.float64)
-        alpha[:, 0] = 1.0
-        assert (typical_margin(e, alpha) == 1).all()
-
-    def test_who_says_nothing_adds_nothing(self) -> None:
-        """Even chances for all classes are an answer, too."""
+    @pytest.mark.parametrize(("sure", "lead"), [(True, 1.0), (False, 0.0)])
+    def test_who_is_always_sure_or_never(self, sure: bool, lead: float) -> None:
+        """Even chances for all classes are an answer, too; and nobody to ask is as good as sure."""
         e = evidence(3, least=1)
-        e = replace(e, mask=torch.ones_like(e.mask), probabilities=torch.full_like(e.probabilities, 1 / 3))
-        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.zeros(len(e.mask)).double())
-
-    def test_who_is_always_sure_could_add_all_its_weight(self) -> None:
-        e = evidence(2)
-        sure = torch.nn.functional.one_hot(e.probabilities.argmax(-1), e.probabilities.shape[-1])
-        of_row = torch.repeat_interleave(e.mask, e.offsets.diff(), dim=0)[..., None]
-        e = replace(e, probabilities=(sure * of_row).to(e.probabilities.dtype))
-        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.ones(len(e.mask)).double())
+        best = torch.nn.functional.one_hot(e.probabilities.argmax(-1), 3).double()
+        said = best if sure else torch.full_like(best, 1 / 3)
+        e = replace(e, mask=torch.ones_like(e.mask), probabilities=said)
+        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.full((5,), lead).double())
+        alone = torch.zeros(5, 4, dtype=torch.float64)
+        assert (typical_margin(e, alone) == 1).all()
 
 
 class TestSilence:
@@ -176,7 +168,7 @@ class TestSilence:
         assert answer.asking.all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seeds)
 def test_equal_loops(seed: int) -> None:
     e = evidence(seed)
@@ -186,21 +178,17 @@ def test_equal_loops(seed: int) -> None:
     loss = validation_loss(e.p_true, alpha, e.offsets)
     accuracy = validation_accuracy(q, e.labels, e.offsets)
     for i in range(n):
-        losses, right = [], []
-        for t in range(int(e.offsets[i]), int(e.offsets[i + 1])):
-            blend = sum(float(alpha[i, j]) * e.probabilities[t, j] for j in range(D))
-            torch.testing.assert_close(q[t], blend)
-            y = int(e.labels[t])
-            losses.append(-math.log(max(float(q[t, y]), 1e-8)))
-            right.append(int(q[t].argmax()) == y)
-        assert float(loss[i]) == pytest.approx(sum(losses) / len(losses) if losses else 0.0)
-        assert float(accuracy[i]) == pytest.approx(sum(right) / len(right) if right else 0.0)
+        rows = slice(int(e.offsets[i]), int(e.offsets[i + 1]))
+        m, y = max(1, rows.stop - rows.start), e.labels[rows]
+        torch.testing.assert_close(q[rows], (alpha[i, :, None] * e.probabilities[rows]).sum(1))
+        losses = -q[rows].gather(1, y[:, None]).clamp(min=1e-8).log()
+        assert float(loss[i]) == pytest.approx(float(losses.sum()) / m)
+        assert float(accuracy[i]) == pytest.approx(int((q[rows].argmax(1) == y).sum()) / m)
 
 
 def test_the_loss_is_clipped() -> None:
     p, alone, offsets = torch.tensor([[0.0], [1.0]]).double(), torch.ones(1, 1).double(), torch.tensor([0, 2])
     assert float(validation_loss(p, alone, offsets)) == pytest.approx(-math.log(1e-8) / 2)
-    assert float(validation_loss(p, alone, offsets, clip=0.5)) == pytest.approx(math.log(2) / 2)
 
 
 def test_gradients() -> None:

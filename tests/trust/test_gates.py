@@ -3,7 +3,7 @@
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_evidence import evidence, generator, simplex
 
@@ -26,43 +26,24 @@ def one(value: float) -> torch.Tensor:
     return torch.tensor([value], dtype=torch.float64)
 
 
-@settings(deadline=None)
-@given(st.floats(0, 2), share, share, share)
-def test_the_training_gate_is_monotone_and_bounded(
-    strength: float, a: float, b: float, a_self: float
-) -> None:
-    low, high = (float(training_gate(strength, one(v), one(a_self))) for v in sorted((a, b)))
-    assert 0 <= low <= high <= strength
-
-
-@settings(deadline=None)
 @given(st.floats(0, 2), share, share)
 def test_the_training_gate_s_formula(strength: float, a_ens: float, a_self: float) -> None:
     expected = strength * min(1.0, a_ens / (a_self + 1e-8))
     assert float(training_gate(strength, one(a_ens), one(a_self))) == pytest.approx(expected)
 
 
-@settings(deadline=None)
-@given(st.floats(0, 0.99), st.floats(1e-6, 0.01))
-def test_it_is_wide_open_where_the_ensemble_is_better(a_self: float, more: float) -> None:
-    assert float(training_gate(0.4, one(a_self + more), one(a_self))) == 0.4
-
-
-def test_nobody_right_means_no_distillation() -> None:
-    assert training_gate(0.4, torch.zeros(1), torch.zeros(1)).tolist() == [0.0]
+@pytest.mark.parametrize(("a_ens", "a_self", "strength"), [(0.7, 0.699, 0.4), (0.0, 0.0, 0.0)])
+def test_wide_open_where_the_ensemble_is_better_and_shut_where_nobody_is_right(
+    a_ens: float, a_self: float, strength: float
+) -> None:
+    assert float(training_gate(0.4, one(a_ens), one(a_self))) == strength
 
 
 def test_ensemble_accuracy_is_the_members_mean() -> None:
     e = evidence(1)
-    g = generator(2)
-    alpha = torch.rand(e.mask.shape, generator=g, dtype=torch.float64)
-    a = ensemble_accuracy(alpha, e.accuracy)
-    for i in range(len(a)):
-        expected = sum(
-            float(alpha[i, j]) * sum(float(e.w[i, c]) * float(e.rho[i, j, c]) for c in range(e.w.shape[1]))
-            for j in range(alpha.shape[1])
-        )
-        assert float(a[i]) == pytest.approx(expected)
+    alpha = torch.rand(e.mask.shape, generator=generator(2), dtype=torch.float64)
+    expected = torch.einsum("nd,nc,ndc->n", alpha, e.w, e.rho)
+    torch.testing.assert_close(ensemble_accuracy(alpha, e.accuracy), expected)
 
 
 class TestDeployment:
@@ -124,9 +105,6 @@ class TestBetter:
     ) -> None:
         assert chance_of(pairs + [(same, same) for same in alike]) == chance_of(pairs)
 
-    def test_undecided_where_nothing_is_known(self) -> None:
-        assert chance_of([]) == 0.5
-
     @given(answers, st.floats(0, 5), st.floats(0.01, 5))
     def test_every_win_makes_it_surer_and_so_does_a_head_start(
         self, pairs: list[tuple[bool, bool]], prior_wins: float, more: float
@@ -150,21 +128,16 @@ class TestSignTest:
     def test_it_is_a_tail_of_the_beta_distribution(self, counts: list[tuple[float, int]]) -> None:
         won, lost = torch.tensor(counts, dtype=torch.float64).unbind(1)
         expected = scipy.stats.beta.sf(0.5, 1 + won.numpy(), 1 + lost.numpy())
-        torch.testing.assert_close(sign_test(won, lost), torch.from_numpy(expected), rtol=0, atol=1e-9)
+        found = sign_test(won, lost)
+        torch.testing.assert_close(found, torch.from_numpy(expected), rtol=0, atol=1e-9)
+        assert (found >= 0).all()
+        single = [sign_test(a[None], b[None]) for a, b in zip(won, lost, strict=True)]
+        assert torch.equal(found, torch.cat(single))
 
     def test_a_draw_is_undecided_to_the_last_bit(self) -> None:
         """A gate at ½ would otherwise be open or closed by rounding."""
         count = torch.arange(500, dtype=torch.float64)
         assert (sign_test(count, count) == 0.5).all()
-
-    def test_all_at_once_or_one_by_one(self) -> None:
-        won, lost = torch.randint(0, 60, (2, 200), generator=generator(1)).double()
-        single = torch.cat([sign_test(a[None], b[None]) for a, b in zip(won, lost, strict=True)])
-        assert torch.equal(sign_test(won, lost), single)
-
-    def test_hopeless_is_not_less_than_nothing(self) -> None:
-        lost = torch.arange(2000, dtype=torch.float64)
-        assert (sign_test(torch.ones_like(lost), lost) >= 0).all()
 
     def test_by_hand(self) -> None:
         """After one win θ has density 2θ; after two wins and a loss it is as likely above ½ as that of four
@@ -183,8 +156,3 @@ class TestEffective:
     def test_nobody(self) -> None:
         assert effective(torch.zeros(2, 3)).tolist() == [0.0, 0.0]
         assert effective(torch.zeros(2, 0)).tolist() == [0.0, 0.0]
-
-    @given(st.integers(0, 10_000))
-    def test_between_one_and_all(self, seed: int) -> None:
-        found = effective(simplex(20, 6, g=generator(seed)))
-        assert ((found >= 1 - 1e-9) & (found <= 6 + 1e-9)).all()

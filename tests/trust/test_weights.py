@@ -30,14 +30,6 @@ def test_softmax_over_the_options(seed: int, size: float) -> None:
         assert float(alpha[i].sum()) == pytest.approx(1.0 if chosen else 0.0)
 
 
-@settings(deadline=None, max_examples=20)
-@given(seeds, st.floats(-1e3, 1e3))
-def test_a_common_shift_changes_nothing(seed: int, shift: float) -> None:
-    scores = torch.randn(3, 4, generator=generator(seed), dtype=torch.float64)
-    options = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0]]).bool()
-    torch.testing.assert_close(trust_weights(scores, options), trust_weights(scores + shift, options))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_huge_scores_stay_finite(dtype: torch.dtype) -> None:
     scores = torch.tensor([[1e30, -1e30, 1e30]], dtype=dtype)
@@ -55,30 +47,22 @@ def test_gradients_reach_options_only_and_are_free_of_nan() -> None:
     assert (scores.grad[options] != 0).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seeds)
 def test_renormalised_over_those_who_answered(seed: int) -> None:
+    """By class, within each class."""
     g = generator(seed)
-    alpha = torch.rand(5, 4, generator=g, dtype=torch.float64).softmax(-1)
-    alpha[1, 1:] = 0.0
+    by_class = torch.rand(5, 4, 3, generator=g, dtype=torch.float64).softmax(1)
+    by_class[1, 1:] = 0.0
     present = torch.rand(5, 4, generator=g) < 0.5
     present[1, 0] = False  # nobody of weight answered
-    present[2] = True
-    left = renormalised(alpha, present)
-    assert left[1].tolist() == [0.0] * 4
-    torch.testing.assert_close(left[2], alpha[2] / alpha[2].sum())
-    for i in range(5):
-        total = sum(float(alpha[i, j]) for j in range(4) if present[i, j])
-        expected = [float(alpha[i, j]) / total if present[i, j] and total else 0.0 for j in range(4)]
-        assert left[i].tolist() == pytest.approx(expected)
-
-
-def test_weights_by_class_are_renormalised_within_each_class() -> None:
-    alpha = torch.rand(5, 4, 3, generator=generator(1), dtype=torch.float64)
-    present = torch.rand(5, 4, generator=generator(2)) < 0.5
-    left = renormalised(alpha, present)
-    for c in range(3):
-        torch.testing.assert_close(left[..., c], renormalised(alpha[..., c], present))
+    for c, alpha in enumerate(by_class.unbind(-1)):
+        left = renormalised(alpha, present)
+        assert torch.equal(renormalised(by_class, present)[..., c], left)
+        for i in range(5):
+            total = sum(float(alpha[i, j]) for j in range(4) if present[i, j])
+            expected = [float(alpha[i, j]) / total if present[i, j] and total else 0.0 for j in range(4)]
+            assert left[i].tolist() == pytest.approx(expected)
 
 
 @settings(deadline=None, max_examples=40)

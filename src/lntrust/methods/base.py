@@ -4,10 +4,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy import ndarray
 from torch import Tensor
 from typing_extensions import TypeVar
 
@@ -17,7 +18,6 @@ from lntrust.core.randomness import Seeds, Stream, choose, fold
 from lntrust.learners import Batch, Labelled, Population
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.population import Plan, PseudoLabels
-from lntrust.methods.protocols import AnswerNetwork
 from lntrust.network import Network, Questions, Replies, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
@@ -79,6 +79,30 @@ class Probe(NamedTuple):
     mask: Bool[Tensor, "n D"]
     probabilities: Float[Tensor, "T D C"]
     labels: Int[Tensor, "T"]
+
+
+class AnswerNetwork(Protocol):
+    """What methods that exchange predictions and nothing else need of a network: what a live node can give.
+
+    The simulation's also sends tensors (`Site.sharing`). No such method can tell which of them it runs on.
+    """
+
+    @property
+    def edges(self) -> Int[Tensor, "E 2"]:
+        """(asker, answerer), sorted by asker."""
+
+    @property
+    def faulty(self) -> Int[ndarray, "E"]:
+        """Replies refused so far, by edge of the query."""
+
+    def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
+        """What neighbours (all, or those of `edges`) predict; 0 and not sound for who did not answer."""
+
+    def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
+        """What every node says itself about examples of its shard. Nothing travels."""
+
+    def frozen_models(self) -> AbstractContextManager[None]:
+        """While inside, nobody learns: the models that answer are those after the supervised steps."""
 
 
 @dataclass

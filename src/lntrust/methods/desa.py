@@ -46,7 +46,7 @@ from lntrust.core.randomness import Seeds, fold, generator, stream_key, uniform
 from lntrust.core.segments import segment_mean, sum_by
 from lntrust.learners.training import Stack
 from lntrust.methods.base import Method, Site, State, random_order
-from lntrust.methods.sharing import Subgraph, subgraphs
+from lntrust.methods.sharing import subgraphs
 from lntrust.study.settings import MethodSettings, Range
 from lntrust.world import Ragged
 
@@ -77,33 +77,25 @@ class DeSA(Method):
     # -- once: anchors ----------------------------------------------------------------------------
 
     def start(self, site: Site) -> State:
-        population, lists = site.population, site.labelled.lists
+        """S_i: the mean over the members of the closed neighbourhood that have the class."""
+        population, lists, A = site.population, site.labelled.lists, self.settings.per_class
         has = torch.zeros(population.n, population.classes, dtype=torch.bool, device=population.device)
         state: State = {}
         for subgraph in subgraphs(site):
-            stack = subgraph.stack
+            stack, edges, sender = subgraph.stack, subgraph.edges, subgraph.sender
             anchors, mine = condense(stack, lists, population.labels, self.settings, site.world.seeds)
-            anchors, has[stack.nodes] = self._average(site, subgraph, anchors, mine)
-            state[f"anchors/{stack.learner.name}"] = anchors
-            rows = self.settings.per_class * has[subgraph.sender].sum(1)
-            self._charge(site, subgraph.edges, rows, anchors.shape[-1], "average")
+            counts, sums = (anchors.new_zeros(population.n, *part.shape[1:]) for part in (mine, anchors))
+            counts[stack.nodes], sums[stack.nodes] = mine.to(anchors.dtype), anchors * mine[..., None, None]
+            self._charge(site, edges, A * (counts[sender] > 0).sum(1), anchors.shape[-1], "anchors")
+            ones = anchors.new_ones(len(edges))
+            with site.sharing.uncharged():  # charged above: nobody sends anchors of classes it does not have
+                total = (counts + site.sharing.average(edges, ones, counts, "anchors"))[stack.nodes]
+                around = site.sharing.average(edges, ones, sums.flatten(1), "anchors").view_as(sums)
+            has[stack.nodes] = total > 0
+            mean = (sums + around)[stack.nodes] / total.clamp(min=1)[..., None, None]
+            state[f"anchors/{stack.learner.name}"] = mean
+            self._charge(site, edges, A * has[sender].sum(1), anchors.shape[-1], "average")
         return state | {"has": has}
-
-    def _average(
-        self, site: Site, subgraph: Subgraph, anchors: Float[Tensor, "k C A D"], mine: Bool[Tensor, "k C"]
-    ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
-        """Mean over the members of the closed neighbourhood that have the class; who has it at all."""
-        n, nodes = site.population.n, subgraph.stack.nodes
-        counts, sums = (anchors.new_zeros(n, *part.shape[1:]) for part in (mine, anchors))
-        counts[nodes], sums[nodes] = mine.to(anchors.dtype), anchors * mine[..., None, None]
-        rows = anchors.shape[2] * (counts[subgraph.sender] > 0).sum(1)
-        self._charge(site, subgraph.edges, rows, anchors.shape[-1], "anchors")
-        ones = anchors.new_ones(len(subgraph.edges))
-        with site.sharing.uncharged():  # charged above: nobody sends anchors of classes it does not have
-            total = counts + site.sharing.average(subgraph.edges, ones, counts, "anchors")
-            sums = sums + site.sharing.average(subgraph.edges, ones, sums.flatten(1), "anchors").view_as(sums)
-        total = total[nodes]
-        return sums[nodes] / total.clamp(min=1)[..., None, None], total > 0
 
     def _charge(
         self, site: Site, edges: Int[Tensor, "q"], rows: Int[Tensor, "q"], width: int, phase: str
@@ -241,11 +233,10 @@ def condense(
 ) -> tuple[Float[Tensor, "k C A D"], Bool[Tensor, "k C"]]:
     """Anchors of every node of a stack, and for which classes it has any: those it has examples of."""
     seeds, nodes, view = Seeds.of(seed, len(labelled)), stack.nodes.tolist(), stack.view
-    data = hashlib.sha256(labelled.values.tobytes() + labelled.offsets.tobytes())
-    data.update(labels.cpu().numpy().tobytes())
+    data = b"".join(each.tobytes() for each in (labelled.values, labelled.offsets, labels.cpu().numpy()))
     inputs = (tuple(view.shape), view.dtype, str(view.device), float(view[:: max(1, len(view) // 64)].sum()))
     how = tuple(value for name, value in s if name == "per_class" or name.startswith("condense_"))
-    key = (data.hexdigest(), tuple(nodes), inputs, stack.looped, how, seeds)
+    key = (hashlib.sha256(data).digest(), tuple(nodes), inputs, stack.looped, how, seeds)
     if key not in _MADE:
         # The nodes of a world share their random embeddings.
         worlds = [list(some) for _, some in groupby(nodes, lambda i: i // seeds.n)]

@@ -22,7 +22,8 @@ from lntrust.network import WireFormat
 from lntrust.study.settings import Settings
 from lntrust.world.ragged import Ragged
 
-Check = Callable[[Any, Any], Iterator[str]]
+# What a verb may return: of which type, in words, and what is asked of its content.
+Return = tuple[Any, str, Callable[[Any, Any], Iterator[str]]]
 
 
 def construct(method: type[Method[Any]], settings: Settings, name: str) -> Method[Any]:
@@ -41,10 +42,10 @@ def construct(method: type[Method[Any]], settings: Settings, name: str) -> Metho
 def guard(method: Method[Any], name: str) -> Method[Any]:
     """The same method, with its author's verbs wrapped."""
     packs = type(method).pack is not Method.pack  # then its state may be anything
-    for verb, check in _CHECKS.items():
+    for verb, right in _RETURNS.items():
         if _of_its_author(method, verb):
-            check = None if packs and check is _state and verb != "pack" else check
-            setattr(method, verb, _guarded(getattr(method, verb), f"method {name}: {verb}", check))
+            right = None if packs and right is _STATE and verb != "pack" else right
+            setattr(method, verb, _guarded(getattr(method, verb), f"method {name}: {verb}", right))
     return method
 
 
@@ -54,7 +55,7 @@ def check_verbs(method: Method[Any], name: str, stacked: bool = False) -> None:
     Of several worlds side by side, report and tables are asked about the nodes of one.
     """
     inner = getattr(method, "inner", method)  # whose deployment another's takes the place of
-    for verb in filter(lambda verb: _of_its_author(inner, verb), _CHECKS):
+    for verb in filter(lambda verb: _of_its_author(inner, verb), _RETURNS):
         usual = inspect.signature(getattr(Method, verb)).parameters.values()
         given = [each.name for each in usual if each.default is each.empty or stacked][1:]  # without self
         try:
@@ -75,7 +76,7 @@ def _of_its_author(method: Method[Any], verb: str) -> bool:
     return str(getattr(getattr(type(method), verb), "__module__", "")).partition(".")[0] != "lntrust"
 
 
-def _guarded(verb: Callable[..., Any], blamed: str, check: Check | None) -> Callable[..., Any]:
+def _guarded(verb: Callable[..., Any], blamed: str, right: Return | None) -> Callable[..., Any]:
     @wraps(verb)
     def call(*given: Any, **named: Any) -> Any:
         try:
@@ -86,7 +87,8 @@ def _guarded(verb: Callable[..., Any], blamed: str, check: Check | None) -> Call
             if users_fault(error):
                 raise
             raise LNTrustError(f"{blamed}: {type(error).__name__}: {error}") from error
-        wrong = next(check(made, given[0] if given else named.get("site")), None) if check else None
+        site = given[0] if given else named.get("site")
+        wrong = next(_misfits(made, right, site), None) if right else None
         if wrong is not None:
             raise LNTrustError(f"{blamed} {wrong}")
         return made
@@ -97,13 +99,14 @@ def _guarded(verb: Callable[..., Any], blamed: str, check: Check | None) -> Call
 # -- what verbs may return: each check yields what is wrong, the rest of a sentence that begins with the verb
 
 
-def _no(kind: type, words: str, made: Any) -> Iterator[str]:
+def _misfits(made: Any, right: Return, site: Any) -> Iterator[str]:
+    kind, words, check = right
     if not isinstance(made, kind):
         yield f"returned a {type(made).__name__}; must be {words}"
+    yield from check(made, site)
 
 
-def _state(made: Any, _site: Site) -> Iterator[str]:
-    yield from _no(dict, "a dictionary of tensors", made)
+def _tensors(made: dict[Any, Any], _site: Site) -> Iterator[str]:
     for name, value in made.items():
         if not isinstance(name, str):
             yield f"left {name!r} in its state; names must be strings"
@@ -112,17 +115,15 @@ def _state(made: Any, _site: Site) -> Iterator[str]:
 
 
 def _json(made: Any, _site: Site) -> Iterator[str]:
-    yield from _no(dict, "a dictionary", made)
     try:
         json.dumps(made)
     except (TypeError, ValueError, RecursionError) as error:
         yield f"returned what JSON cannot hold ({error}); float(…) and .tolist() make numbers and lists"
 
 
-def _tables(made: Any, _site: Site) -> Iterator[str]:
+def _tables(made: dict[Any, Any], _site: Site) -> Iterator[str]:
     import pyarrow as pa
 
-    yield from _no(dict, "a dictionary of tables", made)
     for name, columns in made.items():
         try:
             pa.table(columns)
@@ -130,15 +131,13 @@ def _tables(made: Any, _site: Site) -> Iterator[str]:
             yield f"returned {name!r}, which is no table ({error}); must be columns of one length, by name"
 
 
-def _remarks(made: Any, _site: Site) -> Iterator[str]:
-    if not (isinstance(made, list) and all(isinstance(each, str) for each in made)):
-        yield f"returned a {type(made).__name__}; must be a list of strings"
+def _strings(made: list[Any], _site: Site) -> Iterator[str]:
+    yield from (f"returned {each!r}; must be a list of strings" for each in made if not isinstance(each, str))
 
 
-def _pseudo_labels(made: Any, site: Site) -> Iterator[str]:
+def _pseudo_labels(made: PseudoLabels | None, site: Site) -> Iterator[str]:
     if made is None:
         return
-    yield from _no(PseudoLabels, "PseudoLabels or None", made)
     n, what = site.population.n, "returned PseudoLabels"
     if not (isinstance(made.examples, Ragged) and len(made.examples) == n):
         yield f"{what} whose examples are no list for each of {n} nodes"
@@ -149,18 +148,17 @@ def _pseudo_labels(made: Any, site: Site) -> Iterator[str]:
     yield from _no_tensor(f"{what} whose weight", made.weight, (len(ids),))
 
 
-def _deployment(made: Any, site: Site) -> Iterator[str]:
+def _deployment(made: Deployment, site: Site) -> Iterator[str]:
+    variants: Any = made.variants
+    if not isinstance(variants, dict | None):
+        yield f"returned a Deployment whose variants are a {type(variants).__name__}; must be by name"
     yield from _one_way(made, site)
-    if not isinstance(made.variants or {}, dict):
-        kind = type(made.variants).__name__
-        yield f"returned a Deployment whose variants are a {kind}; must be by name"
-    for way in (made.variants or {}).values():
-        yield from _one_way(way, site)
+    for way in (variants or {}).values():
+        yield from _misfits(way, (Deployment, "a Deployment", _one_way), site)
 
 
 def _one_way(way: Any, site: Site) -> Iterator[str]:
     """One way to deploy. Its fields may be of any type: nobody has checked them yet."""
-    yield from _no(Deployment, "a Deployment", way)
     n, C, what = site.population.n, site.population.classes, "returned a Deployment"
     rows = len(way.members) if isinstance(way.members, Tensor) and way.members.ndim else 0
     per_class = isinstance(way.weights, Tensor) and way.weights.ndim == 2
@@ -203,8 +201,12 @@ def _no_tensor(
         yield f"{what} lies on {got.device}; must be on {device}"
 
 
-_CHECKS: dict[str, Check | None] = {
-    "more_identity": _json, "remarks": _remarks, "check": None, "start": _state, "round": _state,
-    "pseudo_labels": _pseudo_labels, "finish": _state, "choose": _state, "deploy": _deployment,
-    "report": _json, "tables": _tables, "pack": _state, "unpack": None,
+_STATE: Return = (dict, "a dictionary of tensors", _tensors)
+_RETURNS: dict[str, Return | None] = {
+    "more_identity": (dict, "a dictionary", _json), "remarks": (list, "a list of strings", _strings),
+    "check": None, "start": _STATE, "round": _STATE,
+    "pseudo_labels": (PseudoLabels | None, "PseudoLabels or None", _pseudo_labels),
+    "finish": _STATE, "choose": _STATE, "deploy": (Deployment, "a Deployment", _deployment),
+    "report": (dict, "a dictionary", _json), "tables": (dict, "a dictionary of tables", _tables),
+    "pack": _STATE, "unpack": None,
 }  # fmt: skip

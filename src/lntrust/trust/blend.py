@@ -108,14 +108,11 @@ def mixed(
 
 
 def validation_loss(
-    p_true: Float[Tensor, "T D"],
-    alpha: Float[Tensor, "n D"],
-    offsets: Int[Tensor, "n+1"],
-    clip: float = CLIP,
+    p_true: Float[Tensor, "T D"], alpha: Float[Tensor, "n D"], offsets: Int[Tensor, "n+1"]
 ) -> Float[Tensor, "n"]:
-    """R̂_i = mean over V_i of −log max(Σ_j α_ij p_j^y(x), clip)."""
+    """R̂_i = mean over V_i of −log max(Σ_j α_ij p_j^y(x), 1e-8)."""
     q = (p_true * spread(alpha, offsets, len(p_true))).sum(-1)
-    return segment_mean(-q.clamp(min=clip).log(), offsets)
+    return segment_mean(-q.clamp(min=CLIP).log(), offsets)
 
 
 def validation_accuracy(

@@ -5,42 +5,26 @@ be had for a model (the smoothness of a deep network) is None.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class DeploymentBound:
-    """R(α̂) ≤ inf_α R(α) + ξ + complexity + confidence, with probability ≥ 1 − δ over V_i.
+def deployment_bound(members: int, examples: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """R(α̂) ≤ inf_α R(α) + ξ + complexity + confidence, w.p. ≥ 1 − δ over V_i: these two terms.
 
-    Proposition "Deployment bound", for d = |N̄(i)| members and m validation examples:
-    complexity = (4/ε)·√(2 ln d / m), confidence = 2 ln(1/ε)·√(ln(2/δ) / 2m).
+    Proposition "Deployment bound" for clipped log-loss −log max(u, ε), d = |N̄(i)| members and m validation
+    examples: complexity = (4/ε)·√(2 ln d / m), confidence = 2 ln(1/ε)·√(ln(2/δ) / 2m). Their sum is what
+    validation-fit weights pay at most over the best weights, beside ξ.
     """
-
-    complexity: float
-    confidence: float
-
-    @property
-    def excess(self) -> float:
-        """What validation-fit weights pay at most over the best weights, beside ξ."""
-        return self.complexity + self.confidence
-
-
-def deployment_bound(members: int, examples: int, epsilon: float, delta: float) -> DeploymentBound:
-    """The two terms of the deployment bound for clipped log-loss −log max(u, ε)."""
     half = uniform_deviation(members, examples, epsilon, delta)
     complexity = 4.0 / epsilon * math.sqrt(2.0 * math.log(members) / examples)
-    return DeploymentBound(complexity, 2.0 * half - complexity)
+    return complexity, 2.0 * half - complexity
 
 
 def uniform_deviation(members: int, examples: int, epsilon: float, delta: float) -> float:
     """Δ_i(δ) = (2/ε)·√(2 ln d / m) + ln(1/ε)·√(ln(2/δ) / 2m): sup over α of |R − R̂|, w.p. ≥ 1 − δ."""
-    if not (0 < epsilon <= 1 and 0 < delta < 1 and examples > 0 and members > 0):
-        given = f"ε = {epsilon}, δ = {delta}, m = {examples}, d = {members}"
-        raise ValueError(f"{given}: needs 0 < ε ≤ 1, 0 < δ < 1, m > 0, d > 0")
     spread = 2.0 / epsilon * math.sqrt(2.0 * math.log(members) / examples)
     return spread + math.log(1.0 / epsilon) * math.sqrt(math.log(2.0 / delta) / (2.0 * examples))
 

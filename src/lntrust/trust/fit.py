@@ -1,10 +1,11 @@
 """The trust model g_ψ: one small network per node, all of them fitted at once."""
 
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lntrust.core.cuda_graphs import CudaGraph
@@ -13,28 +14,27 @@ from lntrust.core.threads import threads_for
 from lntrust.trust.blend import CLIP, validation_loss
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import FEATURES
-from lntrust.trust.weights import Memory, Weighting, renormalised, trust_weights
+from lntrust.trust.weights import Alpha, Members, Memory, Weighting, renormalised, trust_weights
 
 HIDDEN = 32
 PRIORS = ("none", "self", "accuracy", "uniform")
 _AT_ONCE = 10  # steps that a GPU replays in one go
+_LAYERS = tuple(pairwise((len(FEATURES), HIDDEN, HIDDEN, 1)))
 TrustModel = dict[str, Tensor]  # ψ: weight and bias of three layers, each with a leading node axis
 
 
 def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: torch.device) -> TrustModel:
     """6 → 32 → 32 → 1 with PyTorch's default initialisation, from each node's own key."""
     seeds = Seeds.of(seed, nodes.stop)
-    out: dict[str, list[Tensor]] = {}
+    made: list[list[Tensor]] = []
     for node in nodes:
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed: that also tells every kind of accelerator, a millisecond each time.
             torch.default_generator.manual_seed(seeds.small_seed("initial weights", node, 1))
-            sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
-            layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
-        for index, layer in enumerate(layers):
-            out.setdefault(f"weight {index}", []).append(layer.weight.detach())
-            out.setdefault(f"bias {index}", []).append(layer.bias.detach())
-    return {name: torch.stack(tensors).to(device, dtype) for name, tensors in out.items()}
+            layers = [nn.Linear(a, b) for a, b in _LAYERS]
+        made.append([tensor.detach() for layer in layers for tensor in (layer.weight, layer.bias)])
+    each = (torch.stack(tensors).to(device, dtype) for tensors in zip(*made, strict=True))
+    return dict(zip(_shapes(), each, strict=True))
 
 
 def scores(psi: TrustModel, phi: Float[Tensor, "n D 6"]) -> Float[Tensor, "n D"]:
@@ -59,57 +59,40 @@ class Fit:
         self._current: dict[str, Tensor] = {}  # of the call under way
 
     def __call__(
-        self,
-        psi: TrustModel,
-        phi: Float[Tensor, "n D 6"],
-        mask: Bool[Tensor, "n D"],
-        p_true: Float[Tensor, "T D"],
-        offsets: Int[Tensor, "n+1"],
-        steps: int,
-        lr: float = 0.01,
-        prior: Float[Tensor, "n D"] | None = None,
+        self, psi: TrustModel, evidence: Evidence, steps: int, lr: float = 0.01, prior: Alpha | None = None
     ) -> tuple[TrustModel, Float[Tensor, "n"]]:
         """The lowest-loss ψ on the way of so many steps from this one, and its loss.
 
         With a prior π, −Σ_j π_ij log α_ij is added to the loss: π sums to how much it counts beside the mean
         over V_i.
         """
-        memory = self._fresh(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
-        evidence = (phi, mask, p_true, offsets, prior)
-        with threads_for(p_true.numel()):
+        self._begin(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
+        shown = (evidence.phi, evidence.mask, evidence.p_true, evidence.offsets, prior)
+        with threads_for(shown[2].numel()):
             for done in range(0, steps, _AT_ONCE):
-                self._steps(*evidence, count=min(_AT_ONCE, steps - done), lr=lr)
-            self._steps(*evidence, count=0, lr=lr)
-        best = memory["best"].clone()
-        return _unflat(best), memory["lowest"].clone()
+                self._steps(*shown, count=min(_AT_ONCE, steps - done), lr=lr)
+            self._steps(*shown, count=0, lr=lr)
+        return _unflat(self._current["best"].clone()), self._current["lowest"].clone()
 
-    def _fresh(self, flat: Float[Tensor, "n P"]) -> dict[str, Tensor]:
-        """Working memory as it is before the first step."""
+    def _begin(self, flat: Float[Tensor, "n P"]) -> None:
+        """Bring the working memory to where it is before the first step."""
+        nothing = torch.zeros_like(flat)
+        start = {
+            "now": flat, "best": flat, "mean": nothing, "square": nothing,
+            "lowest": torch.full_like(flat[:, 0], torch.inf),
+            "taken": torch.zeros((), dtype=torch.float64, device=flat.device),
+        }  # fmt: skip
         key = (flat.shape, flat.dtype, flat.device)
         if key not in self._memory:
-            names = ("now", "best", "mean", "square")
-            self._memory[key] = {name: torch.zeros_like(flat) for name in names}
-            self._memory[key]["lowest"] = torch.zeros_like(flat[:, 0])
-            self._memory[key]["taken"] = torch.zeros((), dtype=torch.float64, device=flat.device)
-        memory = self._memory[key]
-        for name in ("mean", "square", "taken"):
-            memory[name].zero_()
-        memory["lowest"].fill_(torch.inf)
-        memory["now"].copy_(flat)
-        memory["best"].copy_(flat)
-        self._current = memory
-        return memory
+            self._memory[key] = {name: torch.empty_like(tensor) for name, tensor in start.items()}
+        self._current = self._memory[key]
+        for name, tensor in start.items():
+            self._current[name].copy_(tensor)
 
     def _some_steps(
-        self,
-        phi: Tensor,
-        mask: Tensor,
-        p_true: Tensor,
-        offsets: Tensor,
-        prior: Tensor | None,
-        count: int,
+        self, phi: Tensor, mask: Tensor, p_true: Tensor, offsets: Tensor, prior: Tensor | None, count: int,
         lr: float,
-    ) -> Float[Tensor, "n"]:
+    ) -> Float[Tensor, "n"]:  # fmt: skip
         """Steps of Adam, the state before each of them compared; 0: only compare the last state."""
         memory = self._current
         for step in range(max(1, count)):
@@ -139,9 +122,8 @@ def _adam(memory: dict[str, Tensor], gradient: Float[Tensor, "n P"], lr: float) 
 
 
 def _shapes() -> dict[str, tuple[int, ...]]:
-    sizes = (len(FEATURES), HIDDEN, HIDDEN, 1)
     out: dict[str, tuple[int, ...]] = {}
-    for index, (a, b) in enumerate(pairwise(sizes)):
+    for index, (a, b) in enumerate(_LAYERS):
         out |= {f"weight {index}": (b, a), f"bias {index}": (b,)}
     return out
 
@@ -161,56 +143,51 @@ class TrustNetwork(Weighting):
     about = "learned trust: a network over six relational features, fitted on validation labels"
     first_steps, later_steps, lr = 200, 50, 0.01
 
-    def __init__(self, seed: int | Seeds = 0, prior: str = "none", prior_examples: float = 10.0) -> None:
-        super().__init__(seed)
-        self._fit = Fit()
-        self._prior, self._examples = prior, prior_examples
-
     def start(self, evidence: Evidence, nodes: range) -> Memory:
         return fresh_model(self.seed, nodes, evidence.phi.dtype, evidence.phi.device)
+
+    @cached_property
+    def _fit(self) -> Fit:
+        return Fit()
 
     def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
         """200 steps after Stage 1, 50 from the last state at each refresh."""
         steps = self.first_steps if first else self.later_steps
-        e = evidence
-        psi, _ = self._fit(memory, e.phi, e.mask, e.p_true, e.offsets, steps, self.lr, self._drawn_to(e))
-        return psi
+        return self._fit(memory, evidence, steps, self.lr, self.drawn_to(evidence))[0]
 
-    def _drawn_to(self, evidence: Evidence) -> Float[Tensor, "n D"] | None:
+    def drawn_to(self, evidence: Evidence) -> Alpha | None:
         """π_ij, its rows summing to κ/|V_i|."""
-        if self._prior == "none":
+        if self.prior == "none":
             return None
         pull = evidence.mask.to(evidence.phi.dtype)
-        if self._prior == "self":
+        if self.prior == "self":
             pull[:, 1:] = 0.0
-        elif self._prior == "accuracy":
+        elif self.prior == "accuracy":
             pull = evidence.accuracy + 1e-3  # nobody is excluded for having failed on a few examples
         count = evidence.offsets.diff().clamp(min=1).to(pull.dtype)
-        return renormalised(pull, evidence.mask) * (self._examples / count)[:, None]
+        return renormalised(pull, evidence.mask) * (self.prior_examples / count)[:, None]
 
-    def weights(
-        self, memory: Memory, evidence: Evidence, options: Bool[Tensor, "n D"]
-    ) -> Float[Tensor, "n D"]:
+    def weights(self, memory: Memory, evidence: Evidence, options: Members) -> Alpha:
         return trust_weights(scores(memory, evidence.phi), options)
 
 
 def permutation_importance(
-    psi: TrustModel,
-    phi: Float[Tensor, "n D 6"],
-    mask: Bool[Tensor, "n D"],
-    p_true: Float[Tensor, "T D"],
-    offsets: Int[Tensor, "n+1"],
-    orders: Int[Tensor, "R n D"],
+    psi: TrustModel, evidence: Evidence, orders: Int[Tensor, "R n D"]
 ) -> Float[Tensor, "R n 6"]:
     """Increase of the validation loss when one feature is shuffled across the members, R times.
 
     orders[r, i] says whose feature each member of node i gets; padding stays in its place.
     """
-    base = validation_loss(p_true, trust_weights(scores(psi, phi), mask), offsets)
+    phi, p_true = evidence.phi, evidence.p_true
+
+    def loss(features: Float[Tensor, "n D 6"]) -> Float[Tensor, "n"]:
+        return validation_loss(p_true, trust_weights(scores(psi, features), evidence.mask), evidence.offsets)
+
+    base = loss(phi)
     out = torch.empty(*orders.shape[:2], phi.shape[-1], dtype=phi.dtype, device=phi.device)
     for r, order in enumerate(orders):
         for f in range(phi.shape[-1]):
             shuffled = phi.clone()
             shuffled[..., f] = phi[..., f].gather(1, order)
-            out[r, :, f] = validation_loss(p_true, trust_weights(scores(psi, shuffled), mask), offsets) - base
+            out[r, :, f] = loss(shuffled) - base
     return out

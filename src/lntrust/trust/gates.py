@@ -10,8 +10,8 @@ from torch import Tensor
 from lntrust.core.segments import segment_sum
 from lntrust.trust import blend
 from lntrust.trust.evidence import Evidence
+from lntrust.trust.weights import Alpha, Votes
 
-EPSILON = 1e-8
 DeployGate = Literal["members", "ensemble", "loss", "off", "evidence"]
 
 
@@ -24,18 +24,16 @@ def ensemble_accuracy(alpha: Float[Tensor, "n D"], accuracy: Float[Tensor, "n D"
 
 
 def training_gate(
-    strength: float, a_ens: Float[Tensor, "n"], a_self: Float[Tensor, "n"], epsilon: float = EPSILON
+    strength: float, a_ens: Float[Tensor, "n"], a_self: Float[Tensor, "n"], epsilon: float = 1e-8
 ) -> Float[Tensor, "n"]:
     """λ_i^eff = λ · min(1, a_i^ens / (a_i^self + ε))."""
     return strength * (a_ens / (a_self + epsilon)).clamp(max=1.0)
 
 
 def better(
-    ours: Bool[Tensor, "T"],
-    theirs: Bool[Tensor, "T"],
-    offsets: Int[Tensor, "n+1"],
+    ours: Bool[Tensor, "T"], theirs: Bool[Tensor, "T"], offsets: Int[Tensor, "n+1"],
     prior_wins: Float[Tensor, "n"] | float = 0.0,
-) -> Float[Tensor, "n"]:
+) -> Float[Tensor, "n"]:  # fmt: skip
     """The probability that the first of two is right more often, by who was right on which example.
 
     Examples that both get right, or both wrong, say nothing.
@@ -67,13 +65,9 @@ def effective(weights: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
 
 
 def deployment_gate(
-    kind: DeployGate,
-    evidence: Evidence,
-    closed: Float[Tensor, "n D"],
-    votes: Float[Tensor, "n D"] | Float[Tensor, "n D C"],
-    level: float = 0.5,
+    kind: DeployGate, evidence: Evidence, closed: Alpha, votes: Votes, level: float = 0.5,
     prior_wins: float = 0.0,
-) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 2"]]:
+) -> tuple[Bool[Tensor, "n"], Float[Tensor, "n 2"]]:  # fmt: skip
     """Whether node i answers with its ensemble, and validation accuracy: the node's own and its ensemble's.
 
     members: a^deploy ≥ a^self, as published; ensemble: its own accuracy is no lower; loss: its loss is no

@@ -29,8 +29,7 @@ from lntrust.fleet.training.world import node_world
 from lntrust.learners import Labelled
 from lntrust.learners.views import ExampleViews, Views
 from lntrust.methods import Site
-from lntrust.methods.base import below
-from lntrust.methods.protocols import AnswerNetwork
+from lntrust.methods.base import AnswerNetwork, below
 from lntrust.network import Questions
 from lntrust.network.codec import size
 from lntrust.network.encodings import ReplyEncoding

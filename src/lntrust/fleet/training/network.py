@@ -30,7 +30,7 @@ _FAULTY = ("unsound", "malformed")  # failures that are a reply, and none that c
 
 @dataclass
 class LiveNetwork:
-    """Node 0 asks neighbours 1…d, in the order of NODE.toml. An `AnswerNetwork` of methods.protocols."""
+    """Node 0 asks neighbours 1…d, in the order of NODE.toml. An `AnswerNetwork` of methods.base."""
 
     settings: NodeSettings
     world: NodeWorld

@@ -21,7 +21,7 @@ from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust import bounds
 from lntrust.trust.distil import DistillTargets
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals.simplex import SimplexERM
+from lntrust.trust.rivals import SimplexERM
 
 
 class Certificate(Observer):
@@ -102,9 +102,9 @@ class Certificate(Observer):
                 "members": members,
                 "validation_risk": as_numbers(risk),
                 "xi": as_numbers(xi),
-                "complexity": [b and b.complexity for b in deployment],
-                "confidence": [b and b.confidence for b in deployment],
-                "excess_bound": [b and b.excess for b in deployment],
+                "complexity": [terms and terms[0] for terms in deployment],
+                "confidence": [terms and terms[1] for terms in deployment],
+                "excess_bound": [terms and sum(terms) for terms in deployment],
                 "drift": as_numbers(self.drift()),
                 "drift_bound_log10": as_numbers(log_bound + known),
                 "eta_beta": as_numbers(sums["eta beta"] + known),

@@ -45,7 +45,7 @@ def _importance(site: Site, state: TrustState, nodes: slice) -> dict[str, Any]:
     """Permutation importance: the rise of the validation loss, averaged over nodes, 10 repetitions."""
     e, orders = state.evidence.at(nodes), _orders(site, state.evidence.mask)[:, nodes]
     memory = {name: t[nodes] for name, t in state.memory.items()}
-    rises = permutation_importance(memory, e.phi, e.mask, e.p_true, e.offsets, orders)
+    rises = permutation_importance(memory, e, orders)
     by_repetition = rises.mean(1)
     return {
         "importance": dict(zip(FEATURES, by_repetition.mean(0).tolist(), strict=True)),

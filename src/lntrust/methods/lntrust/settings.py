@@ -22,17 +22,6 @@ def renamed(given: Mapping[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in given.items()}
 
 
-def of_today(given: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier version's settings under today's names; what is gone is left out, where it had no effect."""
-    for name, default in CUT.items():
-        if given.get(name, default) != default:
-            gone = "no longer there (docs/lean.md and docs/safe.md tell what it gave)"
-            raise ValueError(f"{name} = {given[name]!r}: {gone}")
-    if given.get("training_gate") == "evidence":
-        raise ValueError("training_gate = 'evidence': no longer there (docs/safe.md tells what it gave)")
-    return {name: value for name, value in renamed(given).items() if name not in CUT}
-
-
 class LNTrustSettings(MethodSettings):
     """Published values are the defaults; those that differ by setting stand in the studies."""
 
@@ -141,7 +130,14 @@ class LNTrustSettings(MethodSettings):
     @model_validator(mode="before")
     @classmethod
     def _of_today(cls, given: Any) -> Any:
-        return of_today(given) if isinstance(given, Mapping) else given
+        """An earlier version's settings, without those that are gone, where these had no effect."""
+        if not isinstance(given, Mapping):
+            return given
+        for name, value in given.items():
+            if value != CUT.get(name, value) or (name, value) == ("training_gate", "evidence"):
+                gone = "no longer there (docs/lean.md and docs/safe.md tell what it gave)"
+                raise ValueError(f"{name} = {value!r}: {gone}")
+        return {name: value for name, value in renamed(given).items() if name not in CUT}
 
     @model_validator(mode="after")
     def _fits(self) -> "LNTrustSettings":

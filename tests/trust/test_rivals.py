@@ -1,0 +1,202 @@
+"""Every weighting by name: rows on the simplex, all nodes at once as one alone; and each rival's rule."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_evidence import alpha_of, evidence, learned
+from torch import Tensor
+
+from lntrust.trust.blend import validation_loss
+from lntrust.trust.evidence import Evidence
+from lntrust.trust.rivals import (
+    WEIGHTINGS,
+    BestSingle,
+    FedFomo,
+    Hedge,
+    LinUCB,
+    SimplexERM,
+    Uniform,
+    WeightedMajority,
+    make_weighting,
+)
+
+seeds = st.integers(0, 10_000)
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_rows_on_the_simplex(name: str) -> None:
+    """They sum to one over the options, and are 0 elsewhere and where there are no options.
+
+    Also without an unlabelled pool, and for one node with one neighbour at most.
+    """
+    for refreshes in ([evidence(0), evidence(10)], [evidence(0, pool=False)], [evidence(0, D=2, n=1)]):
+        weighting = make_weighting(name, 0)
+        memory, last = learned(weighting, *refreshes), refreshes[-1]
+        some = last.mask.clone()
+        some[0] = False
+        some[:, 1] = False
+        for options in (last.mask, last.open, some, torch.zeros_like(some)):
+            alpha, votes = weighting.weights(memory, last, options), weighting.votes(memory, last, options)
+            torch.testing.assert_close(alpha.sum(-1), options.any(-1).to(alpha.dtype))
+            for weights in (alpha, votes):
+                assert weights.isfinite().all()
+                assert (weights >= 0).all()
+                assert (weights[~options] == 0).all()
+
+
+@pytest.mark.parametrize(("name", "prior"), [*((name, "none") for name in WEIGHTINGS), ("trust", "accuracy")])
+def test_all_at_once_equals_one_at_a_time(name: str, prior: str) -> None:
+    weighting, refreshes = make_weighting(name, 1, prior), [evidence(1), evidence(21)]
+    memory, last = learned(weighting, *refreshes), refreshes[-1]
+    alpha, votes = weighting.weights(memory, last, last.mask), weighting.votes(memory, last, last.open)
+    for i in range(len(alpha)):
+        one, parts = slice(i, i + 1), [e.at(slice(i, i + 1)) for e in refreshes]
+        alone, part = learned(weighting, *parts, nodes=range(i, i + 1)), parts[-1]
+        found = {
+            **alone, "α": weighting.weights(alone, part, part.mask),
+            "votes": weighting.votes(alone, part, part.open),
+        }  # fmt: skip
+        expected = {name: t[one] for name, t in {**memory, "α": alpha, "votes": votes}.items()}
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+
+
+def test_uniform_spreads_evenly() -> None:
+    e = evidence(0)
+    torch.testing.assert_close(alpha_of(Uniform(), e), e.mask.double() / e.mask.sum(-1, keepdim=True))
+
+
+@settings(max_examples=30)
+@given(seeds)
+def test_best_single_picks_the_best_and_itself_in_a_tie(seed: int) -> None:
+    e = evidence(seed)
+    for options in (e.mask, e.open):
+        alpha = BestSingle().weights({}, e, options)
+        for i in range(len(alpha)):
+            members = [j for j in range(alpha.shape[1]) if options[i, j]]
+            best = max(members, key=lambda j: (float(e.accuracy[i, j]), -j), default=None)
+            assert alpha[i].tolist() == [float(j == best) for j in range(alpha.shape[1])]
+
+
+@settings(max_examples=30)
+@given(seeds)
+def test_fedfomo_equals_a_loop(seed: int) -> None:
+    e = evidence(seed)
+    alpha = alpha_of(FedFomo(), e)
+    for i in range(len(alpha)):
+        p_true = e.p_true[e.offsets[i] : e.offsets[i + 1]].clamp(min=1e-8)
+        loss = (-p_true.log().sum(0) / max(1, len(p_true))).tolist()
+        saved = [max(0.0, loss[0] - each) if e.open[i, j] else 0.0 for j, each in enumerate(loss)]
+        useful = [s for s in saved if s > 0]
+        saved[0] = sum(useful) / len(useful) if useful else 1.0
+        assert alpha[i].tolist() == pytest.approx([s / sum(saved) for s in saved])
+
+
+@pytest.mark.parametrize(
+    ("given_to_the_truth", "closed", "opened"),
+    [([0.9, 0.5, 0.1], [1, 0, 0], [0, 0.5, 0.5]), ([0.25, 0.5, 0.1], [0.5, 0.5, 0], [0, 1, 0])],
+)
+def test_fedfomo_where_nobody_or_one_helps(
+    given_to_the_truth: list[float], closed: list[float], opened: list[float]
+) -> None:
+    """One node, one validation example of class 0."""
+    p = torch.tensor([[[a, 1 - a] for a in given_to_the_truth]], dtype=torch.float64)
+    e = evidence(0, n=1, D=3, C=2, most=1, least=1)
+    e = replace(e, mask=torch.ones_like(e.mask), probabilities=p, labels=torch.zeros_like(e.labels))
+    assert FedFomo().weights({}, e, e.mask)[0].tolist() == pytest.approx(closed)
+    assert FedFomo().weights({}, e, e.open)[0].tolist() == pytest.approx(opened)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_linucb_puts_all_weight_on_the_highest_bound(seed: int) -> None:
+    """One ridge model per node, in a loop."""
+    rounds = [evidence(seed), evidence(seed + 1)]
+    last, alpha = rounds[-1], alpha_of(LinUCB(), *rounds)
+    for i in range(len(alpha)):
+        A, b = np.eye(6), np.zeros(6)
+        for e in rounds:
+            for j in torch.nonzero(e.mask[i]).flatten().tolist():
+                phi = e.phi[i, j].numpy()
+                A += np.outer(phi, phi)
+                b += phi * float(e.accuracy[i, j] - e.accuracy[i, 0])
+        phi, inverse = last.phi[i].numpy(), np.linalg.inv(A)
+        bounds = phi @ inverse @ b + np.sqrt(np.einsum("df,fg,dg->d", phi, inverse, phi))
+        best = np.where(last.mask[i].numpy(), bounds, -np.inf).argmax()
+        assert alpha[i].tolist() == [float(j == best) for j in range(len(bounds))]
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_hedge_is_exponential_in_the_summed_loss(seed: int) -> None:
+    first, second = evidence(seed), evidence(seed + 1)
+    loss = sum((1 - e.rho.sum(-1) / e.rho.shape[-1] for e in (first, second)), torch.zeros(5, 4))
+    w = torch.exp(-0.5 * loss) * second.mask
+    torch.testing.assert_close(alpha_of(Hedge(), first, second), w / w.sum(-1, keepdim=True))
+
+
+def seen(e: Evidence, i: int, c: int) -> bool:
+    """Whether class c is in V_i: one that is not is left as it is."""
+    return bool((e.labels[int(e.offsets[i]) : int(e.offsets[i + 1])] == c).any())
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_weighted_majority_votes_by_class(seed: int) -> None:
+    first, second = evidence(seed), evidence(seed + 1)
+    one = WeightedMajority()
+    memory = learned(one, first, second)
+    votes, alpha = one.votes(memory, second, second.mask), one.weights(memory, second, second.mask)
+    n, D, C = second.rho.shape
+    for i in range(n):
+        w = torch.zeros(D, C, dtype=torch.float64)
+        for j in torch.nonzero(second.mask[i]).flatten().tolist():
+            for c in range(C):
+                w[j, c] = 0.5 ** sum(1 - float(e.rho[i, j, c]) for e in (first, second) if seen(e, i, c))
+        shares = w / w.sum(0)
+        torch.testing.assert_close(votes[i], shares)
+        mean = shares @ second.w[i]
+        torch.testing.assert_close(alpha[i], mean / mean.sum())
+
+
+def test_a_class_that_everybody_knows_less_keeps_its_votes() -> None:
+    """Members that are alike weigh alike on every class, however hard it is, after many refreshes."""
+    e = evidence(0, n=1, D=3, C=3, least=9)
+    easy_hard_absent = torch.tensor([1.0, 0.2, 0.0]).double().expand(1, 3, 3)
+    labels = torch.arange(9) % 2  # of class 2 there is none to validate on
+    e = replace(e, mask=torch.ones(1, 3, dtype=torch.bool), rho=easy_hard_absent, labels=labels)
+    votes = WeightedMajority().votes(learned(WeightedMajority(), *[e] * 21), e, e.mask)
+    torch.testing.assert_close(votes, torch.full_like(votes, 1 / 3))
+
+
+@pytest.mark.parametrize("kind", [Hedge, WeightedMajority])
+def test_a_long_run_does_not_underflow(kind: type[Hedge] | type[WeightedMajority]) -> None:
+    e, one = evidence(0), kind()
+    memory = {name: t - 1e5 for name, t in learned(one, e).items()}
+    torch.testing.assert_close(one.weights(memory, e, e.mask).sum(-1), torch.ones(5).double())
+
+
+def objective(e: Evidence, alpha: Tensor) -> Tensor:
+    return validation_loss(e.p_true, alpha, e.offsets) + 0.01 * alpha.square().sum(-1)
+
+
+def test_simplex_erm_is_nearly_the_optimum_of_two_members_and_starts_afresh_at_each_refresh() -> None:
+    before, e = evidence(1, n=4, D=2, least=4), evidence(3, n=4, D=2, least=4)
+    alpha = alpha_of(SimplexERM(), before, e)
+    assert torch.equal(alpha, alpha_of(SimplexERM(), e))
+    grid = torch.linspace(0, 1, 2001, dtype=torch.float64)
+    for i in range(4):
+        part = e.at(slice(i, i + 1))
+        share = grid if e.mask[i, 1] else grid[:1]
+        best = min(float(objective(part, torch.stack([1 - a, a])[None])) for a in share)
+        assert float(objective(part, alpha[i : i + 1])) <= best + 2e-3
+
+
+@settings(max_examples=8)
+@given(seeds)
+def test_simplex_erm_is_at_least_as_good_as_uniform(seed: int) -> None:
+    e = evidence(seed)
+    reached, uniform = (objective(e, alpha_of(kind(), e)) for kind in (SimplexERM, Uniform))
+    assert (reached <= uniform + 1e-12).all()

@@ -59,17 +59,6 @@ class TestNormal:
             share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
             assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
 
-    @given(st.integers(-(2**62), 2**62), st.integers(0, 51))
-    def test_a_pure_function_of_the_key(self, word: int, count: int) -> None:
-        key, before = torch.tensor(word), torch.random.get_rng_state()
-        x = normal(key, count)
-        assert x.shape == (count,)
-        assert x.isfinite().all()
-        assert len(x.unique()) == count
-        assert torch.equal(x, normal(key.clone(), count))
-        assert torch.equal(torch.random.get_rng_state(), before)
-        assert count == 0 or not torch.equal(x, normal(key + 1, count))
-
 
 class TestStart:
     def test_noise_of_the_mean_and_spread_of_the_nodes_inputs(self, run: Run) -> None:
@@ -118,20 +107,11 @@ class TestMatching:
         assert (start[has] != end[has]).flatten(1).any(1).all()
 
     def test_at_most_so_many_real_ones(self, run: Run) -> None:
-        """With one per class, one of the class's examples explains the step, and no mean of several does."""
-        start, has = condensed(run)
-        end, _ = condensed(run, condense_steps=1, condense_examples=1)
-        whole, _ = condensed(run, condense_steps=1)
+        """With one per class a step is another where there are several."""
+        _, has = condensed(run)
+        few, whole = (condensed(run, condense_steps=1, condense_examples=most)[0] for most in (1, 256))
         nodes = run.population.torch_stacks[0].nodes.tolist()
-        several = 0
-        for k, c in torch.nonzero(has).tolist():
-            real = real_ones(run, nodes[k], c)
-            fits = []
-            for one in real:
-                leaf = start[k, c].clone().requires_grad_()
-                (gradient,) = torch.autograd.grad(gap(one[None], leaf, embedding(0)), leaf)
-                fits.append(torch.allclose(start[k, c] - gradient, end[k, c], rtol=0, atol=1e-10))
-            assert sum(fits) == 1
-            several += len(real) > 1
-            assert torch.allclose(end[k, c], whole[k, c]) == (len(real) == 1)
-        assert several > 0
+        count = {(k, c): len(real_ones(run, nodes[k], c)) for k, c in torch.nonzero(has).tolist()}
+        assert len(set(count.values())) > 1
+        for (k, c), several in count.items():
+            assert torch.allclose(few[k, c], whole[k, c]) == (several == 1)

@@ -7,41 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import (
-    FOREST,
-    LINEAR,
-    MIXED,
-    ROUNDS,
-    STEPS,
-    TORCH,
-    begun,
-    made,
-    parameters,
-    record,
-    shared,
-)
+from small_runs import FOREST, LINEAR, MIXED, ROUNDS, STEPS, begun, made, parameters, record
 from torch import Tensor
 
 from lntrust.core.losses import cross_entropy
-from lntrust.experiment import Run
 from lntrust.learners import Batch
 from lntrust.learners.views import Views
 from lntrust.methods.dml import mutual, neighbours_mean
 
-METHOD = "dml"
 INPUT = 64  # bytes: 8 × 8 pixels of one byte
-
-
-def opinion(run: Run, active: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """What the neighbours of each node make of twenty examples, with which weight, and the examples."""
-    examples = torch.from_numpy(run.world.partition.pool[: 20 * run.world.n]).view(run.world.n, 20)
-    batch = Batch(examples, run.population.labels[examples], active)
-    p_bar, weight = run.method.opinion(run.site, examples, "batch", batch)
-    return p_bar, weight, examples
-
-
-def neighbours(run: Run, i: int) -> list[int]:
-    return sorted(run.world.graph.neighbors(i))
 
 
 class TestLoss:
@@ -98,31 +72,26 @@ class TestOpinion:
             expected = sum(mine) / len(mine) if mine else torch.zeros(2, 3, dtype=torch.float64)
             torch.testing.assert_close(mean[i], expected, rtol=0, atol=1e-12)
 
-    def test_it_is_the_mean_of_the_open_neighbourhood(self, views64: Views) -> None:
-        one = shared(views64, MIXED, method=METHOD)
-        p_bar, weight, examples = opinion(one)
-        torch_nodes = one.population.takes_steps
-        assert weight.tolist() == torch_nodes.double().tolist()
-        for i in torch.nonzero(torch_nodes).flatten().tolist():
-            said = [one.population.predict_all(examples[i])[j] for j in neighbours(one, i)]
-            torch.testing.assert_close(p_bar[i], torch.stack(said).mean(0), rtol=0, atol=1e-12)
-
     @pytest.mark.parametrize("method", ["dml", "dml_public"])
     def test_every_example_is_learned_with_what_was_said_about_it(self, views64: Views, method: str) -> None:
-        one = begun(views64, TORCH, "training.stage2_rounds=1", method=method)
+        """By the open neighbourhood; forests are asked, and do not learn."""
+        one = begun(views64, MIXED, "training.stage2_rounds=1", method=method)
 
-        def look(batch: Batch, *rest: Any, more: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+        def look(batch: Batch, *rest: Any, more: Tensor | None = None) -> tuple[Any, ...] | None:
             asked = batch.examples if more is None else more
             p = torch.stack([one.population.predict_all(ids) for ids in asked])  # asker, answerer
-            return (rest[1][0], p) if rest else None  # steps of Stage 1 have no targets
+            return (*rest[1], p) if rest else None  # steps of Stage 1 have no targets
 
         steps = record(one.population, "step", look)
         one()
         learned = [each for each in steps if each is not None]
+        learns = one.population.takes_steps
         assert len(learned) == STEPS
-        for p_bar, p in learned:
-            for i in range(6):
-                torch.testing.assert_close(p_bar[i], p[i, neighbours(one, i)].mean(0), rtol=0, atol=1e-12)
+        for p_bar, weight, p in learned:
+            assert torch.equal(weight, learns.double())
+            for i in torch.nonzero(learns).flatten().tolist():
+                near = sorted(one.world.graph.neighbors(i))
+                torch.testing.assert_close(p_bar[i], p[i, near].mean(0), rtol=0, atol=1e-12)
 
 
 class TestMessages:

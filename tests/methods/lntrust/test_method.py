@@ -1,5 +1,6 @@
 """LNTrust end to end: its reductions, its messages, its records."""
 
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,8 @@ from lntrust.methods.lntrust.method import LNTrust
 from lntrust.methods.lntrust.state import TrustState
 from lntrust.network import Network, Questions, Replies
 from lntrust.network.neighbourhood import Neighbourhood
-from lntrust.trust.evidence import Evidence
 from lntrust.trust.rivals import WEIGHTINGS
-from lntrust.trust.weights import Memory, Weighting, top_k
+from lntrust.trust.weights import top_k
 
 
 class TestRuns:
@@ -101,15 +101,6 @@ class TestBackends:
         assert batched.network.ledger.summary() == loop.network.ledger.summary()
 
 
-class SelfTrust(Weighting):
-    """All trust in oneself; neighbours alike among each other."""
-
-    def weights(self, memory: Memory, evidence: Evidence, options: Tensor) -> Tensor:
-        alpha = torch.zeros_like(evidence.phi[..., 0])
-        alpha[:, 0] = 1.0
-        return alpha * options
-
-
 class TestReductions:
     def test_without_budget_it_trains_on_train_only(self, views: Views) -> None:
         one, summary = ended(views, MIXED, "methods.lntrust.budget=0", method="lntrust")
@@ -133,13 +124,6 @@ class TestReductions:
         assert one.state.strength.tolist() == [0.0]  # nobody to learn from
         assert_same(one, plain)
         assert alone["method_report"]["importance"]["KL"] == 0
-
-    def test_trust_in_oneself(self, views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(WEIGHTINGS, "uniform", SelfTrust)
-        fixed = ended(views, MIXED, *SHORT, "methods.lntrust.weighting=uniform", method="lntrust")[1]
-        assert fixed["per_node"]["test"] == fixed["per_node"]["self"]
-        assert fixed["per_node"]["test_pooled"] == fixed["per_node"]["self_pooled"]
-        assert fixed["bytes"]["per_deployed_query"] == 0
 
 
 class TestMessages:
@@ -253,23 +237,18 @@ class TestRecords:
             for run in ("whole", "stopped")
         ]
         assert tables[0] == tables[1]
-        rows, features = tables[0][0].to_pylist(), tables[0][1]
-        closed = 6 + len(one.world.edges)
-        assert len(rows) == 4 * closed
-        total: dict[tuple[int, int], float] = {}
-        for row in rows:
-            key = (row["round"], row["node"])
-            total[key] = total.get(key, 0.0) + row["trust"]
-            assert 0 <= row["lambda"] <= 0.5
-        assert {r for r, _ in total} == {0, 2, 4, 5}
-        assert len(total) == 4 * 6
-        assert list(total.values()) == pytest.approx([1.0] * len(total))
+        trust, features = (table.to_pydict() for table in tables[0])
         known = {(i, i) for i in range(6)} | {tuple(edge) for edge in one.world.edges.tolist()}
-        assert {(row["node"], row["member"]) for row in rows} == known
-        assert features.num_rows == closed
-        assert features.column_names == [
+        assert set(zip(trust["node"], trust["member"], strict=True)) == known
+        assert len(trust["node"]) == 4 * len(known)
+        assert all(0 <= strength <= 0.5 for strength in trust["lambda"])
+        total: Counter[tuple[int, int]] = Counter()
+        for number, node, alpha in zip(trust["round"], trust["node"], trust["trust"], strict=True):
+            total[number, node] += alpha
+        assert set(total) == {(number, node) for number in (0, 2, 4, 5) for node in range(6)}
+        assert list(total.values()) == pytest.approx([1.0] * len(total))
+        assert list(features) == [
             "node", "member", "overlap", "probe_accuracy", "weighted_probe_accuracy", "KL", "entropy",
             "degree",
         ]  # fmt: skip
-        degree = one.world.degrees[features["member"].to_numpy()] / 6
-        assert features["degree"].to_numpy() == pytest.approx(degree)
+        assert features["degree"] == pytest.approx(one.world.degrees[features["member"]] / 6)

@@ -22,7 +22,7 @@ from lntrust.world import load_dataset
     [
         ("graph.nodez=5", "study tiny.toml: unknown field graph.nodez; did you mean nodes?"),
         ("training.batch=large", "training.batch = 'large': input should be a valid integer"),
-        ("partition.classes_per_node=12", "partition.classes_per_node = 12: digits has 10 classes"),
+        ("partition.validation=fresh", "partition: validation = 'fresh': is no longer there; leave it out"),
         (
             "training.stage2_rounds=-3",
             "training.stage2_rounds = -3: input should be greater than or equal to 0",

@@ -84,14 +84,13 @@ class TestBackends:
 
 
 class TestSealedLabels:
-    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
-    def test_no_label_of_test_or_pool_is_in_the_world(self, tiny: Any, views: Views, validation: str) -> None:
-        one = Run(tiny(f"partition.validation={validation}"), "uniform", 0, views)
+    def test_no_label_of_test_or_pool_is_in_the_world(self, tiny: Any, views: Views) -> None:
+        one = Run(tiny(), "uniform", 0, views)
         p = one.world.partition
         assert (one.world.labels[p.test.values] == -1).all()
         assert (one.world.labels[p.pool] == -1).all()
         assert (one.world.labels[p.shard.values] == -1).all()
-        for lists in (p.train, p.validation, p.given_up):
+        for lists in (p.train, p.validation):
             assert (one.world.labels[lists.values] == views.dataset.labels[lists.values]).all()
 
     def test_a_second_opening_is_refused(self, tiny: Any, views: Views) -> None:

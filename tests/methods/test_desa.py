@@ -100,7 +100,7 @@ class TestAnchors:
 class TestTargets:
     def test_the_mean_logits_of_the_neighbours(self, views64: Views) -> None:
         """Of the same kind on the node's own anchor, of another kind on the neighbour's of that index."""
-        one = shared(views64, TORCH, QUICK, "partition.classes_per_node=3", method=METHOD)
+        one = shared(views64, TORCH, QUICK, "partition.skew=100", method=METHOD)
         has = one.state["has"]
         with one.network.uncharged():
             targets, answered = one.method.mean_logits(one.site, one.state)
@@ -268,9 +268,7 @@ class TestLoss:
 class TestMessages:
     def test_bytes(self, views: Views) -> None:
         """Forests take no part."""
-        one = shared(
-            views, MIXED, QUICK, "graph.kind=complete", "partition.classes_per_node=3", method=METHOD
-        )
+        one = shared(views, MIXED, QUICK, "graph.kind=complete", "partition.skew=100", method=METHOD)
         mine, known, kinds = classes_of(one), one.state["has"], one.world.kinds
         learns = one.population.takes_steps
         ledger = one.network.ledger

@@ -12,55 +12,46 @@ from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 from lntrust.study.loading import describe
-from lntrust.study.settings import Later, Settings, Study, identity_fields
+from lntrust.study.settings import CUT, Later, Settings, Study, identity_fields, recorded
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation mentions, inside lists and unions too."""
+def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The tables that an annotation mentions, inside lists and unions too, and those inside of these."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+        for field in annotation.model_fields.values():
+            yield from tables_in(field.annotation)
     for inner in get_args(annotation):
-        yield from models_in(inner)
+        yield from tables_in(inner)
 
 
-def all_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | None]]:
-    for name, field in model.model_fields.items():
-        yield f"{prefix}{name}", field.description
-        for inner in models_in(field.annotation):
-            yield from all_fields(inner, f"{prefix}{name}.")
+TABLES = [*tables_in(Study), *(method.settings_class for method in list_methods().values())]
 
 
-FIELDS = dict(all_fields(Study))
+@pytest.mark.parametrize("table", dict.fromkeys(TABLES), ids=lambda table: table.__name__)
+def test_a_table_says_what_its_fields_mean_and_lets_no_other_pass(table: type[BaseModel]) -> None:
+    assert issubclass(table, Settings)
+    assert table.model_config["extra"] == "forbid"
+    for name, field in table.model_fields.items():
+        inner = next(tables_in(field.annotation), None)
+        assert len(field.description or (inner and inner.__doc__) or "") > 5, name
 
 
-def test_every_field_says_what_it_means() -> None:
-    assert {"graph.nodes", "partition.skew", "population.learners.view", "training.lr"} <= set(FIELDS)
-    assert [field for field, meaning in FIELDS.items() if len(meaning or "") <= 5] == []
-    for method in list_methods().values():
-        assert all(field.description for field in method.settings_class.model_fields.values())
-
-
-def test_describe_covers_every_field() -> None:
-    shown = {
-        ".".join(part for part in path.split(".") if not part.isdecimal()): meaning
-        for path, _, meaning in describe(load_study("digits"))
+def test_describe_tells_the_meaning_and_the_value_in_force_of_every_field() -> None:
+    rows = {
+        path: (value, meaning) for path, value, meaning in describe(load_study("digits", ["graph.nodes=8"]))
     }
-    leaves = {path for path in FIELDS if not any(other.startswith(f"{path}.") for other in FIELDS)}
-    assert set(shown) == leaves
-    assert all(shown.values())
+    assert (rows["graph.nodes"][0], rows["population.learners.3.kind"][0]) == (8, "forest")
+    assert all(meaning for _, meaning in rows.values())
+    tables = [table for table in dict.fromkeys(tables_in(Study)) if table is not Study]
+    names = {name for table in tables for name in table.model_fields} - {"learners"}
+    assert names <= {path.rpartition(".")[2] for path in rows}
 
 
-def models(model: type[BaseModel] = Study) -> Iterator[type[BaseModel]]:
-    yield model
-    for field in model.model_fields.values():
-        for inner in models_in(field.annotation):
-            yield from models(inner)
-
-
-@pytest.mark.parametrize("model", list(dict.fromkeys(models())), ids=lambda model: model.__name__)
-def test_no_table_lets_an_unknown_field_pass(model: type[BaseModel]) -> None:
-    assert issubclass(model, Settings)
-    assert model.model_config["extra"] == "forbid"
+def test_what_is_kept_of_runs_names_what_is_gone() -> None:
+    kept = recorded(load_study("digits"))["partition"]
+    assert kept.items() >= CUT.items()
+    assert load_study("digits", [f"partition.{k}={'none' if v is None else v}" for k, v in CUT.items()])
 
 
 class Grown(Settings):
@@ -71,19 +62,11 @@ class Grown(Settings):
     flag: Annotated[bool, Later()] = Field(False, description="came later, too")
 
 
-class TestIdentityFields:
-    def test_younger_settings_at_their_default_go_without_saying(self) -> None:
-        assert identity_fields(Grown()) == {"old": 1}
-        assert identity_fields(Grown(old=2, young=None, flag=False)) == {"old": 2}
-        assert identity_fields(Grown(young=3)) == {"old": 1, "young": 3}
-        assert identity_fields(Grown(flag=True)) == {"old": 1, "flag": True}
-
-    @pytest.mark.parametrize("method", list_methods())
-    def test_of_methods_without_younger_settings_everything_is_told(self, method: str) -> None:
-        cls = list_methods()[method].settings_class
-        younger = {k for k, f in cls.model_fields.items() if any(isinstance(m, Later) for m in f.metadata)}
-        assert set(identity_fields(cls())) == set(cls.model_fields) - younger
-        assert bool(younger) == (method == "lntrust")
+def test_younger_settings_at_their_default_go_without_saying() -> None:
+    assert identity_fields(Grown()) == {"old": 1}
+    assert identity_fields(Grown(old=2, young=None, flag=False)) == {"old": 2}
+    assert identity_fields(Grown(young=3)) == {"old": 1, "young": 3}
+    assert identity_fields(Grown(flag=True)) == {"old": 1, "flag": True}
 
 
 class TestTheSameSeedTwice:
@@ -110,10 +93,8 @@ class TestTheSameSeedTwice:
         assert got.code == 2
         assert "--seed 3: is given twice" in got.err
 
-    def test_a_study_compares_each_method_once_too(self, tiny: Any) -> None:
-        with pytest.raises(LNTrustError, match="compare uniform: is given twice; each method can be"):
-            tiny('compare=["uniform","lntrust","uniform"]')
-
-    def test_from_python(self, tiny: Any, views: Views) -> None:
+    def test_from_python_and_of_methods(self, tiny: Any, views: Views) -> None:
         with pytest.raises(LNTrustError, match="seeds 4: is given twice"):
             Runs(tiny(), "independent", [4, 5, 4], views)
+        with pytest.raises(LNTrustError, match="compare uniform: is given twice; each method can be"):
+            tiny('compare=["uniform","lntrust","uniform"]')

@@ -33,7 +33,7 @@ from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.methods.lntrust.presets import method_of
-from lntrust.study.settings import Range, Settings, Study, identity_fields
+from lntrust.study.settings import Range, Settings, Study, identity_fields, recorded
 from lntrust.world import Dataset, Ragged, World, build_world
 from lntrust.world.partition.partition import groups
 from lntrust.world.world import SealedLabels, class_distribution
@@ -58,7 +58,7 @@ def tuning_world(
         Ragged.of([ids[~half] for ids, half in first]),
     )
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
-    for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
+    for lists in (p.train, fitted):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
     only_scored[scored.values] = world.labels[scored.values]
     return replace(
@@ -149,7 +149,7 @@ def search_key(study: Study, method: str, seed: int) -> str:
     own = under_old_names({"settings": identity_fields(found.settings), **found.more_identity()})
     settings = own.pop("settings")
     parts = [
-        study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods", "name", "evaluation"}),
+        {key: part for key, part in recorded(study).items() if key not in ("name", "evaluation")},
         study.evaluation.pooled,
         method, under_old_names({"settings": study.methods.get(method, {})})["settings"], own,
         seed, {name: repr(r) for name, r in space.items()},

@@ -3,7 +3,7 @@
 Defaults are the paper's sparse CIFAR-10 values wherever the paper has one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from lntrust.core.errors import LNTrustError
 
 STUDY_NAME = r"^[\w.-]*\w$"
+# What is gone from the partition, with the value that had no effect. Runs are still known by it.
+CUT = {"classes_per_node": None, "validation": "withheld"}
 
 
 class Settings(BaseModel):
@@ -84,13 +86,12 @@ class GraphSettings(Settings):
     """Who knows whom."""
 
     nodes: int = Field(50, ge=1, description="number of nodes n")
-    kind: Literal["barabasi_albert", "gnm", "geographic", "ring", "complete", "knn", "file"] = Field(
+    kind: Literal["barabasi_albert", "gnm", "geographic", "ring", "complete", "file"] = Field(
         "barabasi_albert",
         description="barabasi_albert: grown from a complete graph on attach+1 nodes, then filled with "
         "random edges up to `density`; gnm: uniformly random with exactly ⌊density·n(n−1)/2⌋ edges; "
         "geographic: preferential attachment damped by distance (needs partition.by = region); ring: each "
-        "node and the next; complete: all; knn: each node and the `attach` nodes nearest to it in mean "
-        "training input; file: see `file`",
+        "node and the next; complete: all; file: see `file`",
     )
     attach: int = Field(2, ge=1, description="edges that each new node brings (the paper's m)")
     density: float | None = Field(
@@ -104,6 +105,13 @@ class GraphSettings(Settings):
     seed: int | None = Field(
         None, ge=0, description="seed of the graph stream, if it shall not follow the run's seed"
     )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "GraphSettings":
+        for kind, field in (("gnm", "density"), ("file", "file")):
+            if self.kind == kind and getattr(self, field) is None:
+                raise ValueError(f"kind = {kind} needs {field}: {type(self).model_fields[field].description}")
+        return self
 
 
 class PartitionSettings(Settings):
@@ -132,9 +140,6 @@ class PartitionSettings(Settings):
     skew: float = Field(
         10.0, ge=1, description="s: the favoured class i mod C weighs s/(s+C−1), the others share the rest"
     )
-    classes_per_node: int | None = Field(
-        None, ge=1, description="a node holds only this many classes, from its favoured one on; none: all"
-    )
     pool: int = Field(
         10_000, ge=0, description="class-balanced unlabelled examples set aside before anything else"
     )
@@ -153,14 +158,20 @@ class PartitionSettings(Settings):
     test_fraction: float = Field(
         0.15, gt=0, lt=1, description="share of a node's allocation for its test set"
     )
-    validation: Literal["withheld", "fresh"] = Field(
-        "withheld",
-        description="withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from "
-        "examples nobody holds, as many training examples being given up for Stage 2",
-    )
     val_fraction: float = Field(
-        0.2, gt=0, lt=1, description="size of the validation set, as a share of the allocation"
+        0.2, gt=0, lt=1, description="share of a node's allocation for its validation set"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, given: Any) -> Any:
+        """Files of earlier versions: what is gone is left out, where it had no effect."""
+        if not isinstance(given, Mapping):
+            return given
+        for name, default in CUT.items():
+            if given.get(name, default) != default:
+                raise ValueError(f"{name} = {given[name]!r}: is no longer there; leave it out")
+        return {name: value for name, value in given.items() if name not in CUT}
 
     @model_validator(mode="after")
     def _fits(self) -> "PartitionSettings":
@@ -169,10 +180,13 @@ class PartitionSettings(Settings):
                 f"test_fraction {self.test_fraction} and val_fraction {self.val_fraction} leave nothing "
                 "to train on: their sum must be below 1"
             )
-        needs = [("split", "blocks", "region"), ("draws", "overlapping", "label_skew")]
-        for field, value, by in [*needs, ("validation", "fresh", "label_skew")]:
-            if getattr(self, field) == value and self.by != by:
-                raise ValueError(f"{field} = {value} needs by = {by}, not by = {self.by}")
+        for field, value, fit in (
+            ("split", "blocks", ("region",)),
+            ("split", "per_class_rounded", ("label_skew", "region")),  # it would part segments
+            ("draws", "overlapping", ("label_skew",)),
+        ):
+            if getattr(self, field) == value and self.by not in fit:
+                raise ValueError(f"{field} = {value} needs by = {' or '.join(fit)}, not by = {self.by}")
         return self
 
 
@@ -273,21 +287,13 @@ class Study(Settings):
         description="honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws "
         "overlap (unless set otherwise), and compare, report and reproduce show lntrust's best round on test",
     )
-    data: DataSettings = Field(default_factory=DataSettings.model_construct, description="what is classified")
-    graph: GraphSettings = Field(default_factory=GraphSettings.model_construct, description="who knows whom")
-    partition: PartitionSettings = Field(
-        default_factory=PartitionSettings.model_construct, description="whose data"
-    )
-    population: PopulationSettings = Field(description="which node is what")
-    training: TrainingSettings = Field(
-        default_factory=TrainingSettings.model_construct, description="how all methods train"
-    )
-    network: NetworkSettings = Field(
-        default_factory=NetworkSettings.model_construct, description="what travels"
-    )
-    evaluation: EvaluationSettings = Field(
-        default_factory=EvaluationSettings.model_construct, description="what is measured"
-    )
+    data: DataSettings = DataSettings()
+    graph: GraphSettings = GraphSettings()
+    partition: PartitionSettings = PartitionSettings()
+    population: PopulationSettings
+    training: TrainingSettings = TrainingSettings()
+    network: NetworkSettings = NetworkSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     deploy: Literal["self", "uniform", "trust", "fedpae"] | None = Field(
         None,
         description="who answers in the end, whatever the method. self: each node alone; uniform: the mean "
@@ -321,12 +327,13 @@ class Study(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
-        if self.graph.kind == "file" and not self.graph.file:
-            raise ValueError("graph.kind = file needs graph.file, the path of an edge list or GraphML file")
         if self.graph.kind == "geographic" and self.partition.by != "region":
             raise ValueError("graph.kind = geographic needs partition.by = region")
-        if self.graph.kind == "knn" and self.partition.by == "label_skew":
-            raise ValueError("graph.kind = knn needs partition.by = region or subject")
-        if self.graph.kind == "gnm" and self.graph.density is None:
-            raise ValueError("graph.kind = gnm needs graph.density, a number between 0 and 1")
         return self
+
+
+def recorded(study: Study) -> dict[str, Any]:
+    """What decides a run's result, as whatever is kept of runs has it: with settings that are gone by now."""
+    table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
+    table["partition"] |= CUT
+    return table

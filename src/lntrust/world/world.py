@@ -14,6 +14,7 @@ from lntrust.study.settings import PopulationSettings, Study
 from lntrust.world.data.datasets import Dataset
 from lntrust.world.graphs import directed_edges, make_graph
 from lntrust.world.partition.partition import Partition, make_partition
+from lntrust.world.partition.splits import class_table
 from lntrust.world.ragged import Ragged
 
 
@@ -84,12 +85,8 @@ class World:
 
         Stage 3 are the last rounds of a method that has no more use for them: all that the others train on.
         """
-        p, fresh = self.partition, self.study.partition.validation == "fresh"
-        if stage == 3:
-            return p.train.joined(p.given_up if fresh else p.validation)
-        if not fresh:
-            return p.train if uses_validation else p.train.joined(p.validation)
-        return p.train if uses_validation and stage == 2 else p.train.joined(p.given_up)
+        p = self.partition
+        return p.train if uses_validation and stage < 3 else p.train.joined(p.validation)
 
 
 def assign_kinds(settings: PopulationSettings, degrees: Int[ndarray, "n"]) -> Int[ndarray, "n"]:
@@ -98,12 +95,10 @@ def assign_kinds(settings: PopulationSettings, degrees: Int[ndarray, "n"]) -> In
     if settings.assign == "in_turn":
         return np.arange(n) % count
     kinds = np.full(n, count - 1)
-    order = np.lexsort((np.arange(n), -degrees))  # by falling degree; ties: lower index
-    start = 0
-    for index, learner in enumerate(settings.learners[:-1]):
-        stop = start + round((learner.share or 0) * n)
-        kinds[order[start:stop]] = index
-        start = stop
+    order = np.argsort(-degrees, kind="stable")  # by falling degree; ties: lower index
+    ends = np.cumsum([0, *(round((learner.share or 0) * n) for learner in settings.learners[:-1])])
+    for index in range(count - 1):
+        kinds[order[ends[index] : ends[index + 1]]] = index
     return kinds
 
 
@@ -118,12 +113,9 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         partition = make_partition(dataset, study.partition, degrees, seed)
     else:  # sizes are given by the data, and the graph may depend on it
         partition = make_partition(dataset, study.partition, np.zeros(n, dtype=np.int64), seed)
-        features = _mean_inputs(study, dataset, partition) if study.graph.kind == "knn" else None
-        graph = make_graph(study.graph, seed, positions=partition.centres, features=features)
-        degrees = np.array([graph.degree(i) for i in range(n)], dtype=np.int64)
-
-    C = len(dataset.classes)
-    seen = [partition.train, partition.validation, partition.given_up]
+        graph = make_graph(study.graph, seed, positions=partition.centres)
+    edges = directed_edges(graph)
+    seen = (partition.train, partition.validation)
     labels = np.full(len(dataset.labels), -1, dtype=np.int64)
     for lists in seen:
         labels[lists.values] = dataset.labels[lists.values]
@@ -131,14 +123,14 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         study=study,
         seed=seed,
         graph=graph,
-        edges=directed_edges(graph),
-        kinds=assign_kinds(study.population, degrees),
+        edges=edges,
+        kinds=assign_kinds(study.population, np.bincount(edges[:, 0], minlength=n)),
         partition=partition,
         classes=dataset.classes,
         input_shape=dataset.input_shape,
         input_dtype=dataset.input_dtype,
         labels=labels,
-        class_distribution=class_distribution(labels, (partition.train, partition.validation), C),
+        class_distribution=class_distribution(labels, seen, len(dataset.classes)),
         sealed=SealedLabels(dataset.labels),
     )
 
@@ -175,16 +167,5 @@ def side_by_side(worlds: Sequence[World]) -> World:
 
 def class_distribution(labels: Int[ndarray, "N"], parts: tuple[Ragged, ...], C: int) -> Float[ndarray, "n C"]:
     """How the labels of each node's examples are spread over the classes."""
-    counts = np.zeros((len(parts[0]), C))
-    for lists in parts:
-        np.add.at(counts, (lists.owner, labels[lists.values]), 1)
-    return np.asarray(counts / counts.sum(1, keepdims=True))
-
-
-def _mean_inputs(study: Study, dataset: Dataset, partition: Partition) -> Float[ndarray, "n d"]:
-    """Mean training input of each node, in the first learner's view."""
-    view = dataset.view(study.population.learners[0].view)
-    if not isinstance(view, ndarray):
-        raise LNTrustError("graph.kind = knn: needs raw inputs, and this view holds coded features")
-    flat = view.reshape(len(view), -1)
-    return np.stack([flat[ids].mean(0) for ids in partition.train])
+    counts = sum(class_table(lists, labels, C) for lists in parts)
+    return np.asarray(counts / np.sum(counts, axis=1, keepdims=True))

@@ -99,9 +99,8 @@ class TestOddNodes:
     @pytest.mark.parametrize(
         "odd",
         [
-            ("partition.classes_per_node=1",),
+            ("partition.skew=1e9",),
             ("partition.minimum=6", "partition.labelled=36"),  # so every node misses classes
-            ("partition.validation=fresh",),
             *(
                 (f"training.stage1_rounds={a}", f"training.stage2_rounds={b}")
                 for a, b in ((0, 2), (2, 0), (0, 0))

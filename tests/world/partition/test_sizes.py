@@ -5,9 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.optimize import linprog
 
-from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.partition.sizes import allocate, cap_counts, class_weights, fit_counts, largest_remainder
 
@@ -62,45 +60,28 @@ def test_largest_remainder(values: np.ndarray, total: int) -> None:
     assert np.abs(counts - exact).max() < 1 + 1e-6
 
 
-@given(st.integers(1, 30), st.integers(1, 12), st.floats(1, 50), st.data())
-def test_class_weights(n: int, classes: int, skew: float, data: st.DataObject) -> None:
-    held = data.draw(st.none() | st.integers(1, classes))
-    weights = class_weights(n, classes, skew, held)
-    k = held or classes
+@given(st.integers(1, 30), st.integers(1, 12), st.floats(1, 50))
+def test_class_weights(n: int, classes: int, skew: float) -> None:
+    weights = class_weights(n, classes, skew)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert ((weights > 0).sum(axis=1) == k).all()
     for i in range(n):
-        assert weights[i, i % classes] == pytest.approx(skew / (skew + k - 1))
-        assert (weights[i, [(i + d) % classes for d in range(k)]] > 0).all()
-
-
-def feasible(allowed: np.ndarray, sizes: np.ndarray, supply: np.ndarray) -> bool:
-    """By linear programming, independently of the code under test."""
-    n, classes = allowed.shape
-    rows = np.kron(np.eye(n), np.ones(classes))
-    columns = np.kron(np.ones(n), np.eye(classes))
-    bounds = [(0, None if cell else 0) for cell in allowed.ravel()]
-    answer = linprog(np.zeros(n * classes), A_ub=columns, b_ub=supply, A_eq=rows, b_eq=sizes, bounds=bounds)
-    return bool(answer.status == 0)
+        favoured = weights[i, i % classes]
+        assert favoured == pytest.approx(skew / (skew + classes - 1))
+        np.testing.assert_allclose(np.delete(weights[i], i % classes), favoured / skew)
 
 
 @settings(max_examples=150)
 @given(data=st.data(), n=st.integers(1, 7), classes=st.integers(1, 6))
-def test_fitted_counts_are_exact_or_refused(data: st.DataObject, n: int, classes: int) -> None:
-    draw = data.draw
-    cells = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 7.0, 300.0])
-    target = draw(hnp.arrays(float, (n, classes), elements=cells))
-    sizes = draw(hnp.arrays(np.int64, n, elements=st.integers(0, 40)))
-    supply = draw(hnp.arrays(np.int64, classes, elements=st.integers(0, 60)))
-    if not feasible(target > 0, sizes, supply):
-        with pytest.raises(LNTrustError, match=r"need .*\d"):
-            fit_counts(target, sizes, supply)
-        return
+def test_fitted_counts_are_exact(data: st.DataObject, n: int, classes: int) -> None:
+    cells = st.sampled_from([1e-6, 1e-3, 0.5, 1.0, 7.0, 300.0])
+    target = data.draw(hnp.arrays(float, (n, classes), elements=cells))
+    supply = data.draw(hnp.arrays(np.int64, classes, elements=st.integers(0, 60)))
+    ends = sorted(data.draw(st.lists(st.integers(0, int(supply.sum())), min_size=n, max_size=n)))
+    sizes = np.diff([0, *ends])
     counts = fit_counts(target, sizes, supply)
     assert (counts >= 0).all()
     assert (counts.sum(axis=1) == sizes).all()
     assert (counts.sum(axis=0) <= supply).all()
-    assert (counts[target == 0] == 0).all()
 
 
 def test_fitting_keeps_targets_that_fit() -> None:
@@ -111,18 +92,11 @@ def test_fitting_keeps_targets_that_fit() -> None:
     np.testing.assert_array_equal(exact, target)
 
 
-def test_infeasible_counts_say_who_needs_what() -> None:
-    target = np.array([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 1.0]])
-    says = "nodes 0, 1 may hold only class 0: they need 30 examples; those classes have 25"
-    with pytest.raises(LNTrustError, match=says):
-        fit_counts(target, np.array([10, 20, 5]), np.array([25, 50, 50]))
-
-
 @given(st.integers(0, 1000), st.integers(1, 8), st.integers(1, 6))
 def test_capped_counts(seed: int, n: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
     supply = rng.integers(1, 30, classes)
-    weights = class_weights(n, classes, 10, None)
+    weights = class_weights(n, classes, 10)
     sizes = rng.integers(1, supply.sum() + 1, n)
     counts = cap_counts(rng.multinomial(sizes, weights), weights, supply, rng)
     assert (counts <= supply).all()

@@ -12,7 +12,7 @@ from lntrust.core.onnx_files import weights_of
 from lntrust.core.plugins import file_digest, sources_of
 from lntrust.experiment.store.schemas import SCHEMA, under_old_names
 from lntrust.methods import Method, find_method
-from lntrust.study.settings import Study, identity_fields
+from lntrust.study.settings import Study, identity_fields, recorded
 from lntrust.world import Dataset
 
 _PACKAGE = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def identity(
 
     `content` is what `content_of` gives; by default, as far as it is known without the data.
     """
-    table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
+    table = recorded(study)
     if table["reading"] == "honest":
         del table["reading"]  # goes without saying
     return {

@@ -26,7 +26,6 @@ from lntrust.world.partition.splits import (
     draw_shards,
     level_counts,
     shuffled,
-    split_counts,
     split_nodes,
     take_by_class,
 )
@@ -39,29 +38,24 @@ TINY = 1e-3  # mass of a class a node may hold but did not draw: it can grow if 
 class Draw(IntEnum):
     """The kinds of draws; each is a stream of its own."""
 
-    POOL, SIZES, CLASSES, IDS, SPLITS, SHARDS, FRESH = range(7)
+    POOL, SIZES, CLASSES, IDS, SPLITS, SHARDS = range(6)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Example ids per node, and what is known about the nodes' class distributions.
-
-    With fresh validation, Stage 1 trains on train + given_up, and methods that use validation give
-    up `given_up` for Stage 2. Otherwise `given_up` is empty.
-    """
+    """Example ids per node, and what is known about the nodes' class distributions."""
 
     train: Ragged
     validation: Ragged
     test: Ragged
-    given_up: Ragged
     shard: Ragged  # unlabelled, drawn from the pool
     pool: Int[ndarray, "_"]
     favoured: Int[ndarray, "n"]  # by label_skew: i mod C; else the most frequent class
     favoured_share: Float[ndarray, "n"]  # of that class in the node's whole labelled allocation
-    centres: Float[ndarray, "n 2"] | None  # latitude and longitude, by region only
+    centres: Float[ndarray, "n 2"] | None = None  # latitude and longitude, by region only
     # P_i, the class distribution that node i's examples were drawn from, where the study made it up
     # (by label_skew): the skew, fitted to sizes and supply, before the luck of the draw.
-    drawn_from: Float[ndarray, "n C"] | None
+    drawn_from: Float[ndarray, "n C"] | None = None
 
 
 def groups(settings: PartitionSettings, dataset: Dataset) -> Int[ndarray, "N"]:
@@ -77,88 +71,74 @@ def make_partition(
     dataset: Dataset, settings: PartitionSettings, degrees: Int[ndarray, "n"], seed: int
 ) -> Partition:
     """Deal a dataset out to len(degrees) nodes. Degrees matter for Dirichlet sizes only."""
-    dealing = _Dealing(dataset, settings, len(degrees), seed)
-    if settings.by == "region":
-        return _by_region(dealing)
-    return _by_subject(dealing) if settings.by == "subject" else _by_label(dealing, degrees)
+    deal = {"label_skew": _by_label, "region": _by_region, "subject": _by_subject}[settings.by]
+    return deal(_Dealing(dataset, settings, degrees, seed))
 
 
 @dataclass(frozen=True)
 class _Dealing:
-    """What is dealt out to how many nodes, and what all ways to do so have in common."""
+    """What is dealt out to whom, and what all ways to do so have in common."""
 
     dataset: Dataset
     settings: PartitionSettings
-    n: int
+    degrees: Int[ndarray, "n"]
     seed: int
 
+    @property
+    def n(self) -> int:
+        return len(self.degrees)
+
     def rng(self, draw: Draw) -> Rng:
-        return generator(self.seed, "partition", int(draw))
+        return generator(self.seed, "partition", draw)
 
     def supply(self, ids: Int[ndarray, "_"]) -> Int[ndarray, "C"]:
         """How many of these examples each class has."""
         return np.bincount(self.dataset.labels[ids], minlength=len(self.dataset.classes))
 
-    def without(self, *taken: Int[ndarray, "_"]) -> Int[ndarray, "_"]:
-        """The ids that are in none of these lists."""
+    def all_but(self, taken: Int[ndarray, "_"]) -> Int[ndarray, "_"]:
         free = np.ones(len(self.dataset.labels), dtype=bool)
-        for ids in taken:
-            free[ids] = False
+        free[taken] = False
         return np.flatnonzero(free)
 
-    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], rng: Rng) -> Ragged:
-        return take_by_class(ids, self.dataset.labels, counts, rng)
+    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], draw: Draw) -> Ragged:
+        return take_by_class(ids, self.dataset.labels, counts, self.rng(draw))
 
     def balanced_pool(self) -> Int[ndarray, "_"]:
         """`pool` examples, equally many of each class; the first classes take the remainder."""
         dataset, pool = self.dataset, self.settings.pool
         each, remainder = divmod(pool, len(dataset.classes))
         counts = each + (np.arange(len(dataset.classes)) < remainder)
-        everything = self.without()
+        everything = np.arange(len(dataset.labels))
         have = self.supply(everything)
         for c in np.flatnonzero(counts > have):
             takes = f"{counts[c]} of each of {len(have)} classes"
             has = f"class {dataset.classes[c]!r} of {dataset.name} has {have[c]}"
             raise LNTrustError(f"partition.pool = {pool} takes {takes}; {has}")
-        return self.take(everything, counts[None, :], self.rng(Draw.POOL)).values
+        return self.take(everything, counts[None, :], Draw.POOL).values
 
     def partition(
         self,
         pool: Int[ndarray, "_"],
         sides: Sides,
-        *,
-        allocation: Ragged | None = None,
-        given_up: Ragged | None = None,
         favoured: Int[ndarray, "n"] | None = None,
-        centres: Float[ndarray, "n 2"] | None = None,
-        drawn_from: Float[ndarray, "n C"] | None = None,
+        **known: Float[ndarray, "n _"],
     ) -> Partition:
         """With shards and shares."""
-        if allocation is None:
-            allocation = sides.train.joined(sides.validation).joined(sides.test)
-        table = class_table(allocation, self.dataset.labels, len(self.dataset.classes))
+        table = sum(class_table(side, self.dataset.labels, len(self.dataset.classes)) for side in sides)
         if favoured is None:
             favoured = table.argmax(axis=1)
         return Partition(
             *sides,
-            given_up=Ragged.empty(self.n) if given_up is None else given_up,
             shard=draw_shards(pool, self.n, self.settings.shard, self.rng(Draw.SHARDS)),
             pool=pool,
             favoured=favoured,
             favoured_share=table[np.arange(self.n), favoured] / table.sum(axis=1),
-            centres=centres,
-            drawn_from=drawn_from,
+            **known,
         )
 
 
-# --- by label_skew -------------------------------------------------------------------------------
-
-
-def _by_label(dealing: _Dealing, degrees: Int[ndarray, "n"]) -> Partition:
+def _by_label(dealing: _Dealing) -> Partition:
     dataset, settings, n, C = dealing.dataset, dealing.settings, dealing.n, len(dealing.dataset.classes)
-    few = settings.classes_per_node
-    if few is not None and few > C:
-        raise LNTrustError(f"partition.classes_per_node = {few}: {dataset.name} has {C} classes")
     demand, there = settings.labelled + settings.pool, len(dataset.labels)
     if settings.draws == "disjoint" and demand > there:
         raise LNTrustError(
@@ -166,37 +146,26 @@ def _by_label(dealing: _Dealing, degrees: Int[ndarray, "n"]) -> Partition:
             f"{demand} examples; {dataset.name} has {there}"
         )
     pool = dealing.balanced_pool()
-    sizes = allocate(settings, degrees, dealing.rng(Draw.SIZES))
-    weights = class_weights(n, C, settings.skew, few)
-    allocation, drawn_from = _allocation(dealing, dealing.without(pool), sizes, weights)
-    sides, given_up = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
-    if settings.validation == "fresh":
-        free = dealing.without(pool, allocation.values)
-        sides, given_up = _fresh(dealing, sides, allocation, weights, free)
-    return dealing.partition(
-        pool,
-        sides,
-        allocation=allocation,
-        given_up=given_up,
-        favoured=np.arange(n) % C,
-        drawn_from=drawn_from,
-    )
+    sizes = allocate(settings, dealing.degrees, dealing.rng(Draw.SIZES))
+    allocation, drawn_from = _allocation(dealing, dealing.all_but(pool), sizes)
+    sides = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS))
+    return dealing.partition(pool, sides, np.arange(n) % C, drawn_from=drawn_from)
 
 
 def _allocation(
-    dealing: _Dealing, eligible: Int[ndarray, "_"], sizes: Int[ndarray, "n"], weights: Float[ndarray, "n C"]
+    dealing: _Dealing, eligible: Int[ndarray, "_"], sizes: Int[ndarray, "n"]
 ) -> tuple[Ragged, Float[ndarray, "n C"]]:
-    """The labelled examples of every node, test and withheld validation included; and P_i: the skew itself
-    or, where nodes compete for examples, what supply leaves of it."""
-    supply = dealing.supply(eligible)
-    classes_rng, ids_rng = dealing.rng(Draw.CLASSES), dealing.rng(Draw.IDS)
-    counts = classes_rng.multinomial(sizes, weights)
+    """The labelled examples of every node, test and validation included; and P_i: the skew itself or, where
+    nodes compete for examples, what supply leaves of it."""
+    supply, rng = dealing.supply(eligible), dealing.rng(Draw.CLASSES)
+    weights = class_weights(dealing.n, len(supply), dealing.settings.skew)
+    counts = rng.multinomial(sizes, weights)
     if dealing.settings.draws == "overlapping":
-        counts = cap_counts(counts, weights, supply, classes_rng)
-        return _draw_alone(eligible, dealing.dataset.labels, counts, ids_rng), weights
+        counts = cap_counts(counts, weights, supply, rng)
+        return _draw_alone(eligible, dealing.dataset.labels, counts, dealing.rng(Draw.IDS)), weights
     counts = fit_counts(counts + TINY * weights, sizes, supply)
     fitted = proportional_fit(weights, sizes, supply)
-    return dealing.take(eligible, counts, ids_rng), np.asarray(fitted / fitted.sum(axis=1, keepdims=True))
+    return dealing.take(eligible, counts, Draw.IDS), fitted / fitted.sum(axis=1, keepdims=True)
 
 
 def _draw_alone(
@@ -212,37 +181,6 @@ def _draw_alone(
     drawn = [rng.choice(of, size=k, replace=False, shuffle=False) for of, k in cells]
     ids = by_class[np.repeat(first[held], times) + np.concatenate(drawn)]
     return by_owner(ids, np.repeat(node, times), len(counts))
-
-
-def _fresh(
-    dealing: _Dealing,
-    sides: Sides,
-    allocation: Ragged,
-    weights: Float[ndarray, "n C"],
-    free: Int[ndarray, "_"],
-) -> tuple[Sides, Ragged]:
-    """Validation from examples nobody holds, and as many training examples to be given up.
-
-    The withheld split has drawn the test sets; what it withheld goes back to training.
-    """
-    dataset, settings, rng = dealing.dataset, dealing.settings, dealing.rng(Draw.FRESH)
-    rest = shuffled(sides.train.joined(sides.validation), rng)
-    wanted = split_counts(allocation.lengths, settings.test_fraction, settings.val_fraction)[1]
-    if wanted.sum() > len(free):
-        raise LNTrustError(
-            f"partition.validation = fresh with partition.val_fraction = {settings.val_fraction} "
-            f"needs {wanted.sum()} examples nobody holds; {dataset.name} has {len(dataset.labels)}, less "
-            f"{len(np.unique(allocation.values))} held (partition.labelled = {settings.labelled}) and "
-            f"partition.pool = {settings.pool} leaves {len(free)}"
-        )
-    table = class_table(allocation, dataset.labels, len(dataset.classes))
-    target = table * (wanted / allocation.lengths)[:, None] + TINY * weights
-    validation = dealing.take(free, fit_counts(target, wanted, dealing.supply(free)), rng)
-    given_up, train = cut(rest, wanted)
-    return Sides(train, shuffled(validation, rng), sides.test), given_up
-
-
-# --- by region and by subject --------------------------------------------------------------------
 
 
 def _by_region(dealing: _Dealing) -> Partition:
@@ -262,11 +200,11 @@ def _by_region(dealing: _Dealing) -> Partition:
         side = deal_blocks(block, owner, n, settings, dealing.rng(Draw.SPLITS))
         pooled = np.flatnonzero(side == POOL)  # as balanced as its blocks allow
         counts = level_counts(dealing.supply(pooled), settings.pool)[None, :]
-        pool = dealing.take(pooled, counts, dealing.rng(Draw.POOL)).values
+        pool = dealing.take(pooled, counts, Draw.POOL).values
         sides = keep_at_most(side, owner, n, settings.per_region, dealing.rng(Draw.IDS))
         return dealing.partition(pool, sides, centres=centres)
     pool = dealing.balanced_pool()
-    free = dealing.without(pool)
+    free = dealing.all_but(pool)
     mixed = shuffled(by_owner(free, owner[free], n), dealing.rng(Draw.IDS))
     kept, _ = cut(mixed, np.full(n, settings.per_region))
     for region in np.flatnonzero(kept.lengths < 3):
@@ -279,9 +217,5 @@ def _by_region(dealing: _Dealing) -> Partition:
 
 
 def _by_subject(dealing: _Dealing) -> Partition:
-    settings = dealing.settings
-    if settings.split != "random":
-        what = "partition.by = subject needs partition.split = random, which deals whole segments"
-        raise LNTrustError(f"partition.split = {settings.split} parts segments; {what}")
     rngs = dealing.rng(Draw.POOL), dealing.rng(Draw.SPLITS)
-    return dealing.partition(*split_subjects(dealing.dataset, settings, dealing.n, *rngs))
+    return dealing.partition(*split_subjects(dealing.dataset, dealing.settings, dealing.n, *rngs))

@@ -1,10 +1,8 @@
 """How many examples each node holds, and how many of each class."""
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Rng
@@ -63,11 +61,11 @@ def _dirichlet(concentration: Float[ndarray, "n"], rng: Rng) -> Float[ndarray, "
     return np.asarray(weight / weight.sum())
 
 
-def class_weights(n: int, classes: int, skew: float, classes_per_node: int | None) -> Float[ndarray, "n C"]:
-    """Node i's class distribution: i mod C weighs s/(s+K−1), the K−1 classes after it the rest."""
-    held = classes_per_node or classes
-    step = (np.arange(classes)[None, :] - np.arange(n)[:, None]) % classes
-    return np.where(step == 0, skew, 1.0) * (step < held) / (skew + held - 1)
+def class_weights(n: int, classes: int, skew: float) -> Float[ndarray, "n C"]:
+    """Node i's class distribution: i mod C weighs s/(s+C−1), the others the rest."""
+    weights = np.ones((n, classes))
+    weights[np.arange(n), np.arange(n) % classes] = skew
+    return weights / (skew + classes - 1)
 
 
 def cap_counts(
@@ -76,11 +74,10 @@ def cap_counts(
     """Counts of at most `supply` in every row by itself: what is over goes to classes with room."""
     counts = counts.copy()
     for i in np.flatnonzero((counts > supply).any(axis=1)):
-        capacity = int(supply[weights[i] > 0].sum())
-        if counts[i].sum() > capacity:
+        if counts[i].sum() > supply.sum():
             raise LNTrustError(
-                f"node {i} needs {counts[i].sum()} examples of its classes, which have {capacity}; "
-                "lower partition.labelled or raise partition.classes_per_node"
+                f"node {i} needs {counts[i].sum()} examples, and there are {supply.sum()}; lower "
+                "partition.labelled"
             )
         while (over := int(np.maximum(counts[i] - supply, 0).sum())) > 0:
             counts[i] = np.minimum(counts[i], supply)
@@ -92,18 +89,23 @@ def cap_counts(
 def fit_counts(
     target: Float[ndarray, "n C"], sizes: Int[ndarray, "n"], supply: Int[ndarray, "C"]
 ) -> Int[ndarray, "n C"]:
-    """Integers near `target` whose rows sum to `sizes` and whose columns stay within `supply`.
-
-    A zero in `target` is a class the node must not hold; any positive mass may grow.
-    """
-    if sizes.sum() > supply.sum():
-        raise LNTrustError(f"the nodes need {sizes.sum()} examples in all; there are {supply.sum()}")
+    """Integers near `target` whose rows sum to `sizes` and whose columns stay within `supply`."""
     fitted = proportional_fit(target, sizes, supply)
     counts = np.floor(fitted + 1e-9).astype(np.int64)
-    _round_up(counts, fitted - counts, sizes, supply)
-    allowed = target > 0
-    for i in np.flatnonzero(counts.sum(axis=1) < sizes):
-        _take_more(counts, int(i), allowed, sizes, supply)
+    missing, room = sizes - counts.sum(axis=1), supply - counts.sum(axis=0)
+    # Largest remainders first, one more each, as long as row and column have room.
+    remainder = (fitted - counts).ravel()
+    order = np.argsort(-remainder, kind="stable")
+    for cell in order[remainder[order] > 1e-9].tolist():
+        i, c = divmod(cell, len(supply))
+        if missing[i] > 0 and room[c] > 0:
+            counts[i, c] += 1
+            missing[i] -= 1
+            room[c] -= 1
+    for i in np.flatnonzero(missing > 0):  # what is still lacking: of the first classes that have some
+        more = np.clip(missing[i] - (np.cumsum(room) - room), 0, room)
+        counts[i] += more
+        room -= more
     return counts
 
 
@@ -131,69 +133,3 @@ def proportional_fit(
             break
     over = np.minimum(_ratio(supply, table[:-1].sum(axis=0)), 1.0)
     return np.asarray(table[:-1] * over)
-
-
-def _round_up(
-    counts: Int[ndarray, "n C"],
-    remainder: Float[ndarray, "n C"],
-    sizes: Int[ndarray, "n"],
-    supply: Int[ndarray, "C"],
-) -> None:
-    """Largest remainders first, one more each, as long as row and column have room. In place."""
-    missing, room = (sizes - counts.sum(axis=1)).tolist(), (supply - counts.sum(axis=0)).tolist()
-    classes = counts.shape[1]
-    order = np.argsort(-remainder, axis=None, kind="stable")
-    order = order[remainder.ravel()[order] > 1e-9]
-    for cell in order.tolist():
-        i, c = divmod(cell, classes)
-        if missing[i] > 0 and room[c] > 0:
-            counts[i, c] += 1
-            missing[i] -= 1
-            room[c] -= 1
-
-
-def _take_more(
-    counts: Int[ndarray, "n C"],
-    start: int,
-    allowed: Bool[ndarray, "n C"],
-    sizes: Int[ndarray, "n"],
-    supply: Int[ndarray, "C"],
-) -> None:
-    """Give node `start` the examples it lacks, in place: of the first classes that have some, then by swaps.
-
-    In a swap the node takes a class, another holder of it takes another class instead, and so on: the
-    shortest such chain to a class with examples left, again and again, is Edmonds and Karp's maximum flow.
-    """
-    missing, room = int(sizes[start] - counts[start].sum()), supply - counts.sum(axis=0)
-    for c in np.flatnonzero(allowed[start] & (room > 0)):
-        more = min(missing, int(room[c]))
-        counts[start, c] += more
-        room[c] -= more
-        missing -= more
-    if not missing:
-        return
-    n, C = counts.shape
-    source, sink = n + C, n + C + 1  # numbered after the nodes and the classes
-    (taker, taken), (holder, held) = np.nonzero(allowed), np.nonzero(counts)
-    tail = np.concatenate([taker, n + held, n + np.arange(C), [source]])
-    head = np.concatenate([n + taken, holder, np.full(C, sink), [start]])
-    most = np.concatenate([np.full(len(taker), sizes.sum()), counts[holder, held], room, [missing]])
-    graph = csr_array((most.astype(np.int32), (tail, head)), shape=(n + C + 2, n + C + 2))
-    found = maximum_flow(graph, source, sink, method="edmonds_karp")
-    if found.flow_value < missing:
-        left = csr_array(graph - found.flow)
-        left.eliminate_zeros()
-        reached = np.sort(breadth_first_order(left, start, return_predecessors=False))
-        nodes = reached[reached < n].tolist()
-        classes = (reached[(reached >= n) & (reached < source)] - n).tolist()
-        raise LNTrustError(
-            f"{_some('node', 'nodes', nodes)} may hold only {_some('class', 'classes', classes)}: they need "
-            f"{sizes[nodes].sum()} examples; those classes have {supply[classes].sum()}. Lower "
-            "partition.labelled or raise partition.classes_per_node"
-        )
-    counts += found.flow[:n, n:source].toarray()
-
-
-def _some(noun: str, plural: str, numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
-    return f"{noun if len(numbers) == 1 else plural} {shown}"

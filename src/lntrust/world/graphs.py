@@ -23,20 +23,22 @@ def make_graph(
     """The graph that the settings describe. `positions` (latitude, longitude) serve the geographic kind."""
     rng = generator(seed if settings.seed is None else settings.seed, "graph")
     n = settings.nodes
+    graph: nx.Graph[int]
     match settings.kind:
         case "barabasi_albert":
-            return _barabasi_albert(settings, rng)
+            graph = _barabasi_albert(settings, rng)
         case "gnm":
-            return _gnm(settings, rng)
+            graph = _gnm(settings, rng)
         case "geographic":
             assert positions is not None  # a study of this kind has regions, and so their centres
-            return _geographic(settings, positions, rng)
+            graph = _geographic(settings, positions, rng)
         case "ring":
-            return nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
+            graph = nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
         case "complete":
-            return nx.complete_graph(n)
+            graph = nx.complete_graph(n)
         case "file":
-            return _from_file(settings)
+            graph = _from_file(settings)
+    return graph
 
 
 def directed_edges(graph: "nx.Graph[int]") -> Int[ndarray, "E 2"]:

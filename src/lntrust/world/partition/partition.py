@@ -121,10 +121,12 @@ class _Dealing:
         pool: Int[ndarray, "_"],
         sides: Sides,
         favoured: Int[ndarray, "n"] | None = None,
-        **known: Float[ndarray, "n _"],
+        centres: Float[ndarray, "n 2"] | None = None,
+        drawn_from: Float[ndarray, "n C"] | None = None,
     ) -> Partition:
         """With shards and shares."""
-        table = sum(class_table(side, self.dataset.labels, len(self.dataset.classes)) for side in sides)
+        allocation = sides.train.joined(sides.validation).joined(sides.test)
+        table = class_table(allocation, self.dataset.labels, len(self.dataset.classes))
         if favoured is None:
             favoured = table.argmax(axis=1)
         return Partition(
@@ -133,7 +135,8 @@ class _Dealing:
             pool=pool,
             favoured=favoured,
             favoured_share=table[np.arange(self.n), favoured] / table.sum(axis=1),
-            **known,
+            centres=centres,
+            drawn_from=drawn_from,
         )
 
 

@@ -38,6 +38,10 @@ def write_whole(path: Path, write: Callable[[Path], object], mode: int = 0o644) 
         raise LNTrustError(f"cannot write {path}: {why or error}; nothing was left behind") from None
 
 
+def write_bytes(path: Path, data: bytes, mode: int = 0o644) -> None:
+    write_whole(path, lambda temporary: temporary.write_bytes(data), mode)
+
+
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=1, allow_nan=False) + "\n"
     write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))

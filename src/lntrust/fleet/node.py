@@ -20,7 +20,7 @@ import lntrust
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.answers import answer_together
 from lntrust.fleet.logs import event
-from lntrust.fleet.operations.certificates import expiry, name_in
+from lntrust.fleet.operations.certificates import NodeCertificate
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import DuplicateNames
 from lntrust.fleet.peers.neighbours import Neighbours
@@ -49,7 +49,9 @@ class Node:
         lockstep = settings.network.clock == "lockstep"
         self._snapshots = SnapshotStore(lockstep, settings.limits.patience)
         if settings.peers:
-            expiry(settings.network.certificates)  # what is wrong with it is said before a model is made
+            NodeCertificate(
+                settings.network.certificates
+            )  # what is wrong with it is said before a model is made
         learner = LiveLearner(settings, data)
         with ExitStack() as doors:
             self._door = self._open_door() if settings.peers else None
@@ -203,7 +205,7 @@ class Node:
 def place_of(settings: NodeSettings) -> Place:
     """Where a node stands, for its door. Its certificate must be its own."""
     folder, network = settings.network.certificates, settings.network
-    if (name := name_in(folder)) != settings.name:
+    if (name := NodeCertificate(folder).name) != settings.name:
         raise LNTrustError(f"{folder / 'node.pem'}: is {name}'s certificate; this node is {settings.name}")
     peers = tuple(Peer(each.name, each.address) for each in settings.peers)
     return Place(settings.name, network.listen, folder, peers, multicast=network.multicast)

@@ -12,7 +12,7 @@ from fleets import Fleet
 
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.node import Node
-from lntrust.fleet.operations.certificates import NODE_FILES, Authority, out_of_reach
+from lntrust.fleet.operations.certificates import NODE_FILES, Authority, NodeCertificate
 from lntrust.fleet.operations.check import Finding, check_node
 
 WAIT = 0.3  # seconds for neighbours that are not there
@@ -113,7 +113,7 @@ def test_certificates_that_do_not_fit(fleet: Fleet, folder: Path, tmp_path: Path
     assert "not a readable certificate" in own(folder)["certificate"].text
     (folder / "node.key").unlink()
     got = own(folder)["certificate"]
-    assert (got.grade, "node.key: is not there; `lntrust fleet certs` makes" in got.text) == ("bad", True)
+    assert (got.grade, "node.key: cannot be read: No such file" in got.text) == ("bad", True)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_neighbours_that_are_there(tmp_path: Path) -> None:
 )
 def test_who_can_connect(tmp_path: Path, hosts: list[str], listen: str, fits: bool) -> None:
     Authority.open(tmp_path / "keys").issue("a", hosts)
-    got = out_of_reach(tmp_path / "keys" / "a", listen)
+    got = NodeCertificate(tmp_path / "keys" / "a").out_of_reach(listen)
     assert (got is None) == fits, got
     words = f"is for {', '.join(hosts)}, and the node listens on {listen}: neighbours that dial {listen} will"
     assert got is None or words in got

@@ -9,7 +9,6 @@ taken off the neighbours' lists, and its certificate runs out. So certificates a
 running node looks for new files again and again (`Renewal`).
 """
 
-import hashlib
 import ipaddress
 import logging
 import os
@@ -18,13 +17,13 @@ import shutil
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
-from lntrust.core.files import read_json, write_json, write_whole
+from lntrust.core.files import read_json, write_bytes, write_json
 from lntrust.fleet.logs import event
 
 try:
@@ -61,7 +60,10 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._nodes: dict[str, dict[str, Any]] = read_json(folder / "fleet.json")["nodes"]
+        self._nodes = {
+            name: Certified(name, tuple(n["hosts"]), datetime.fromisoformat(n["expires"]), n["removed"])
+            for name, n in read_json(folder / "fleet.json")["nodes"].items()
+        }
 
     @classmethod
     def open(cls, folder: Path) -> "Authority":
@@ -72,15 +74,18 @@ class Authority:
         if any(made) and not all(made):
             raise LNTrustError(f"{folder}: ca.pem, ca.key and fleet.json belong together, and one is missing")
         if not all(made):
-            _make_authority(folder)
+            usage = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
+            extensions = (
+                (x509.BasicConstraints(ca=True, path_length=0), True), (x509.KeyUsage(**usage), True),
+            )  # fmt: skip
+            expires = _now() + timedelta(days=AUTHORITY_DAYS)
+            _make(folder / "ca", f"lntrust fleet {os.urandom(4).hex()}", expires, extensions)
+            write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
         return cls(folder)
 
     def nodes(self) -> list[Certified]:
         """Every node that was ever certified, by name."""
-        return [
-            Certified(name, tuple(n["hosts"]), datetime.fromisoformat(n["expires"]), n["removed"])
-            for name, n in sorted(self._nodes.items())
-        ]
+        return sorted(self._nodes.values(), key=lambda each: each.name)
 
     def issue(self, name: str, hosts: Sequence[str], days: float = NODE_DAYS) -> Certified:
         """A key and a certificate for a node that is reached at these names or addresses."""
@@ -89,63 +94,52 @@ class Authority:
             raise LNTrustError(f"node {name!r}: a name has {letters}, and is no file's")
         if not hosts:
             raise LNTrustError(f"node {name}: needs a host name or address at which others reach it")
-        known = self._nodes.get(name)
-        if known and not known["removed"]:
+        if name in self._nodes and not self._nodes[name].removed:
             raise LNTrustError(f"node {name}: has a certificate; renew it, or remove the node first")
         return self._certify(name, hosts, days)
 
     def renew(self, name: str, days: float = NODE_DAYS) -> Certified:
         """A new key and certificate in the place of the old ones; these work until they run out."""
-        return self._certify(name, self._known(name)["hosts"], days)
+        return self._certify(name, self._known(name).hosts, days)
 
     def remove(self, name: str) -> None:
         """Forget a node's key, and renew no more. Its neighbours still have to take it off their lists."""
-        self._write(name, {**self._known(name), "removed": True})
+        self._remember(replace(self._known(name), removed=True))
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def _known(self, name: str) -> dict[str, Any]:
-        node = self._nodes.get(name)
-        if node is None or node["removed"]:
-            known = ", ".join(each.name for each in self.nodes() if not each.removed) or "none yet"
-            raise LNTrustError(
-                f"node {name}: has no certificate from {self.folder}; those that have: {known}"
-            )
-        return node
+    def _known(self, name: str) -> Certified:
+        living = {each.name: each for each in self.nodes() if not each.removed}
+        if name not in living:
+            known = f"those that have: {', '.join(living) or 'none yet'}"
+            raise LNTrustError(f"node {name}: has no certificate from {self.folder}; {known}")
+        return living[name]
 
     def _certify(self, name: str, hosts: Sequence[str], days: float) -> Certified:
-        authority = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
+        authority = (self.folder / "ca.pem").read_bytes()
+        signed_by = x509.load_pem_x509_certificate(authority)
         signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
         expires = _now() + timedelta(seconds=round(86400 * days))
-        if expires > (last := authority.not_valid_after_utc):
+        if expires > (last := signed_by.not_valid_after_utc):
             raise LNTrustError(f"{days:g} days: the authority itself ends on {last:%Y-%m-%d}")
-        key = ec.generate_private_key(ec.SECP256R1())
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         extensions = (
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (x509.SubjectAlternativeName([_host(each) for each in hosts]), False),
             (x509.ExtendedKeyUsage(usage), False),
         )
-        place = self.folder / name
-        _write_key(place / "node.key", key)
-        _sign(place / "node.pem", _named(name), key, expires, extensions, authority.subject, signer)
-        _write_bytes(place / "ca.pem", (self.folder / "ca.pem").read_bytes())
-        self._write(name, {"hosts": list(hosts), "expires": expires.isoformat(), "removed": False})
-        return Certified(name, tuple(hosts), expires)
+        _make(self.folder / name / "node", name, expires, extensions, (signed_by.subject, signer))
+        write_bytes(self.folder / name / "ca.pem", authority)
+        made = Certified(name, tuple(hosts), expires)
+        self._remember(made)
+        return made
 
-    def _write(self, name: str, node: dict[str, Any]) -> None:
-        self._nodes[name] = node
-        write_json(self.folder / "fleet.json", {"schema": 1, "nodes": self._nodes})
-
-
-def _make_authority(folder: Path) -> None:
-    """A new key, and a certificate signed with it."""
-    key, subject = ec.generate_private_key(ec.SECP256R1()), _named(f"lntrust fleet {os.urandom(4).hex()}")
-    usage = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
-    extensions = ((x509.BasicConstraints(ca=True, path_length=0), True), (x509.KeyUsage(**usage), True))
-    _write_key(folder / "ca.key", key)
-    expires = _now() + timedelta(days=AUTHORITY_DAYS)
-    _sign(folder / "ca.pem", subject, key, expires, extensions, subject, key)
-    write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
+    def _remember(self, node: Certified) -> None:
+        self._nodes[node.name] = node
+        nodes = {
+            name: {"hosts": list(each.hosts), "expires": each.expires.isoformat(), "removed": each.removed}
+            for name, each in self._nodes.items()
+        }
+        write_json(self.folder / "fleet.json", {"schema": 1, "nodes": nodes})
 
 
 _USAGES = (
@@ -154,21 +148,23 @@ _USAGES = (
 )  # fmt: skip
 
 
-def _sign(
-    path: Path, subject: Any, key: Any, expires: datetime, extensions: Any, issuer: Any, signer: Any
-) -> None:
-    """Write a certificate for a key. Each of its extensions comes with whether it is critical."""
-    begins = _now() - _SLACK
+def _make(path: Path, name: str, expires: datetime, extensions: Any, signed_by: Any = None) -> None:
+    """Write a new key, `path`.key, and its certificate, `path`.pem. Who signs: its name, and its key.
+
+    Each of the extensions comes with whether it is critical.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = signed_by or (subject, key)
     made = x509.CertificateBuilder(
-        issuer, subject, key.public_key(), x509.random_serial_number(), begins, expires
+        issuer, subject, key.public_key(), x509.random_serial_number(), _now() - _SLACK, expires
     )
     for extension, critical in extensions:
         made = made.add_extension(extension, critical)
-    _write_bytes(path, made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-
-
-def _named(name: str) -> Any:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    pem = serialization.Encoding.PEM
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    write_bytes(path.with_name(f"{path.name}.key"), key.private_bytes(pem, *plain), mode=0o600)
+    write_bytes(path.with_name(f"{path.name}.pem"), made.sign(signer, hashes.SHA256()).public_bytes(pem))
 
 
 def _now() -> datetime:
@@ -184,18 +180,6 @@ def _host(text: str) -> Any:
     return x509.DNSName(text)
 
 
-def _write_bytes(path: Path, data: bytes, mode: int = 0o644) -> None:
-    write_whole(path, lambda temporary: temporary.write_bytes(data), mode)
-
-
-def _write_key(path: Path, key: Any) -> None:
-    """Readable by its owner only, from the first moment on."""
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    _write_bytes(path, text, mode=0o600)
-
-
 def _need_extra() -> None:
     if x509 is None:
         raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
@@ -204,19 +188,80 @@ def _need_extra() -> None:
 # -- a node's own certificate ---------------------------------------------------------------------
 
 
+class NodeCertificate:
+    """A node's three files as they are now; an error, if one is missing, or its certificate is none."""
+
+    def __init__(self, folder: Path) -> None:
+        _need_extra()
+        path = folder / "node.pem"
+        try:
+            self.files = [(folder / name).read_bytes() for name in NODE_FILES]
+            self._made = x509.load_pem_x509_certificate(self.files[0])
+        except OSError as error:
+            hint = f"`lntrust fleet certs` makes {', '.join(NODE_FILES)}"
+            raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}; {hint}") from None
+        except ValueError as error:
+            raise LNTrustError(f"{path}: not a readable certificate: {error}") from None
+        names = self._made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if not names:
+            raise LNTrustError(f"{path}: names nobody: no common name")
+        self.name = str(names[0].value)
+        self.begins, self.expires = self._made.not_valid_before_utc, self._made.not_valid_after_utc
+
+    def faults(self) -> list[str]:
+        """Why it will not do, as far as the files tell: authority, and key."""
+        _, key, authority = self.files
+        try:
+            signed_by = x509.load_pem_x509_certificate(authority)
+            own = serialization.load_pem_private_key(key, None).public_key()
+        except (ValueError, TypeError) as error:
+            return [f"ca.pem or node.key cannot be read: {error}"]
+        found = [] if own == self._made.public_key() else ["node.key is not the key of node.pem"]
+        try:
+            self._made.verify_directly_issued_by(signed_by)
+        except Exception:  # of any kind: it is not that authority's
+            found.append("node.pem is not of the authority in ca.pem")
+        return found
+
+    def out_of_reach(self, host: str) -> str | None:
+        """Why who dials the host that a node listens on will not connect; none, as far as it can tell.
+
+        TLS compares the certificate with what the other side has dialled. To an address that is also a name's
+        the name may be dialled: whose names are that address's, this device need not know.
+        """
+        names, addresses = list[str](), set[Any]()
+        for extension in self._made.extensions:
+            if isinstance(extension.value, x509.SubjectAlternativeName):
+                names = extension.value.get_values_for_type(x509.DNSName)
+                addresses = set(extension.value.get_values_for_type(x509.IPAddress))
+        try:
+            here = ipaddress.ip_address(host)
+            fits = bool(names) or here in addresses or (here.is_unspecified and bool(addresses))
+        except ValueError:  # names in any case of letters; a star is one label, the first
+            dialled = host.lower().rstrip(".")
+            known = {name.lower().rstrip(".") for name in names}
+            fits = not known.isdisjoint((dialled, f"*.{dialled.partition('.')[2]}"))
+            with suppress(OSError, ValueError):
+                found = socket.getaddrinfo(host, None) if not fits else []
+                fits = fits or any(ipaddress.ip_address(each[4][0]) in addresses for each in found)
+        listed = ", ".join(sorted([*names, *map(str, addresses)])) or "no address"
+        far = f"is for {listed}, and the node listens on {host}: neighbours that dial {host} will be refused"
+        return None if fits else far
+
+
 class Renewal:
     """Looks again and again whether a node's files were renewed, and what keeps new ones from being used."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
-        self._used: bytes | None = None  # none: not known, or to be tried again
+        self._used: list[bytes] | None = None  # none: not known, or to be tried again
         self._misfits = 0  # looks in a row
 
     def take_up(self) -> None:
         """The files as they are now are those in use."""
         self.try_again()
         with suppress(LNTrustError):
-            self._used = _digest(self._folder, self._name)
+            self._used = self._found()
 
     def try_again(self) -> None:
         """They could not be used: they are due at the next look."""
@@ -225,7 +270,7 @@ class Renewal:
     def due(self) -> bool:
         """Whether there are new ones that go together. What is in their way is logged once."""
         try:
-            found = _digest(self._folder, self._name)
+            found = self._found()
         except LNTrustError as error:
             self._misfits += 1
             if self._misfits == _COPYING:
@@ -235,93 +280,11 @@ class Renewal:
         self._misfits = 0
         return found != self._used
 
-
-def _digest(folder: Path, name: str) -> bytes:
-    """Of a node's three files; an error, if they do not belong together and to it, or not yet."""
-    try:
-        files = [(folder / each).read_bytes() for each in NODE_FILES]
-    except OSError as error:
-        raise LNTrustError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    if wrong := faults(folder):
-        raise LNTrustError(f"{folder}: {', and '.join(wrong)}")
-    if (owner := name_in(folder)) != name:
-        raise LNTrustError(f"{folder / 'node.pem'}: is {owner}'s, and not {name}'s")
-    return hashlib.sha256(b"\0".join(files)).digest()
-
-
-def dates(folder: Path) -> tuple[datetime, datetime]:
-    """From when until when it holds; an error if one of the node's three files is missing or broken."""
-    _need_extra()
-    for name in NODE_FILES:
-        if not (folder / name).is_file():
-            hint = "`lntrust fleet certs` makes node.pem, node.key and ca.pem"
-            raise LNTrustError(f"{folder / name}: is not there; {hint}")
-    made = _certificate(folder)
-    return made.not_valid_before_utc, made.not_valid_after_utc
-
-
-def expiry(folder: Path) -> datetime:
-    return dates(folder)[1]
-
-
-def name_in(folder: Path) -> str:
-    """Whose certificate it is."""
-    names = _certificate(folder).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names:
-        raise LNTrustError(f"{folder / 'node.pem'}: names nobody: no common name")
-    return str(names[0].value)
-
-
-def faults(folder: Path) -> list[str]:
-    """Why a node's certificate will not do, as far as its own files tell: authority, and key."""
-    made, found = _certificate(folder), []
-    try:
-        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-        key = serialization.load_pem_private_key((folder / "node.key").read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        return [f"ca.pem or node.key cannot be read: {error}"]
-    try:
-        made.verify_directly_issued_by(authority)
-    except Exception:  # of any kind: it is not that authority's
-        found.append("node.pem is not of the authority in ca.pem")
-    if key.public_key() != made.public_key():
-        found.append("node.key is not the key of node.pem")
-    return found
-
-
-def _certificate(folder: Path) -> Any:
-    try:
-        return x509.load_pem_x509_certificate((folder / "node.pem").read_bytes())
-    except (OSError, ValueError) as error:
-        raise LNTrustError(f"{folder / 'node.pem'}: not a readable certificate: {error}") from None
-
-
-def out_of_reach(folder: Path, host: str) -> str | None:
-    """Why who dials the host that a node listens on will not connect; none: as far as it can tell, they will.
-
-    TLS compares the certificate with what the other side has dialled. To an address that is also a name's the
-    name may be dialled: whose names are that address's, this device need not know.
-    """
-    names, addresses = list[str](), set[Any]()
-    for extension in _certificate(folder).extensions:
-        if isinstance(extension.value, x509.SubjectAlternativeName):
-            names = extension.value.get_values_for_type(x509.DNSName)
-            addresses = set(extension.value.get_values_for_type(x509.IPAddress))
-    try:
-        here = ipaddress.ip_address(host)
-        fits = bool(names) or here in addresses or (here.is_unspecified and bool(addresses))
-    except ValueError:
-        fits = any(_is_named(host, name) for name in names)
-        with suppress(OSError, ValueError):
-            found = socket.getaddrinfo(host, None) if not fits else []
-            fits = fits or bool({ipaddress.ip_address(each[4][0]) for each in found} & addresses)
-    if fits:
-        return None
-    listed = ", ".join(sorted([*names, *map(str, addresses)])) or "no address"
-    return f"is for {listed}, and the node listens on {host}: neighbours that dial {host} will be refused"
-
-
-def _is_named(host: str, name: str) -> bool:
-    """As TLS compares names: in any case of letters, and a star is one label, the first."""
-    one, other = host.lower().rstrip("."), name.lower().rstrip(".")
-    return one == other or (other.startswith("*.") and one.partition(".")[2] == other[2:])
+    def _found(self) -> list[bytes]:
+        """The node's three files; an error, if they do not belong together and to it, or not yet."""
+        own = NodeCertificate(self._folder)
+        if wrong := own.faults():
+            raise LNTrustError(f"{self._folder}: {', and '.join(wrong)}")
+        if own.name != self._name:
+            raise LNTrustError(f"{self._folder / 'node.pem'}: is {own.name}'s, and not {self._name}'s")
+        return own.files

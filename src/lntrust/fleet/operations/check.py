@@ -15,7 +15,7 @@ import numpy as np
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import place_of
-from lntrust.fleet.operations.certificates import dates, faults, name_in, out_of_reach
+from lntrust.fleet.operations.certificates import NodeCertificate
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -41,22 +41,33 @@ class Finding:
 
 def check_node(file: Path, wait: float) -> Iterator[Finding]:
     """Settings, certificates, data, model, then every neighbour: each finding as soon as it is known."""
+    yield from _told("settings", _all(file, wait))
+
+
+def _told(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
+    """What is found, until something is in the way of going on."""
     try:
-        settings = load_node(file)
+        yield from found
     except LNTrustError as error:
-        yield Finding("bad", "settings", str(error))
-        return
+        yield Finding("bad", what, str(error))
+
+
+def _all(file: Path, wait: float) -> Iterator[Finding]:
+    settings, fit = load_node(file), True
     yield Finding("good", "settings", f"node {settings.name}, {len(settings.neighbours)} neighbours")
-    fit = True
-    for finding in [*_certificate(settings), *_data_and_model(settings)]:
-        fit = fit and finding.grade != "bad"
-        yield finding
+    for what, found in (("certificate", _certificate(settings)), ("data", _data_and_model(settings))):
+        for finding in _told(what, found):
+            fit = fit and finding.grade != "bad"
+            yield finding
     yield from _open_to_others(settings)
     yield Finding("good", "shown to neighbours", _shown(settings))
     if settings.peers and settings.trust.reply != "float32":
-        yield Finding("good", "replies", _replies(settings))
+        form, C = ReplyEncoding(settings.trust.reply), len(settings.input.classes)
+        few, all_ = (size(each.specs(1, C)).payload for each in (form, ReplyEncoding()))
+        text = f"{form.name}: {few:,} bytes for what a node says about an input, instead of {all_:,}"
+        yield Finding("good", "replies", text)
     if fit:
-        yield from _neighbours(settings, wait)
+        yield from _told("network", _neighbours(settings, wait))
 
 
 def _certificate(settings: NodeSettings) -> Iterator[Finding]:
@@ -64,26 +75,21 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
     if not settings.peers:
         yield finding("good", text="none needed: no neighbour is a node")
         return
-    folder, now = settings.network.certificates, datetime.now(UTC)
-    try:
-        (begins, ends), name = dates(folder), name_in(folder)
-    except LNTrustError as error:
-        yield finding("bad", text=str(error))
-        return
-    for fault in faults(folder):
+    own, now = NodeCertificate(settings.network.certificates), datetime.now(UTC)
+    for fault in own.faults():
         yield finding("bad", text=fault)
-    if far := out_of_reach(folder, _host(settings.network.listen)):
+    if far := own.out_of_reach(_host(settings.network.listen)):
         yield finding("warning", text=far)  # fine, if it dials, or is behind a router
-    if name != settings.name:
-        yield finding("bad", text=f"is {name}'s; this node is named {settings.name}")
-    if now < begins:
-        yield finding("bad", text=f"holds from {begins:%F %R} UTC; this clock says {now:%F %R}")
-    elif now > ends:
-        yield finding("bad", text=f"has run out on {ends:%F %R} UTC; renew it")
+    if own.name != settings.name:
+        yield finding("bad", text=f"is {own.name}'s; this node is named {settings.name}")
+    if now < own.begins:
+        yield finding("bad", text=f"holds from {own.begins:%F %R} UTC; this clock says {now:%F %R}")
+    elif now > own.expires:
+        yield finding("bad", text=f"has run out on {own.expires:%F %R} UTC; renew it")
     else:
-        left = f"{(ends - now) / timedelta(days=1):.0f} days"
-        grade: Grade = "warning" if ends - now < _SOON else "good"
-        yield finding(grade, text=f"holds until {ends:%F %R} UTC, {left}")
+        left = f"{(own.expires - now) / timedelta(days=1):.0f} days"
+        grade: Grade = "warning" if own.expires - now < _SOON else "good"
+        yield finding(grade, text=f"holds until {own.expires:%F %R} UTC, {left}")
 
 
 def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
@@ -113,11 +119,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
-    try:
-        data = load_data(settings)
-    except LNTrustError as error:
-        yield Finding("bad", "data", str(error))
-        return
+    data = load_data(settings)
     sizes = f"{len(data.train)} to train, {len(data.validation)} to validate, {len(data.shard)} unlabelled"
     yield Finding("good", "data", sizes)
     kind = settings.model.kind
@@ -145,13 +147,6 @@ def _shown(settings: NodeSettings) -> str:
     return f"to probe: labelled inputs ({probes}); to learn: {shard}; deployed: {clients}"
 
 
-def _replies(settings: NodeSettings) -> str:
-    """How nodes are asked to answer, and what that takes."""
-    form, C = ReplyEncoding(settings.trust.reply), len(settings.input.classes)
-    few, all_ = (size(each.specs(1, C)).payload for each in (form, ReplyEncoding()))
-    return f"{form.name}: {few:,} bytes for what a node says about an input, instead of {all_:,}"
-
-
 def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
     running = None
     with suppress(LNTrustError, OSError):
@@ -159,40 +154,38 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
     if running is not None:
         yield Finding("good", "node", "runs already; what follows is what it says")
         for name, each in running["neighbours"].items():
-            trip = each["round_trip"]
-            text = each["refused"] or ("there" if each["present"] else "not there")
-            text += f", round trip {1000 * trip:.1f} ms" if trip is not None else ""
-            yield Finding("bad" if each["refused"] else "good" if each["present"] else "warning", name, text)
+            yield _met(name, each["refused"], each["round_trip"], "there" if each["present"] else "not there")
         return
     facts = wire.facts(settings.input, len(settings.neighbours), 0)
     traffic = TrafficCounters([each.name for each in settings.neighbours])
     with ExitStack() as stack:
-        what, door = "network", None
-        try:
-            if settings.peers:
-                door = stack.enter_context(closing(Door(place_of(settings), lambda *_: b"")))
-            what = "neighbours"
-            neighbours = stack.enter_context(closing(Neighbours(settings, traffic, door, lambda: facts)))
-        except LNTrustError as error:
-            yield Finding("bad", what, str(error))
-            return
+        door = None
+        if settings.peers:
+            door = stack.enter_context(closing(Door(place_of(settings), lambda *_: b"")))
+        neighbours = stack.enter_context(closing(Neighbours(settings, traffic, door, lambda: facts)))
         neighbours.wait_for_all(wait)
         neighbours.meet(wait)
-        yield from _met(settings, neighbours, wait)
+        for name, each in neighbours.members.items():
+            if each.server is not None:
+                yield _asked(settings, neighbours, name, wait)
+                continue
+            there = each.round_trip is not None
+            absent = f"no answer within {wait:g} s: off, elsewhere, or we are not on its list"
+            yield _met(name, None if there else each.refused, each.round_trip, "there" if there else absent)
 
 
-def _met(settings: NodeSettings, neighbours: Neighbours, wait: float) -> Iterator[Finding]:
-    for name, each in neighbours.members.items():
-        if each.server is not None:
-            x = np.zeros((1, *settings.input.shape), dtype=settings.input.dtype)
-            begun = time.perf_counter()
-            heard, failed = neighbours.ask([name], x, "check", timeout=wait)
-            took = 1000 * (time.perf_counter() - begun)
-            good = name in heard
-            text = f"answers, round trip {took:.1f} ms; it has no certificate" if good else failed[name].text
-            yield Finding("good" if good else "warning", name, text)
-        elif each.round_trip is not None:
-            yield Finding("good", name, f"there, round trip {1000 * each.round_trip:.1f} ms")
-        else:
-            text = each.refused or f"no answer within {wait:g} s: off, elsewhere, or we are not on its list"
-            yield Finding("bad" if each.refused else "warning", name, text)
+def _met(name: str, refused: str | None, trip: float | None, text: str) -> Finding:
+    grade: Grade = "bad" if refused else "good" if text == "there" else "warning"
+    took = "" if trip is None else f", round trip {1000 * trip:.1f} ms"
+    return Finding(grade, name, (refused or text) + took)
+
+
+def _asked(settings: NodeSettings, neighbours: Neighbours, name: str, wait: float) -> Finding:
+    """A server, which is asked about an input of zeros."""
+    x = np.zeros((1, *settings.input.shape), dtype=settings.input.dtype)
+    begun = time.perf_counter()
+    heard, failed = neighbours.ask([name], x, "check", timeout=wait)
+    if name not in heard:
+        return Finding("warning", name, failed[name].text)
+    took = 1000 * (time.perf_counter() - begun)
+    return Finding("good", name, f"answers, round trip {took:.1f} ms; it has no certificate")

@@ -1,7 +1,7 @@
 """A node's first settings: a NODE.toml with every choice explained, and data to try it with."""
 
+import io
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lntrust.core.errors import LNTrustError
-from lntrust.core.files import write_whole
+from lntrust.core.files import write_bytes
 from lntrust.core.randomness import generator
 from lntrust.fleet.operations.certificates import NAME, NODE_FILES
 from lntrust.fleet.settings import REFUSED, parse_node
@@ -87,7 +87,7 @@ def write_node(
     path = folder / "NODE.toml"
     text = "\n".join(_toml(settings, notes)) + "\n"
     parse_node(text, str(path))
-    write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
+    write_bytes(path, text.encode())
     return path
 
 
@@ -123,12 +123,9 @@ def _value(value: Any) -> str:
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """A .npz file."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-
-    write_whole(path, write)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    write_bytes(path, file.getvalue())
 
 
 # -- a new node -----------------------------------------------------------------------------------
@@ -158,21 +155,22 @@ def init_node(
         },
         "trust": {name: each for name, each in PRESETS["best"].settings.items() if name not in REFUSED},
     }  # fmt: skip
-    copied = [] if certificates is None else _certificates(certificates)
-    copied = [file for file in copied if file.resolve() != (folder / file.name).resolve()]
+    copied = {name: certificates / name for name in NODE_FILES} if certificates else {}
+    for file in copied.values():
+        if not file.is_file():
+            raise LNTrustError(f"--certificates {certificates}: has no {file.name}")
+    if certificates and certificates.resolve() == folder.resolve():
+        copied = {}
     parts = {} if example is None else dict(zip(_EXAMPLE_FILES, example_part(example), strict=True))
-    for target in (folder / name for name in ("NODE.toml", *(file.name for file in copied), *parts)):
+    for target in (folder / name for name in ("NODE.toml", *copied, *parts)):
         if target.exists():
             raise LNTrustError(f"{target}: is there already; choose another folder, or take it away first")
     made = [write_node(folder, settings, _NOTES)]
-    for source in copied:
-        made.append(folder / source.name)
-        mode = 0o600 if source.suffix == ".key" else 0o644
-        write_whole(made[-1], lambda temporary, source=source: shutil.copyfile(source, temporary), mode)  # type: ignore[misc]
-    for file, arrays in parts.items():
-        made.append(folder / file)
-        write_arrays(made[-1], **arrays)
-    return made
+    for file_name, source in copied.items():
+        write_bytes(folder / file_name, source.read_bytes(), 0o600 if source.suffix == ".key" else 0o644)
+    for file_name, arrays in parts.items():
+        write_arrays(folder / file_name, **arrays)
+    return [*made, *(folder / file_name for file_name in (*copied, *parts))]
 
 
 def _neighbour(text: str) -> dict[str, str]:
@@ -180,14 +178,6 @@ def _neighbour(text: str) -> dict[str, str]:
     if not sign or not NAME.fullmatch(name) or ":" not in address:
         raise LNTrustError(f"--neighbour {text}: must look like NAME=HOST:PORT")
     return {"name": name, "address": address}
-
-
-def _certificates(folder: Path) -> list[Path]:
-    files = [folder / name for name in NODE_FILES]
-    for file in files:
-        if not file.is_file():
-            raise LNTrustError(f"--certificates {folder}: has no {file.name}")
-    return files
 
 
 def example_part(number: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:

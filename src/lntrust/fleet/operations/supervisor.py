@@ -47,21 +47,10 @@ class _Process(subprocess.Popen[bytes]):
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
 
-    def signal_group(self, *numbers: signal.Signals) -> None:
+    def signal_group(self, number: signal.Signals) -> None:
+        self.told_to_end |= number in (signal.SIGTERM, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            for number in numbers:
-                os.killpg(self.pid, number)
-
-    def ask_to_end(self) -> None:
-        self.told_to_end = True
-        self.signal_group(signal.SIGTERM, signal.SIGCONT)  # a frozen one would not hear it
-
-    def ended(self, deadline: float) -> int:
-        try:
-            return self.wait(max(0.01, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _kill(self)
-            return self.wait()
+            os.killpg(self.pid, number)
 
 
 @dataclass
@@ -118,17 +107,11 @@ class Fleet:
 
     def stop(self, name: str, seconds: float = _GRACE) -> int:
         """Ask it to end; returns the exit code, −9 if it had to be killed."""
-        process = self._process(name)
-        process.ask_to_end()
-        return process.ended(time.monotonic() + seconds)
+        return _end({name: self._process(name)}, seconds)[name]
 
     def stop_all(self, seconds: float = _GRACE) -> dict[str, int]:
         """Ask all that are alive to end, side by side; their exit codes."""
-        living = {name: self._processes[name] for name in sorted(self.alive)}
-        for process in living.values():
-            process.ask_to_end()
-        deadline = time.monotonic() + seconds
-        return {name: process.ended(deadline) for name, process in living.items()}
+        return _end({name: self._processes[name] for name in sorted(self.alive)}, seconds)
 
     def check(self) -> None:
         """An error with the end of the log, if a process has ended that nobody told to."""
@@ -154,9 +137,9 @@ class Fleet:
 
     def statuses(self) -> dict[str, dict[str, Any] | None]:
         """Of all that are alive; none: it does not answer (yet)."""
-        found: dict[str, dict[str, Any] | None] = {}
-        for name in (name for name in self.folders if name in self.alive):
-            found[name] = None
+        alive = self.alive
+        found: dict[str, dict[str, Any] | None] = {name: None for name in self.folders if name in alive}
+        for name in found:
             with contextlib.suppress(LNTrustError):
                 found[name] = self.status(name)
         return found
@@ -196,11 +179,23 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(late)
 
 
+def _end(processes: Mapping[str, _Process], seconds: float) -> dict[str, int]:
+    """Ask them to end. Those that have not in time are killed."""
+    deadline = time.monotonic() + seconds
+    for process in processes.values():
+        process.signal_group(signal.SIGTERM)
+        process.signal_group(signal.SIGCONT)  # a frozen one would not hear it
+    for process in processes.values():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.01, deadline - time.monotonic()))
+    _kill(*processes.values())
+    return {name: process.wait() for name, process in processes.items()}
+
+
 def _kill(*processes: _Process) -> None:
     """None that has been waited for: its id may be another's by now."""
     living = [process for process in processes if process.poll() is None]
     for process in living:
-        process.told_to_end = True
         process.signal_group(signal.SIGKILL)
     for process in living:
         process.wait()

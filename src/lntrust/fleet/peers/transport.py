@@ -26,7 +26,7 @@ from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, event, failed, why
-from lntrust.fleet.operations.certificates import Renewal, expiry
+from lntrust.fleet.operations.certificates import NodeCertificate, Renewal
 from lntrust.fleet.peers.limits import DuplicateNames, Flood
 from lntrust.fleet.peers.zenoh_config import LIMIT, Place, configuration
 
@@ -125,7 +125,7 @@ class Door:
     def _open_session(self) -> None:
         place, zenoh = self.place, self._zenoh
         self._renewal.take_up()
-        expires = expiry(place.certificates)
+        expires = NodeCertificate(place.certificates).expires
         try:
             self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
         except zenoh.ZError as error:

@@ -108,29 +108,14 @@ def test_triton_is_told_what_is_wrong(client: triton.InferenceServerClient) -> N
 # -- without --------------------------------------------------------------------------------------------
 
 
-def test_one_output_alone_and_one_of_each_kind(address: str, node: Node) -> None:
-    expected = node.predict(X).probabilities
-    code, got = ask(address, "/v2/models/ensemble/infer", question(outputs=[{"name": "label"}]))
-    assert code == 200
-    labels = [CLASSES[c] for c in expected.argmax(-1)]
-    assert got["outputs"] == [{"name": "label", "datatype": "BYTES", "shape": [5], "data": labels}]
-    assert "id" not in got
-    connection = http.client.HTTPConnection(address, timeout=10)
-    asked = [{"name": "probabilities", "parameters": {"binary_data": True}}, {"name": "label"}]
-    connection.request("POST", "/v2/models/ensemble/infer", json.dumps(question(outputs=asked)))
-    response = connection.getresponse()
-    body, length = response.read(), int(response.headers["Inference-Header-Content-Length"])
-    assert body[length:] == expected.astype("<f4").tobytes()
-    assert json.loads(body[:length])["outputs"][1]["data"] == labels
-    connection.close()
-
-
-def test_numbers_from_json_that_fit_are_taken(address: str, node: Node) -> None:
+def test_one_output_alone(address: str, node: Node) -> None:
+    """And numbers from JSON that fit into what is needed."""
     x = np.arange(8, dtype=np.int8).reshape(2, 2, 2)
-    code, got = ask(address, INFER, question(x, "INT8"))
-    assert code == 200
-    flat = np.array(got["outputs"][0]["data"], np.float32).reshape(2, 3)
-    np.testing.assert_array_equal(flat, node.predict(x.astype(np.float32), "self").probabilities)
+    p = node.predict(x.astype(np.float32)).probabilities
+    code, got = ask(address, "/v2/models/ensemble/infer", question(x, "INT8", outputs=[{"name": "label"}]))
+    labels = [CLASSES[c] for c in p.argmax(-1)]
+    assert got["outputs"] == [{"name": "label", "datatype": "BYTES", "shape": [2], "data": labels}]
+    assert (code, "id" in got) == (200, False)
 
 
 ZEROS = np.zeros((1, 2, 2))
@@ -139,25 +124,15 @@ ZEROS = np.zeros((1, 2, 2))
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "body: not JSON"),
         (b"\xff" * 50, "body: not JSON"),
-        (b"[" * 50_000, "nested too deep"),
         (question(name="image"), "inputs: ['image'] are not what is needed: exactly one, 'pixels'"),
         ({"inputs": question()["inputs"] * 2}, "exactly one, 'pixels'"),
         ({"inputs": []}, "exactly one, 'pixels'"),
         (question(ZEROS, "FP64"), "input 'pixels': datatype FP64 is not what is needed; send FP32"),
-        (question(ZEROS.astype(int), "INT64"), "datatype INT64 is not what is needed; send FP32"),
         (question(ZEROS[0]), "shape [2, 2] is not what is needed: [m, 2, 2], m at least 1"),
         (question(ZEROS[:0]), "shape [0, 2, 2] is not what is needed"),
         (question(ZEROS.reshape(1, 4)), "shape [1, 4] is not what is needed"),
-        (
-            {"inputs": [{**question(ZEROS[0, 0, :1])["inputs"][0], "shape": []}]},
-            "shape [] is not what is needed",
-        ),
-        (question(outputs=[{"name": "logits"}]), "'logits' is not there; there are probabilities, label"),
-        (question(id=3), "id: 3: Input should be a valid string"),
         (question(ZEROS + np.nan), "input 'pixels': row 0, column 0, 0 is nan; all must be finite"),
-        (question(ZEROS - np.inf), "input 'pixels': row 0, column 0, 0 is -inf; all must be finite"),
         (json.dumps(question(ZEROS + 7)).replace("7.0", "1e999").encode(), "row 0, column 0, 0 is inf"),
     ],
 )

@@ -14,9 +14,7 @@ import pytest
 from fleets import TABLES, Fleet, probed
 from http_service import ask
 
-from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers.messages import failure_of
-from lntrust.fleet.training.data import load_data
 
 # Nobody is to be missed because the machine is busy.
 INPUT = {"input": {**TABLES["input"], "dtype": "float64"}, "limits": {"deadline": 10.0}}
@@ -90,14 +88,3 @@ def test_a_model_that_fails_on_inputs_has_one_line_in_the_log(fleet: Fleet) -> N
 )
 def test_whose_failure_a_refusal_is(reason: str, kind: str) -> None:
     assert failure_of(reason).kind == kind
-
-
-def test_data_of_ones_own_that_is_not_finite(fleet: Fleet, tmp_path: Path) -> None:
-    """Neighbours would refuse every probe with it."""
-    settings = fleet.members["a"].settings
-    x = np.zeros((4, 8, 8))
-    x[2, 1, 0] = np.inf
-    np.savez(tmp_path / "shard.npz", x=x)
-    data = settings.data.model_copy(update={"shard": str(tmp_path / "shard.npz")})
-    with pytest.raises(LNTrustError, match=r"data\.shard: x: row 2, column 1, 0 is inf; all must be finite"):
-        load_data(settings.model_copy(update={"data": data}))

@@ -2,11 +2,9 @@
 
 import json
 import re
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fleets import free_port
 from http_service import CLASSES, STATUS, Node, X, settings
+from small_servers import Street, good
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client, read_inputs
@@ -98,24 +97,11 @@ def test_what_the_node_refuses_is_told(served: Served) -> None:
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b'"x"', b"", b"\xff"])
 @pytest.mark.parametrize("code", [200, 500])
 def test_a_server_that_is_no_node(body: bytes, code: int) -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            with pytest.raises(LNTrustError, match=r"not a node\?"):
-                at(settings(), f"127.0.0.1:{server.server_port}").status()
-        finally:
-            server.shutdown()
-            thread.join(10)
+    street = Street()
+    with street.ends:
+        server = street.server(good, lambda request: request.answer(body, code))
+        with pytest.raises(LNTrustError, match=r"not a node\?"):
+            at(settings(), f"127.0.0.1:{server.server_port}").status()
 
 
 def test_a_node_without_a_door(tmp_path: Path) -> None:

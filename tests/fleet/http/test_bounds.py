@@ -93,7 +93,7 @@ def test_an_answer_that_nobody_reads(opened: Callable[..., str]) -> None:
     with connect(opened(Node(settings()), unread=0.5, in_line=1 << 30)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with pytest.raises(ConnectionError):
-            client.sendall(METRICS * 100_000)
+            client.sendall(METRICS * 1_000_000)
 
 
 class Unread(asyncio.Transport):

@@ -232,7 +232,7 @@ def keep(files: Sequence[Path]) -> None:
 
 def draw() -> None:
     """Accuracy against bytes: LNTrust and its presets among the baselines of the paper's tables."""
-    from lntrust.report.figures.lines import draw_bytes
+    from lntrust.report import figures
 
     paper = read_runs([ROOT / "benchmarks" / "results" / "reproduction" / "runs-tables.parquet"])
     first, last = GROUPS[0]
@@ -245,7 +245,8 @@ def draw() -> None:
             if record.identity["study"].get("reading", "honest") == "honest" and record.method not in known
         ]
         rows = rows_of([record for record in [*others, *ours] if record.study == study])[study]
-        figure = draw_bytes(rows, f"{study}, seeds {first}–{last}; baselines 0–2")
+        title = f"{study}, seeds {first}–{last}; baselines 0–2"
+        figure = figures.draw("bytes", rows, title=title)
         figure.savefig(FOLDER / f"{study}-bytes.png", dpi=200)
 
 

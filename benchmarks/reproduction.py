@@ -17,7 +17,7 @@ from lntrust.experiment.store import read_runs
 from lntrust.report.claims import signed
 from lntrust.report.rows import Row
 from lntrust.report.sections import Section, sections_of
-from lntrust.report.text import markdown
+from lntrust.report.text import markdown, test_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"
@@ -46,7 +46,7 @@ def main_table(sections: dict[str, Section]) -> str:
         cells = []
         for name, rows in by_name.items():
             row = rows.get(label)
-            text = "" if row is None else str(row.test).replace("0.", ".")
+            text = "" if row is None else str(test_cell(row))
             cells.append(f"**{text}**" if label == best[name] else text)
         out.append(f"| {label} | " + " | ".join(cells) + " |")
     paper = [f".{round(1000 * by_name[name]['LNTrust'].paper['test'])}" for name in MAIN]

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+from lntrust.core.text import score_text
+from lntrust.report.page.html import with_minus
+
 Opened = Callable[..., Any]  # see conftest.py
 
 
@@ -50,6 +53,11 @@ def contrast(page: Page, selector: str) -> float:
     )
     light, dark = sorted((luminance(colour) for colour in colours), reverse=True)
     return (light + 0.05) / (dark + 0.05)
+
+
+def number(value: float) -> str:
+    """As the page writes scores."""
+    return with_minus(score_text(value))
 
 
 def luminance(colour: str) -> float:

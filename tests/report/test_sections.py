@@ -56,7 +56,6 @@ def test_a_table_of_the_paper() -> None:
     )
     assert (section.name, section.title, section.place, section.study) == ("t", "T", "Table 9", "digits")
     assert (section.claim, section.differences) == ("Ours.", "Seeds.")
-    assert section.has_paper
     ours = section.rows[2]
     assert (ours.x, ours.paper, ours.difference is None) == (3.0, {"test": 0.8}, False)
     assert [verdict.outcome for verdict in section.verdicts] == ["holds"]
@@ -81,7 +80,6 @@ def test_what_is_in_no_table_stands_by_study_with_independent_beside() -> None:
         ("wearables", ["dml"]),
     ]
     assert found[1].rows[1].difference is not None
-    assert not found[1].has_paper
     assert found[1].verdicts == []
 
 
@@ -103,7 +101,7 @@ def test_a_row_is_of_one_device_that_with_most_seeds() -> None:
     for row in panel_rows(PANEL, records):
         assert {record.identity["device"] for record in row.records} == {"cuda"}
         assert row.seeds == [0, 1]
-        assert row.independent is not None, "which is of that device as well"
+        assert row.independent, "which is of that device as well"
         assert {record.identity["device"] for record in row.independent} == {"cuda"}
 
 

@@ -87,6 +87,7 @@ def graph(
     debug: options.Debug = False,
 ) -> None:
     """Draw a study's topology: degrees as colours, architectures as shapes, data sizes as areas."""
+    from lntrust.experiment.store.worlds import describe_world
     from lntrust.report.figures import draw_topology
     from lntrust.world import build_world, load_dataset
 
@@ -94,8 +95,9 @@ def graph(
     path = to or Path(f"{chosen.name}-seed{seed_}.png")
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise LNTrustError(f"--out {path}: must end in .png, .pdf or .svg")
-    world = build_world(chosen, load_dataset(chosen.data.dataset, data), seed_)
-    draw_topology(world, path)
+    dataset = load_dataset(chosen.data.dataset, data)
+    world = build_world(chosen, dataset, seed_)
+    draw_topology(describe_world(world, dataset), f"{chosen.name}, seed {seed_}", path)
     names = [learner.name for learner in chosen.population.learners]
     counts = ", ".join(f"{(world.kinds == k).sum()} {name}" for k, name in enumerate(names))
     edges, degrees = world.graph.number_of_edges(), world.degrees

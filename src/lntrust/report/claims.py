@@ -28,31 +28,29 @@ def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Hold a claim against the rows of its panel."""
     by_label = {row.label: row for row in rows}
     named = [*([claim.above] if claim.above else []), *claim.below, *claim.alike]
-    missing = [label for label in named if label not in by_label]
+    missing = ", ".join(label for label in named if label not in by_label)
     if missing:
-        return Verdict(claim.says, "not run", f"not run: {', '.join(missing)}")
-    broken = [label for label in named if not by_label[label].records]
+        return Verdict(claim.says, "not run", f"not run: {missing}")
+    chosen = [by_label[label] for label in named]
+    broken = ", ".join(f"{row.label} ({row.what_diverged})" for row in chosen if not row.records)
     if broken:
-        words = [f"{label} ({by_label[label].what_diverged})" for label in broken]
-        return Verdict(claim.says, "not run", f"without scores: {', '.join(words)}")
-    if claim.above is not None:
-        return _above(claim, by_label[claim.above], [by_label[label] for label in claim.below])
-    return _alike(claim, [by_label[label] for label in claim.alike])
+        return Verdict(claim.says, "not run", f"without scores: {broken}")
+    outcome, words = _alike(claim, chosen) if claim.alike else _above(claim, *chosen)
+    return Verdict(claim.says, outcome, words)
 
 
-def _above(claim: Claim, best: Row, others: Sequence[Row]) -> Verdict:
+def _above(claim: Claim, best: Row, *others: Row) -> tuple[Outcome, str]:
     words, margins = [], []
     for other in others:
         margin, how = _margin(best, other, claim.on)
         if margin is None:
-            return Verdict(claim.says, "not run", "the rows have no seeds, nodes or scores in common")
+            return "not run", "the rows have no seeds, nodes or scores in common"
         words.append(f"{best.label} − {other.label}: {signed(margin)}{how}")
         margins.append(margin)
-    lower = any(margin.below_zero for margin in margins)
-    outcome: Outcome = "does not hold" if lower else "undecided"
-    if all(margin.above_zero for margin in margins):
-        outcome = "holds"
-    return Verdict(claim.says, outcome, "; ".join(words))
+    outcome: Outcome = "holds" if all(margin.above_zero for margin in margins) else "undecided"
+    if any(margin.below_zero for margin in margins):
+        outcome = "does not hold"
+    return outcome, "; ".join(words)
 
 
 def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
@@ -76,15 +74,15 @@ def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     return plain, ""
 
 
-def _alike(claim: Claim, rows: Sequence[Row]) -> Verdict:
+def _alike(claim: Claim, rows: Sequence[Row]) -> tuple[Outcome, str]:
     spreads = [row.test if claim.on == "test" else row.spread("self") for row in rows]
     means = [spread.mean for spread in spreads if spread is not None]
     if len(means) < len(rows):
-        return Verdict(claim.says, "not run", "not all rows have a score")
-    width = max(means) - min(means)
-    range_ = f"{score_text(min(means))} to {score_text(max(means))}, {score_text(width)} apart"
+        return "not run", "not all rows have a score"
+    low, high, apart = min(means), max(means), max(means) - min(means)
+    range_ = f"{score_text(low)} to {score_text(high)}, {score_text(apart)} apart"
     words = f"{range_}; alike means within {score_text(claim.within)}"
-    return Verdict(claim.says, "holds" if width <= claim.within else "does not hold", words)
+    return "holds" if apart <= claim.within else "does not hold", words
 
 
 def against_paper(row: Row) -> str | None:

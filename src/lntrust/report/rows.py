@@ -4,7 +4,6 @@ Everything that is shown anywhere (tables, figures, the page) is computed here, 
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,9 +29,6 @@ class Spread(NamedTuple):
     mean: float
     std: float
 
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.std:.3f}"
-
 
 @dataclass(frozen=True)
 class Course:
@@ -51,7 +47,7 @@ class Row:
     label: str
     records: list[Record]  # by seed; those that diverged are not among them, and so in no mean
     paper: dict[str, float] = field(default_factory=dict)  # test, test_std, self, self_std, gain
-    independent: list[Record] | None = None  # the runs of Independent in the same worlds, by the same seeds
+    independent: list[Record] = field(default_factory=list)  # its runs in the same worlds, of all or none
     x: float | None = None  # its place in a figure of an ablation
     published: bool = False  # the method as the study has it, where other rows change it
     diverged: list[Record] = field(default_factory=list)
@@ -121,47 +117,43 @@ class Row:
 
     # -- against Independent
 
+    @property
+    def compared(self) -> bool:
+        """Whether there is an Independent, and another than this."""
+        return bool(self.independent) and self.first.method != "independent"
+
     @cached_property
     def difference(self) -> Interval | None:
         """Test − Independent's Test, paired by seed and node."""
-        return None if self.independent is None else difference(self.records, self.independent, "test")
-
-    @cached_property
-    def pooled_difference(self) -> Interval | None:
-        """The same on the union of all test sets: what single nodes and small margins are judged by."""
-        return None if self.independent is None else difference(self.records, self.independent, "test_pooled")
+        return difference(self.records, self.independent, "test")
 
     @cached_property
     def improvement(self) -> float | None:
         """The chance that a node scores higher than under Independent: pooled where there is such a score."""
-        if self.independent is None:
-            return None
-        ours, theirs = zip(*self._judged(self.independent), strict=True)
-        return probability_of_improvement(ours, theirs)
+        return probability_of_improvement([a for a, _ in self._judged], [b for _, b in self._judged])
 
     @property
     def below_independent(self) -> float | None:
         """Share of nodes that score lower than under Independent; those without a score are left out."""
-        if self.independent is None:
-            return None
-        lower = [(a < b)[np.isfinite(a) & np.isfinite(b)] for a, b in self._judged(self.independent)]
+        lower = [(a < b)[np.isfinite(a) & np.isfinite(b)] for a, b in self._judged]
         shares = [float(each.mean()) for each in lower if len(each)]
         return float(np.mean(shares)) if shares else None
 
-    def _judged(self, others: list[Record]) -> list[tuple[Float[ndarray, "n"], Float[ndarray, "n"]]]:
-        """What single nodes are judged by, seed by seed: the same score of both, pooled if both have it."""
+    @property
+    def _judged(self) -> list[tuple[Float[ndarray, "n"], Float[ndarray, "n"]]]:
+        """What single nodes are judged by, here and under Independent: pooled scores if both have them."""
         found = []
-        for pair in zip(self.records, others, strict=True):
-            pooled = [_per_node(record, "test_pooled") for record in pair]
-            a, b = pooled if all(map(len, pooled)) else [_per_node(record, "test") for record in pair]
-            found.append((a, b))
+        for pair in zip(self.records, self.independent, strict=False):  # there may be no Independent
+            (a, b), (c, d) = ([_per_node(r, score) for r in pair] for score in ("test_pooled", "test"))
+            found.append((a, b) if len(a) and len(b) else (c, d))
         return found
 
     # -- bytes
 
-    def sent(self, kind: str = "total") -> float:
-        """Bytes that all nodes together send in training; `total` includes framing."""
-        return _mean([record.summary["bytes"][kind] for record in self.records])
+    @property
+    def sent(self) -> float:
+        """Bytes that all nodes together send in training, framing included."""
+        return _mean([record.summary["bytes"]["total"] for record in self.records])
 
     def gigabytes(self, kind: str = "total") -> float:
         """The same per node, in GB. Where all diverged, nothing counts."""
@@ -203,9 +195,9 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
-    """Of two lists of runs with the same seeds, node by node."""
-    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=True)]
-    alike = all(len(a) == len(b) for a, b in pairs)
+    """Of two lists of runs with the same seeds, node by node; none if these are not the same nodes."""
+    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=False)]
+    alike = len(ours) == len(theirs) and all(len(a) == len(b) for a, b in pairs)
     return paired_interval([a - b for a, b in pairs]) if alike else None
 
 
@@ -232,8 +224,8 @@ def main_row(rows: Sequence[Row]) -> Row | None:
 def headers_text(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: row.label) -> str:
     """In words, whether the rows' `answers` include headers."""
     talking = [row for row in rows if row.answers > 0]
-    lacking = [name(row) for row in talking if row.headers("reply") is None]
     known = [name(row) for row in talking if row.headers("reply") is not None]
+    lacking = [name(row) for row in talking if row.headers("reply") is None]
     if not lacking:
         return "with their headers"
     if not known:
@@ -246,12 +238,28 @@ def headers_text(rows: Sequence[Row], name: Callable[[Row], str] = lambda row: r
 # -- which runs belong together -------------------------------------------------------------------
 
 
+def grouped(records: Sequence[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """What has the same key together, in the order they come."""
+    out: dict[str, list[Record]] = {}
+    for record in records:
+        out.setdefault(key(record), []).append(record)
+    return out
+
+
 def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """Rows by study. What tells a method's settings from each other stands in the label."""
-    studies: dict[str, list[Row]] = {}
-    for study in dict.fromkeys(record.study for record in records):
-        here = [record for record in records if record.study == study]
-        studies[study] = [row for method in _methods(here) for row in _rows(method, here)]
+    """Rows by study: Independent first, then others by name, LNTrust, and its presets last.
+
+    What tells a method's settings from each other stands in the label.
+    """
+    places = {name: place for place, name in enumerate(["lntrust", *preset_names()], 1)}
+
+    def order(label: str) -> tuple[int, bool, str]:
+        return places.get(label, 0), label != "independent", label
+
+    studies = {}
+    for study, here in grouped(records, lambda record: record.study).items():
+        methods = grouped(here, _label)
+        studies[study] = [row for label in sorted(methods, key=order) for row in _rows(methods[label], here)]
     return studies
 
 
@@ -264,27 +272,17 @@ def _label(record: Record) -> str:
     return method_label(record.method, record.identity["study"]["deploy"])
 
 
-def _methods(records: Sequence[Record]) -> list[list[Record]]:
-    """Independent first, then others by name, LNTrust, and its presets last."""
-    by_label: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_label[_label(record)].append(record)
-    places = {name: place for place, name in enumerate(["lntrust", *preset_names()], 1)}
-    order = sorted(by_label, key=lambda name: (places.get(name, 0), name != "independent", name))
-    return [by_label[name] for name in order]
-
-
 def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     """The rows of one method: one for each setting."""
-    by_setting: dict[str, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda r: r.seed):
-        setting = {**comparable(record.identity), "seed": None, "versions": None, "hardware": None}
-        by_setting[fingerprint(setting)].append(record)
-    flat = {key: flat_settings(each[0].identity) for key, each in by_setting.items()}
+    ignored = {"seed": None, "versions": None, "hardware": None}
+    settings = grouped(
+        sorted(records, key=lambda r: r.seed), lambda r: fingerprint(comparable(r.identity) | ignored)
+    )
+    flats = {key: flat_settings(each[0].identity) for key, each in settings.items()}
     rows = []
-    for key, each in by_setting.items():
-        paths = _distinguishing(flat[key], [table for name, table in flat.items() if name != key])
-        label = _label(each[0]) + "".join(f", {_setting_text(path, flat[key][path])}" for path in paths)
+    for key, each in settings.items():
+        paths = _distinguishing(flats[key], [other for name, other in flats.items() if name != key])
+        label = _label(each[0]) + "".join(f", {_setting_text(path, flats[key][path])}" for path in paths)
         rows.append(make_row(label, each, all_here))
     return sorted(rows, key=lambda row: _sortable(row.label))
 
@@ -336,16 +334,15 @@ def make_row(
     published: bool = False,
 ) -> Row:
     """A row, with Independent's runs in the same worlds if all of them are among these, with scores."""
-    diverged = [record for record in records if record.diverged is not None]
-    records = [record for record in records if record.diverged is None]
-    alone: dict[str, list[Record]] = defaultdict(list)
-    for record in among:
-        if _label(record) == "independent" and record.diverged is None:
-            alone[world_of(record)].append(record)
-    partners = [_partner(record, alone.get(world_of(record), [])) for record in records] if alone else []
-    found = [partner for partner in partners if partner is not None]
-    independent = found if found and len(found) == len(records) else None
-    return Row(label, list(records), paper or {}, independent, x, published, diverged)
+    good = [record for record in records if record.diverged is None]
+    alone = [record for record in among if _label(record) == "independent" and record.diverged is None]
+    by_world = grouped(alone, world_of)
+    found = [_partner(record, by_world.get(world_of(record), [])) for record in good] if alone else []
+    partners = [partner for partner in found if partner is not None]
+    return Row(
+        label, good, paper or {}, partners if len(partners) == len(good) else [], x, published,
+        diverged=[record for record in records if record.diverged is not None],
+    )  # fmt: skip
 
 
 def _partner(record: Record, alone: Sequence[Record]) -> Record | None:

@@ -1,7 +1,6 @@
 """What a page or a folder of figures is made of: the paper's tables as they were run, then the rest."""
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +17,17 @@ from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.claims import Verdict, against_paper, judge
-from lntrust.report.rows import KINDS, Row, flat_settings, make_row, rows_of, world_of
+from lntrust.report.rows import (
+    KINDS,
+    Row,
+    Spread,
+    difference,
+    flat_settings,
+    grouped,
+    make_row,
+    rows_of,
+    world_of,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Section:
     place: str = ""  # where it stands in the paper, if it does
     claim: str = ""  # what the paper says
     differences: str = ""  # what our protocol does otherwise
+    reproduction: str = ""  # whose panel it is
     x: str | None = None  # what an ablation varies; its rows have an x each
     verdicts: list[Verdict] = field(default_factory=list)
     figures: list[FigureSettings] = field(default_factory=list)
@@ -41,10 +51,6 @@ class Section:
         """Whether its verdicts are on the paper's claims as we read them: not under another reading, too."""
         paper = bool(self.place) and self.place != "not in the paper"
         return paper and "reading" not in self.rows[0].first.identity["study"]
-
-    @property
-    def has_paper(self) -> bool:
-        return any(row.paper for row in self.rows)
 
     @property
     def seeds(self) -> list[int]:
@@ -105,7 +111,7 @@ def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Sectio
         name=f"{reproduction.name}-{number + 1}" if several else reproduction.name,
         title=f"{reproduction.title}: {panel.title}" if several else reproduction.title,
         study=panel.study, rows=rows, place=reproduction.place, claim=reproduction.claim,
-        differences=reproduction.differences, x=panel.x,
+        differences=reproduction.differences, reproduction=reproduction.name, x=panel.x,
         verdicts=[judge(claim, rows) for claim in panel.claims],
         figures=[figure for figure in reproduction.figures if figure.panel == number],
     )  # fmt: skip
@@ -113,10 +119,8 @@ def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Sectio
 
 def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = ()) -> list[Row]:
     """The rows of a panel that were run, with the paper's numbers."""
-    by_key: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if not seeds or record.seed in seeds:
-            by_key[record.row_key].append(record)
+    wanted = [record for record in records if not seeds or record.seed in seeds]
+    by_key = grouped(wanted, lambda record: record.row_key)
     rows = []
     for row in panel.rows:
         if found := _one_device(by_key.get(panel.key(row), [])):
@@ -127,10 +131,8 @@ def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = (
 
 def _one_device(records: Sequence[Record]) -> list[Record]:
     """Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed."""
-    devices: dict[str, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda r: r.seed):
-        devices[record.identity["device"]].append(record)
-    return max(devices.values(), key=len, default=[])
+    in_order = sorted(records, key=lambda record: record.seed)
+    return max(grouped(in_order, lambda record: record.identity["device"]).values(), key=len, default=[])
 
 
 # -- as one flat table, for Parquet ---------------------------------------------------------------
@@ -163,16 +165,19 @@ def arrow(sections: Sequence[Section]) -> pa.Table:
     """One flat row per row of the tables. Bytes are per node in training, in GB. Runs made before headers
     were counted by kind have none there; `gb_framing` is all of them."""
     rows = [_flat_row(section, row) for section in sections for row in section.rows]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)  # of each row, what the schema names
 
 
 def _flat_row(section: Section, row: Row) -> dict[str, object]:
     identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
-    spreads = {score: row.spread(score) for score in _SPREADS} | {"test": test}
-    means = {"gain_mean": row.gain, "last_round_test_mean": row.spread("test"),
-             "best_round_test_selected_mean": row.spread("best_round_test_selected"),
-             "p10": row.spread("p10"), "harmed": row.spread("harmed")}  # fmt: skip
-    intervals = {"difference": row.difference, "pooled_difference": row.pooled_difference}
+    parted: dict[str, Spread | Interval | None] = {
+        **{score: row.spread(score) for score in _SPREADS}, "test": test, "gain": row.gain,
+        **{name: row.spread(name) for name in ("p10", "harmed", "best_round_test_selected")},
+        "last_round_test": row.spread("test"), "difference": row.difference,
+        "pooled_difference": difference(row.records, row.independent, "test_pooled"),
+    }  # fmt: skip
+    numbers = {f"{name}_{part}": value for name, found in parted.items() if found
+               for part, value in found._asdict().items()}  # fmt: skip
     sent = {
         **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
         **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
@@ -182,12 +187,8 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
         "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
         "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
-        "test_is_test_selected": row.test_selected,
-        **{f"{score}_{part}": x for score, found in spreads.items() if found
-           for part, x in found._asdict().items()},
-        **{name: found.mean for name, found in means.items() if found},
-        **{f"{name}_{part}": x for name, found in intervals.items() if found
-           for part, x in found._asdict().items()},
+        "test_is_test_selected": row.test_selected, **numbers,
+        "p10": numbers.get("p10_mean"), "harmed": numbers.get("harmed_mean"),
         "below_independent": row.below_independent, "improvement": row.improvement,
         **(sent if row.records else {}),  # what was sent until it diverged is no method's price
         "accuracy_per_gb_reply": None if test is None or not reply else test.mean / reply,

@@ -1,15 +1,11 @@
-"""Tables as text: sections for the terminal, as Markdown and as LaTeX; and what stands at the end of a run.
-
-Numbers are computed in `rows`; here they are only written down. All tables of sections have the same columns.
-"""
+"""Tables as text: sections for the terminal, as Markdown and as LaTeX; and what ends a run."""
 
 import re
 import textwrap
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -17,19 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from lntrust.core.text import bytes_text, percent_text, score_text
-from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.report.claims import against_paper, signed
 from lntrust.report.rows import Row, Spread, make_row, method_label, spread
 from lntrust.report.sections import Section, seeds_text
 from lntrust.study.settings import Study
 
-NOTHING = "–"
-DAGGER = "†"
-_ASKED = "asked"
-SELECTED = (
-    f"{DAGGER} The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of "
-    "the last round."
+NOTHING, DAGGER = "–", "†"
+_SELECTED = (
+    "The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of the last"
 )
 
 
@@ -37,7 +29,7 @@ SELECTED = (
 class Cell:
     """A number, and how sure it is; written in one line or in two."""
 
-    value: str
+    value: str = NOTHING
     spread: str = ""  # "± .010" or "[+.030, +.060]"
     best: bool = False
     note: str = ""
@@ -46,117 +38,119 @@ class Cell:
         return " ".join(filter(None, [self.value + self.note, self.spread]))
 
 
-class Column(NamedTuple):
-    title: str
-    latex: str
-    cells: list[Cell]
+# -- what cells show, here and on the page --------------------------------------------------------
 
-
-# -- what all tables of sections show -------------------------------------------------------------
-
-
-def columns(section: Section) -> list[Column]:
-    """What stands in a row after its label; what nothing is known of in any row is left out."""
-    rows = section.rows
-    printed, gained = (any(name in row.paper for row in rows) for name in ("test", "gain"))
-    every: list[tuple[bool, str, str, Callable[[Row], Cell]]] = [
-        (True, "Test", "Test", test_cell),
-        (True, "Self", "Self", lambda row: spread_cell(row.spread("self"), len(row.seeds))),
-        (printed, "paper's Test", "Paper's Test", lambda row: printed_cell(row, "test")),
-        (gained, "gain", "Gain", lambda row: _mean(row.gain, _plus)),
-        (gained, "paper's gain", "Paper's gain", lambda row: _one(row.paper.get("gain"), _plus)),
-        (True, "Δ Indep.", r"$\Delta$ Indep.", _difference),
-        (True, "10 %", r"10\,\%", lambda row: _mean(row.spread("p10"), score_text)),
-        (True, "harmed", "Harmed", lambda row: _mean(row.spread("harmed"), percent_text)),
-        (True, "P", "$P$", _improvement),
-        (True, "GB per node", "GB per node", _sent),
-        (any(row.asked for row in rows), _ASKED, "Asked", lambda row: _one(row.asked, asked_text)),
-    ]
-    out = [Column(title, tex, [fill(row) for row in rows]) for there, title, tex, fill in every if there]
-    means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
-    best = max((mean for mean in means if mean is not None), default=None)
-    tests = [replace(cell, best=mean is not None and mean == best)
-             for cell, mean in zip(out[0].cells, means, strict=True)]  # fmt: skip
-    return [out[0]._replace(cells=tests), *out[1:]]
-
-
-def labels(section: Section) -> list[str]:
-    """The rows' labels; what has other seeds than the rest, or diverged, says so."""
-    out = []
-    for row in section.rows:
-        ran = [record.seed for record in row.runs]
-        remarks = [*([] if ran == section.seeds else [seeds_text(ran)]), *filter(None, [row.what_diverged])]
-        out.append(f"{row.label} ({'; '.join(remarks)})" if remarks else row.label)
-    return out
-
-
-def notes(section: Section) -> list[str]:
-    """What has to be known to read the numbers."""
-    return [SELECTED] if any(row.test_selected for row in section.rows) else []
-
-
-def asked_text(count: float) -> str:
-    """Neighbours that are asked: 1.2, 0"""
-    return f"{count:.1f}" if count else "0"
+Fill = Callable[[Row], Cell]
 
 
 def test_cell(row: Row) -> Cell:
     return replace(spread_cell(row.test, len(row.seeds)), note=DAGGER if row.test_selected else "")
 
 
+def spread_of(score: str) -> Fill:
+    return lambda row: spread_cell(row.spread(score), len(row.seeds))
+
+
 def spread_cell(of: Spread | None, seeds: int) -> Cell:
     """Mean ± standard deviation; of one seed, the value."""
-    if of is None:
-        return Cell(NOTHING)
-    return Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
+    return Cell() if of is None else Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
 
 
-def printed_cell(row: Row, score: str) -> Cell:
+def mean_of(score: str, write: Callable[[float], str]) -> Fill:
+    return lambda row: _written(row.spread(score), write)
+
+
+def _written(value: float | Spread | None, write: Callable[[float], str]) -> Cell:
+    """A number, or a mean."""
+    number = value.mean if isinstance(value, Spread) else value
+    return Cell() if number is None else Cell(write(number))
+
+
+def paper_of(score: str) -> Fill:
     """What the paper has."""
-    value, std = row.paper.get(score), row.paper.get(f"{score}_std")
-    if value is None:
-        return Cell(NOTHING)
-    return Cell(score_text(value), "" if std is None else f"± {score_text(std)}")
+
+    def fill(row: Row) -> Cell:
+        printed = _written(row.paper.get(score), score_text)
+        std = row.paper.get(f"{score}_std")
+        return printed if std is None else replace(printed, spread=f"± {score_text(std)}")
+
+    return fill
 
 
-def difference_cell(difference: Interval) -> Cell:
-    value, _, interval = signed(difference).partition(" ")
+def paper_gain(row: Row) -> Cell:
+    return _written(row.paper.get("gain"), _plus)
+
+
+def difference_cell(row: Row) -> Cell:
+    """To Independent; to itself there is none."""
+    if row.difference is None or not row.compared:
+        return Cell()
+    value, _, interval = signed(row.difference).partition(" ")
     return Cell(value, interval)
 
 
-def _difference(row: Row) -> Cell:
-    """To Independent; to itself there is none."""
-    itself = row.independent == row.records
-    return Cell(NOTHING) if row.difference is None or itself else difference_cell(row.difference)
+def improvement_cell(row: Row, decimals: int = 3) -> Cell:
+    return _written(row.improvement if row.compared else None, lambda chance: score_text(chance, decimals))
 
 
-def _improvement(row: Row) -> Cell:
-    itself = row.independent == row.records
-    return _one(None if itself else row.improvement, lambda chance: score_text(chance, 2))
-
-
-def _sent(row: Row) -> Cell:
-    return _one(row.gigabytes() if row.records else None, _gigabytes)
-
-
-def _one(value: float | None, write: Callable[[float], str]) -> Cell:
-    return Cell(NOTHING if value is None else write(value))
-
-
-def _mean(of: Spread | None, write: Callable[[float], str]) -> Cell:
-    return _one(None if of is None else of.mean, write)
+def asked_cell(row: Row) -> Cell:
+    """Neighbours that are asked: 1.2, 0"""
+    return _written(row.asked, lambda count: f"{count:.1f}" if count else "0")
 
 
 def _plus(value: float) -> str:
     return score_text(value, sign=True)
 
 
+# -- what all tables of sections show -------------------------------------------------------------
+
+
+Columns = dict[str, list[Cell]]  # by title, a cell per row
+
+
+def columns(section: Section) -> Columns:
+    """What stands in a row after its label; what nothing is known of in any row is left out."""
+    rows = section.rows
+    printed, gained = (any(name in row.paper for row in rows) for name in ("test", "gain"))
+    every: list[tuple[bool, str, Fill]] = [
+        (True, "Test", test_cell),
+        (True, "Self", spread_of("self")),
+        (printed, "paper's Test", paper_of("test")),
+        (gained, "gain", lambda row: _written(row.gain, _plus)),
+        (gained, "paper's gain", paper_gain),
+        (True, "Δ Indep.", difference_cell),
+        (True, "10 %", mean_of("p10", score_text)),
+        (True, "harmed", mean_of("harmed", percent_text)),
+        (True, "P", lambda row: improvement_cell(row, 2)),
+        (True, "GB per node", lambda row: _written(row.gigabytes() if row.records else None, _gigabytes)),
+        (any(row.asked for row in rows), "asked", asked_cell),
+    ]
+    out = {title: [fill(row) for row in rows] for there, title, fill in every if there}
+    means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
+    best = max((mean for mean in means if mean is not None), default=None)
+    out["Test"] = [replace(cell, best=mean is not None and mean == best)
+                   for cell, mean in zip(out["Test"], means, strict=True)]  # fmt: skip
+    return out
+
+
 def _gigabytes(value: float) -> str:
-    if value == 0:
-        return "0"
-    if value < 0.001:
+    if 0 < value < 0.001:
         return "< .001"
-    return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.3f}" if value else "0"
+
+
+def lines(section: Section, found: Columns) -> Iterator[tuple[str, list[Cell]]]:
+    """The rows' labels, and their cells; what has other seeds than the rest, or diverged, says so."""
+    for row, *cells in zip(section.rows, *found.values(), strict=True):
+        ran = [record.seed for record in row.runs]
+        remarks = [seeds_text(ran) if ran != section.seeds else "", row.what_diverged]
+        words = "; ".join(filter(None, remarks))
+        yield f"{row.label} ({words})" if words else row.label, cells
+
+
+def notes(section: Section) -> list[str]:
+    """What has to be known to read the numbers."""
+    return [f"{DAGGER} {_SELECTED} round."] if any(row.test_selected for row in section.rows) else []
 
 
 # -- the terminal ---------------------------------------------------------------------------------
@@ -164,7 +158,7 @@ def _gigabytes(value: float) -> str:
 _WIDE = Console(width=10_000)  # to measure in: nothing is folded
 _LABEL = 20  # columns; a longer label, as of a row that diverged, goes on below
 _SPREAD = ("Test", "Δ Indep.")  # have theirs in any terminal
-_FIRST_TO_GO = (_ASKED, "10 %", "paper's gain", "gain", "P", "GB per node")
+_FIRST_TO_GO = ("asked", "10 %", "paper's gain", "gain", "P", "GB per node")
 
 
 def terminal(section: Section, width: int = 80) -> Table:
@@ -174,12 +168,12 @@ def terminal(section: Section, width: int = 80) -> Table:
     for title in ("", *_FIRST_TO_GO):
         if _WIDE.measure(table).maximum <= width:
             break
-        found, spreads = [column for column in found if column.title != title], False
+        found, spreads = {name: cells for name, cells in found.items() if name != title}, False
         table = _table(section, found, spreads)
     return table
 
 
-def _table(section: Section, found: Sequence[Column], spreads: bool) -> Table:
+def _table(section: Section, found: Columns, spreads: bool) -> Table:
     place = f"{section.place}: " if section.place else ""
     table = Table(
         title=escape(f"{place}{section.title}, {seeds_text(section.seeds)}"),
@@ -187,15 +181,15 @@ def _table(section: Section, found: Sequence[Column], spreads: bool) -> Table:
         box=box.SIMPLE_HEAD, padding=(0, int(spreads), 0, 0), pad_edge=False,
     )  # fmt: skip
     table.add_column(escape(section.x or "method"), overflow="fold", max_width=_LABEL)
-    for column in found:
-        table.add_column(re.sub(" (?!%)", "\n", column.title), justify="right", overflow="fold")
-    for k, label in enumerate(labels(section)):
-        cells = [_marked(column.cells[k], spreads or column.title in _SPREAD) for column in found]
-        table.add_row(escape(label), *cells)
+    for title in found:
+        table.add_column(re.sub(" (?!%)", "\n", title), justify="right", overflow="fold")
+    for label, cells in lines(section, found):
+        shown = (_marked(c, spreads or title in _SPREAD) for c, title in zip(cells, found, strict=True))
+        table.add_row(escape(label), *shown)
     return table
 
 
-def _marked(cell: Cell, spread: bool) -> str:
+def _marked(cell: Cell, spread: bool = True) -> str:
     value = f"[bold]{cell.value}[/bold]" if cell.best else cell.value
     near = escape(cell.spread.replace("± ", "±").replace(", ", ","))
     return f"{value}{cell.note}" + (f" {near}" if near and spread else "")
@@ -207,38 +201,30 @@ def _marked(cell: Cell, spread: bool) -> str:
 def markdown(section: Section) -> str:
     """The table, and below it what the paper says and what became of that."""
     found = columns(section)
-    lines = [
-        f"## {_md(section.title)}",
-        "",
-        f"{_md(section.place) + '. ' if section.place else ''}Study {_md(section.study)}, "
-        f"{seeds_text(section.seeds)}.",
-        "",
-        _md_row([_md(section.x or "method"), *(column.title for column in found)]),
+    place = f"{_md(section.place)}. " if section.place else ""
+    table = [
+        _md_row([_md(section.x or "method"), *found]),
         _md_row([":--", *("--:" for _ in found)]),
+        *(_md_row([_md(label), *(f"**{cell}**" if cell.best else str(cell) for cell in cells)])
+          for label, cells in lines(section, found)),
+    ]  # fmt: skip
+    verdicts = [f"- **{v.outcome}**: {_md(v.says)} ({_md(v.words)})" for v in section.verdicts]
+    beside = "; ".join(f"{row.label} {word}" for row in section.rows if (word := against_paper(row)))
+    parts = [
+        f"## {_md(section.title)}",
+        f"{place}Study {_md(section.study)}, {seeds_text(section.seeds)}.",
+        "\n".join(table),
+        *notes(section),
+        section.claim and f"**The paper says:** {_md(section.claim)}",
+        "\n".join(verdicts),
+        beside and f"**Our Test beside the paper's:** {_md(beside)}.",
+        section.differences and f"**What is done otherwise here:** {_md(section.differences)}",
     ]
-    for k, label in enumerate(labels(section)):
-        lines.append(_md_row([_md(label), *(_md_cell(column.cells[k]) for column in found)]))
-    below = [*notes(section)]
-    if section.claim:
-        below.append(f"**The paper says:** {_md(section.claim)}")
-    if section.verdicts:
-        below.append(
-            "\n".join(f"- **{v.outcome}**: {_md(v.says)} ({_md(v.words)})" for v in section.verdicts)
-        )
-    words = [f"{row.label} {word}" for row in section.rows if (word := against_paper(row))]
-    if words:
-        below.append(f"**Our Test beside the paper's:** {_md('; '.join(words))}.")
-    if section.differences:
-        below.append(f"**What is done otherwise here:** {_md(section.differences)}")
-    return "\n".join(lines + [line for text in below for line in ("", text)]) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _md_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _md_cell(cell: Cell) -> str:
-    return f"**{cell}**" if cell.best else str(cell)
 
 
 def _md(text: str) -> str:
@@ -250,10 +236,13 @@ def _md(text: str) -> str:
 # -- LaTeX ----------------------------------------------------------------------------------------
 
 
+_GREEK = "αβγδεζηθικλμνξοπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ"
+
+
 def _tex_name(letter: str) -> str:
     """The command for a Greek letter: Δ → Delta, ω → omega."""
-    *_, name = unicodedata.name(letter).split()
-    plain = {"EPSILON": "varepsilon", "LAMDA": "lambda", "FINAL": "varsigma"}.get(name, name.lower())
+    name = unicodedata.name(letter).split()[-1].lower()
+    plain = {"epsilon": "varepsilon", "lamda": "lambda"}.get(name, name)
     return plain.capitalize() if letter.isupper() else plain
 
 
@@ -263,27 +252,34 @@ _TEX = {
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     "→": r"$\rightarrow$", "−": "$-$", "±": r"$\pm$", "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$",
     "×": r"$\times$", "–": "--", "…": r"\dots{}", "†": r"$\dagger$",
-    **{c: f"$\\{_tex_name(c)}$" for c in map(chr, [*range(0x3B1, 0x3CA), *map(ord, "ΓΔΘΛΞΠΣΦΨΩ")])},
+    **{letter: f"$\\{_tex_name(letter)}$" for letter in _GREEK},
 }  # fmt: skip
+
+
+_TITLES = {"10 %": r"10\,\%", "P": "$P$"}  # which are numbers or mathematics
 
 
 def latex(section: Section) -> str:
     """A floating table; needs the package booktabs."""
     found = columns(section)
     about = f"{section.title}, {seeds_text(section.seeds)}."
-    lines = [
+    parts = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_tex(' '.join([about, *notes(section)]))}}}",
         rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', section.name)}}}",
         rf"\begin{{tabular}}{{l{'r' * len(found)}}}",
         r"\toprule",
-        _tex_row([_tex(section.x or "Method"), *(column.latex for column in found)]),
+        _tex_row(
+            [_tex(section.x or "Method"), *(_TITLES.get(t) or _tex(t[0].upper() + t[1:]) for t in found)]
+        ),
         r"\midrule",
+        *(_tex_row([_tex(label), *map(_tex_cell, cells)]) for label, cells in lines(section, found)),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
     ]
-    for k, label in enumerate(labels(section)):
-        lines.append(_tex_row([_tex(label), *(_tex_cell(column.cells[k]) for column in found)]))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _tex_row(cells: Sequence[str]) -> str:
@@ -313,12 +309,12 @@ _TRUSTED = 4  # members per node
 
 def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
     """One row per method, and → how it is deployed where the study says so; in a sweep, one per setting."""
-    by_label: dict[str, list[Record]] = defaultdict(list)
+    by_label: dict[str, list[Record]] = {}
     for summary in summaries:  # what tells a setting from the others has a line each: `skew=20`
         setting = {path: value for path, value in summary.get("setting", {}).items() if path != "deploy"}
-        lines = [f"  {path.rpartition('.')[2]}={value}" for path, value in setting.items()]
-        label = "\n".join([method_label(summary["method"], summary["deploy"]), *lines])
-        by_label[label].append(Record({"seed": summary["seed"]}, summary, "{}", {}))
+        more = [f"  {path.rpartition('.')[2]}={value}" for path, value in setting.items()]
+        label = "\n".join([method_label(summary["method"], summary["deploy"]), *more])
+        by_label.setdefault(label, []).append(Record({"seed": summary["seed"]}, summary, "{}", {}))
     seeds = sorted({summary["seed"] for summary in summaries})
     table = Table(
         title=f"{summaries[0]['study']}, {seeds_text(seeds)}",
@@ -337,28 +333,23 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
     for label, records in by_label.items():
         row = make_row(label, records, [])
         name = "\n  ".join([label, *textwrap.wrap(row.what_diverged, _USUAL - 2)])
+        scores = [
+            spread_of("test"),
+            *(mean_of(score, score_text) for score in ("self", "test_pooled", "harmed")),
+        ]
+        sent = [_brief(row.sent), _brief(row.bytes_per_answer)] if row.records else [NOTHING, NOTHING]
         time = f"{row.seconds:.{1 if row.seconds < 99.95 else 0}f}"
-        if not row.records:
-            table.add_row(name, *["–"] * 6, time)
-            continue
-        scores = [_brief(row.spread(score)) for score in ("self", "test_pooled", "harmed")]
-        sent = [_brief_bytes(row.sent()), _brief_bytes(row.bytes_per_answer)]
-        table.add_row(name, _brief(row.spread("test"), len(row.seeds)), *scores, *sent, time)
-        for variant in row.first.summary["variants"]:
+        table.add_row(name, *(_marked(score(row)) for score in scores), *sent, time)
+        for variant in row.first.summary["variants"] if row.records else ():
             found = [record.summary["variants"][variant] for record in row.records]
             plain, pooled = (spread([each[score] for each in found]) for score in ("test", "test_pooled"))
-            table.add_row(f"+ {variant}", _brief(plain, len(found)), "", _brief(pooled), *[""] * 4)
+            cells = spread_cell(plain, len(found)), Cell(""), _written(pooled, score_text)
+            table.add_row(f"+ {variant}", *map(_marked, cells), *[""] * 4)
     return table
 
 
-def _brief(of: Spread | None, seeds: int = 1) -> str:
-    """.792 ±.012; the deviation where there are several seeds to show it of."""
-    cell = spread_cell(of, seeds)
-    return f"{cell.value} {cell.spread.replace(' ', '')}".strip()
-
-
-def _brief_bytes(count: float) -> str:
-    """In at most seven columns, up to terabytes."""
+def _brief(count: float) -> str:
+    """Bytes in at most seven columns, up to terabytes."""
     number, unit = bytes_text(count, 1).split()
     return f"{float(number):.0f} {unit}" if len(number) > 3 else f"{number} {unit}"
 
@@ -367,24 +358,24 @@ def trust_table(summary: dict[str, Any], kinds: list[int], study: Study) -> Tabl
     """One row per node: its model, whom it trusts how far, and what it answers with."""
     report, scores = summary["method_report"], summary["per_node"]
     names = [study.population.learners[k].name for k in kinds]
-    pooled = scores["test_pooled"] is not None
+    of, judged = ("_pooled", "pooled") if scores["test_pooled"] else ("", "on the node's own test set")
     table = Table(
+        "node", "trusts", "answers",
         title=f"{summary['method']}, seed {summary['seed']}: whom each node trusts",
-        caption=f"The {_TRUSTED} largest deployment weights α. A node answers alone where its "
-        "deployment gate is closed. "
-        + ("Scores are pooled." if pooled else "Scores are on the node's own test set."),
+        caption=f"The {_TRUSTED} largest deployment weights α. A node answers alone where its deployment "
+        f"gate is closed. Scores are {judged}.",
         caption_justify="left",
-    )
-    for name in ("node", "trusts", "answers", "Self", "Test"):
-        table.add_column(name, justify="right" if name in ("Self", "Test") else "left")
-    own, deployed = (scores[k] for k in (("self_pooled", "test_pooled") if pooled else ("self", "test")))
-    for i, (trust, together) in enumerate(zip(report["trust"], report["together"], strict=True)):
+    )  # fmt: skip
+    for name in ("Self", "Test"):
+        table.add_column(name, justify="right")
+    nodes = zip(report["trust"], report["together"], scores[f"self{of}"], scores[f"test{of}"], strict=True)
+    for i, (trust, together, *known) in enumerate(nodes):
         largest = sorted(trust.items(), key=lambda item: -item[1])[:_TRUSTED]
         members = [
             f"{'itself' if int(j) == i else f'{j} ({names[int(j)]})'} {weight:.2f}"
             for j, weight in largest
             if weight >= 0.005
         ]
-        known = [NOTHING if score is None else f"{score:.3f}" for score in (own[i], deployed[i])]
-        table.add_row(f"{i} ({names[i]})", ", ".join(members), "together" if together else "alone", *known)
+        both = [NOTHING if score is None else f"{score:.3f}" for score in known]
+        table.add_row(f"{i} ({names[i]})", ", ".join(members), "together" if together else "alone", *both)
     return table

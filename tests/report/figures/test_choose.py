@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from lntrust import LNTrustError
 from lntrust.experiment.reproduction import FigureSettings
 from lntrust.report.figures import all_figures, draw, named_figures, save
-from lntrust.report.figures.trust import choose_node
+from lntrust.report.figures.graphs import choose_node
 from lntrust.report.rows import Row
 from lntrust.report.sections import Section
 

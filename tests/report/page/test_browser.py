@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import Opened, draw_all, drawn, option, until
+from browsing import Opened, draw_all, drawn, number, option, until
 from made_up import changed, identified, in_world
 from playwright.sync_api import Page
 
+from lntrust.core.text import bytes_text
 from lntrust.experiment.store import Record
 from lntrust.report.page import write_page
-from lntrust.report.page.html import gigabytes, number
 
 LABELS = ["independent", "uniform", "lntrust, budget = 50", "lntrust, budget = 200"]
 
@@ -87,7 +87,7 @@ class TestNumbers:
             assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
             for name, kind in (("replies", "reply"), ("all", "total")):
                 sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found])) / 1e9
-                assert cells[name] == gigabytes(sent)
+                assert cells[name] == (bytes_text(1e9 * sent, 1) if sent else "0")
             if label == "uniform":  # paired with Independent
                 shown = cells["difference, 95 %"].replace("−", "-")
                 mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", shown))

@@ -1,7 +1,7 @@
 """Which figures there are of which runs, and how they are written."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,27 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
 from lntrust.experiment.store import Record
-from lntrust.report.figures.bars import draw_communication, draw_importance
-from lntrust.report.figures.lines import draw_ablation, draw_bytes, draw_curves
+from lntrust.report.figures import charts, graphs
 from lntrust.report.figures.map import draw_map
 from lntrust.report.figures.style import name_of, styled
-from lntrust.report.figures.topology import draw_graph_figure
-from lntrust.report.figures.trust import choose_node, draw_trust
 from lntrust.report.rows import Row, main_row
 from lntrust.report.sections import Section
 
 Format = Literal["png", "pdf", "both"]
 _WORLDS: tuple[FigureKind, ...] = ("topology", "map")  # show a world, whatever was run in it
+_NEEDS: dict[FigureKind, tuple[Callable[[Sequence[Row]], object], str]] = {  # and why there is none without
+    "communication": (lambda rows: any(row.gigabytes() > 0 and row.test for row in rows),
+                      "nobody sends anything in training"),
+    "bytes": (lambda rows: any(row.evaluated and row.gigabytes() > 0 for row in rows),
+              "nobody sends anything in rounds that were evaluated"),
+    "curves": (lambda rows: any(row.evaluated for row in rows), "no round was evaluated"),
+    "ablation": (lambda rows: any(row.x is not None for row in rows), "its rows vary nothing"),
+    "importance": (lambda rows: _reporting(rows, "importance"),
+                   "LNTrust was not run, or reports no importance"),
+    "trust": (lambda rows: _reporting(rows, "trust"), "LNTrust was not run, or reports no trust"),
+    "topology": (lambda _: True, ""),
+    "map": (lambda rows: rows[0].first.world["tiles"] is not None, "its nodes have no places on a map"),
+}  # fmt: skip
 
 
 def draw(
@@ -37,43 +47,24 @@ def draw(
     row, record = _shown(kind, rows, seed)
     several = sum(other.first.method == "lntrust" for other in rows)
     which = f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
-    match kind:
-        case "communication":
-            return draw_communication(rows, title)
-        case "bytes":
-            return draw_bytes(rows, title)
-        case "curves":
-            return draw_curves(rows, title)
-        case "ablation":
-            return draw_ablation(rows, title, x or "x")
-        case "importance":
-            return draw_importance(row, title, which)
-        case "trust":
-            return draw_trust(record, title, node, which)
-        case "topology":
-            return draw_graph_figure(record, title)
-        case "map":
-            return draw_map(record, title)
+    drawings: dict[FigureKind, Callable[[], Figure]] = {
+        "communication": lambda: charts.draw_communication(rows, title),
+        "bytes": lambda: charts.draw_bytes(rows, title),
+        "curves": lambda: charts.draw_curves(rows, title),
+        "ablation": lambda: charts.draw_ablation(rows, title, x or "x"),
+        "importance": lambda: charts.draw_importance(row, title, which),
+        "trust": lambda: graphs.draw_trust(record, title, node, which),
+        "topology": lambda: graphs.draw_graph_figure(record, title),
+        "map": lambda: draw_map(record, title),
+    }
+    with styled():
+        return drawings[kind]()
 
 
 def _missing(kind: FigureKind, rows: Sequence[Row]) -> str:
     """Why this cannot be drawn of these rows; nothing if it can."""
-    if not rows:
-        return "nothing of it was run"
-    match kind:
-        case "communication" if not any(row.gigabytes() > 0 and row.test for row in rows):
-            return "nobody sends anything in training"
-        case "bytes" if not any(row.evaluated and row.gigabytes() > 0 for row in rows):
-            return "nobody sends anything in rounds that were evaluated"
-        case "curves" if not any(row.evaluated for row in rows):
-            return "no round was evaluated"
-        case "ablation" if not any(row.x is not None for row in rows):
-            return "its rows vary nothing"
-        case "importance" | "trust" if not _reporting(rows, kind):
-            return f"LNTrust was not run, or reports no {kind}"
-        case "map" if rows[0].first.world["tiles"] is None:
-            return "its nodes have no places on a map"
-    return ""
+    possible, otherwise = _NEEDS[kind] if rows else (bool, "nothing of it was run")
+    return "" if possible(rows) else otherwise
 
 
 def _reporting(rows: Sequence[Row], report: FigureKind) -> list[Row]:
@@ -105,7 +96,7 @@ def all_figures(sections: Sequence[Section]) -> Iterator[tuple[str, Figure]]:
 
 def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
     """Only those that it names."""
-    yield from _figures(section, set(), named=True)
+    return _figures(section, set(), named=True)
 
 
 def _figures(section: Section, seen: set[object], *, named: bool) -> Iterator[tuple[str, Figure]]:
@@ -130,9 +121,8 @@ def _defaults(section: Section) -> list[FigureSettings]:
     if section.x is None and not named <= {"curves", "bytes"}:
         return []
     kinds: list[FigureKind] = ["curves", "bytes"] if section.x is None else ["ablation", "curves"]
-    senders = {row.first.method for row in section.rows if row.gigabytes() > 0}
-    if section.x is None and len(senders) > 1:  # else it says nothing
-        kinds.append("communication")
+    if section.x is None and len({row.first.method for row in section.rows if row.gigabytes() > 0}) > 1:
+        kinds.append("communication")  # which else says nothing
     if any(row.first.method == "lntrust" for row in section.rows):
         kinds += ["importance", "trust", "topology", "map"]
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]
@@ -155,9 +145,9 @@ def _key(asked: FigureSettings, section: Section) -> object:
     if kind in _WORLDS:
         return kind, record.study, record.world_text
     if kind == "trust":
-        return kind, record.key, choose_node(record)[0] if asked.node is None else asked.node
+        return kind, record.key, graphs.choose_node(record)[0] if asked.node is None else asked.node
     rows = [row] if kind == "importance" else section.rows
-    return kind, *(tuple(record.key for record in row.records) for row in rows)
+    return kind, *(tuple(record.key for record in each.records) for each in rows)
 
 
 def save(figure: Figure, stem: Path, format_: Format = "both") -> list[Path]:

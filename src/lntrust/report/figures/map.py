@@ -1,6 +1,7 @@
 """A map of the nodes with what they hold, on the world's coast (Natural Earth, a TopoJSON in the package)."""
 
 import json
+import re
 from functools import lru_cache
 from importlib import resources
 
@@ -15,8 +16,8 @@ from matplotlib.transforms import Bbox
 from numpy import ndarray
 
 from lntrust.experiment.store import Record
-from lntrust.report.figures.style import MORE, WIDE, styled
-from lntrust.report.figures.topology import degree_bar, draw_graph, headline, kinds_legend, scene_of_record
+from lntrust.report.figures.graphs import Scene, degree_bar, draw_graph, kinds_legend
+from lntrust.report.figures.style import MORE, WIDE
 
 Line = Float[ndarray, "k 2"]  # longitude, latitude
 _EUROSAT = {  # colours that say what they mean, from Okabe and Ito's as far as those go
@@ -27,47 +28,41 @@ _EUROSAT = {  # colours that say what they mean, from Okabe and Ito's as far as 
 _MARGIN = 0.04  # of the map's extent
 
 
-@styled()
 def draw_map(record: Record, title: str) -> Figure:
     """Left, labelled tiles by class; right, the regions' graph at its true places."""
-    scene, tiles = scene_of_record(record), record.world["tiles"]
+    scene, tiles = Scene.of(record.world), record.world["tiles"]
     assert scene.centres is not None
+    nodes = scene.centres[:, ::-1]
     places = np.stack([tiles["longitude"], tiles["latitude"]], axis=1) / tiles["per_degree"]
-    everywhere = np.concatenate([places, scene.centres[:, ::-1]])
+    everywhere = np.concatenate([places, nodes])
     low, high = everywhere.min(0), everywhere.max(0)
     margin = _MARGIN * np.maximum(high - low, 1.0)
     (west, south), (east, north) = (low - margin).tolist(), (high + margin).tolist()
     shrink = float(np.cos(np.radians((south + north) / 2)))
-    figure, left, right, beside = _panels((north - south) / ((east - west) * shrink))
-    height = figure.get_figheight()
-    figure.text(0.05 / WIDE, 1 - 0.04 / height, f"{title}, seed {scene.seed}", fontsize=7.5, va="top")
+    # Two maps as high as they are to be for their width, and a colour bar; in inches.
+    edge, gap, bar, below, above = 0.05, 0.1, 0.5, 0.55, 0.36
+    wide = (WIDE - 2 * edge - gap - bar) / 2
+    tall = wide * ((north - south) / ((east - west) * shrink))
+    total = tall + below + above
+    figure = Figure(figsize=(WIDE, total))
+
+    def axes_at(x: float, y: float, w: float, h: float) -> Axes:
+        return figure.add_axes((x / WIDE, y / total, w / WIDE, h / total))
+
+    left, right = axes_at(edge, below, wide, tall), axes_at(edge + wide + gap, below, wide, tall)
+    beside = axes_at(edge + 2 * wide + gap + 0.07, below + 0.2 * tall, 0.1, 0.6 * tall)
+    figure.text(edge / WIDE, 1 - 0.04 / total, f"{title}, seed {record.seed}", fontsize=7.5, va="top")
     for axes in (left, right):
         _ground(axes, (west, south, east, north), shrink)
     _tiles(left, record.world["classes"], places, np.array(tiles["class"]))
-    area = 8 + 80 * scene.sizes / scene.sizes.max()
-    points = draw_graph(right, scene, scene.centres[:, ::-1], area, numbers=0)
+    points = draw_graph(right, scene, nodes, 8 + 80 * scene.sizes / scene.sizes.max(), numbers=0)
     degree_bar(figure.colorbar(points, cax=beside))
     kinds_legend(right, bbox_to_anchor=(0.5, 0.0), ncols=3, markerscale=0.7, borderpad=0.2, handletextpad=0.2)
     left.set_title(f"{len(places):,} labelled tiles".replace(",", " "), pad=3)
-    right.set_title(headline(scene), pad=3)
+    right.set_title(scene.headline, pad=3)
     note = "coast: Natural Earth; left: for training and validation; right: area grows with all tiles"
-    figure.text(0.05 / WIDE, 0.04 / height, note, fontsize=5.5, color="#5a616b")
+    figure.text(edge / WIDE, 0.04 / total, note, fontsize=5.5, color="#5a616b")
     return figure
-
-
-def _panels(ratio: float) -> tuple[Figure, Axes, Axes, Axes]:
-    """Two maps as high as they are to be for their width, and a colour bar; placed in inches."""
-    edge, gap, bar, below, above = 0.05, 0.1, 0.5, 0.55, 0.36
-    wide = (WIDE - 2 * edge - gap - bar) / 2
-    high = wide * ratio
-    total = high + below + above
-    figure = Figure(figsize=(WIDE, total))
-
-    def place(x: float, y: float, w: float, h: float) -> Axes:
-        return figure.add_axes((x / WIDE, y / total, w / WIDE, h / total))
-
-    left, right = place(edge, below, wide, high), place(edge + wide + gap, below, wide, high)
-    return figure, left, right, place(edge + 2 * wide + gap + 0.07, below + 0.2 * high, 0.1, 0.6 * high)
 
 
 def _ground(axes: Axes, window: tuple[float, float, float, float], shrink: float) -> None:
@@ -89,20 +84,18 @@ def _tiles(axes: Axes, classes: list[str], places: Line, of: Float[ndarray, "k"]
     order = np.random.default_rng(0).permutation(len(of))
     x, y = places[order].T
     axes.scatter(x, y, s=1.6, c=np.array(colours)[of[order]], linewidths=0, zorder=1, rasterized=True)
-    handles = [
-        Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=colour, label=_words(name))
-        for name, colour in zip(classes, colours, strict=True)
-    ]
+    handles = []
+    for name, colour in zip(classes, colours, strict=True):
+        words = name  # AnnualCrop → Annual crop
+        if name.isalpha() and not name.isupper():
+            words = name[:1] + re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name[1:])
+        handles.append(
+            Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=colour, label=words)
+        )
     axes.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4,
         handletextpad=0.1, columnspacing=0.7, fontsize=5.5, borderpad=0.2, labelspacing=0.25,
     )  # fmt: skip
-
-
-def _words(name: str) -> str:
-    """AnnualCrop → Annual crop"""
-    spaced = "".join(f" {c.lower()}" if c.isupper() and i else c for i, c in enumerate(name))
-    return spaced if name.isalpha() and not name.isupper() else name
 
 
 # -- the coast -----------------------------------------------------------------------------------
@@ -111,14 +104,12 @@ def _words(name: str) -> str:
 def land(west: float, south: float, east: float, north: float) -> list[Line]:
     """Land and lakes in a window as closed rings, to be filled; their edges may run along the window's."""
     window = Bbox.from_extents(west, south, east, north)
-    near = [
-        ring for ring in _rings() if (ring.max(0) >= window.min).all() and (ring.min(0) <= window.max).all()
-    ]
     rings = []
-    for ring in near:
-        cut = Outline(ring, closed=True).clip_to_bbox(window)
-        cut.should_simplify = False  # to pixels, that is; these are degrees
-        rings += [ring for part in cut.to_polygons() if len(ring := np.asarray(part)) > 3]
+    for ring in _rings():
+        if (ring.max(0) >= window.min).all() and (ring.min(0) <= window.max).all():
+            cut = Outline(ring, closed=True).clip_to_bbox(window)
+            cut.should_simplify = False  # to pixels, that is; these are degrees
+            rings += [part for part in map(np.asarray, cut.to_polygons()) if len(part) > 3]
     return rings
 
 
@@ -146,7 +137,5 @@ def _laid_flat(ring: Line) -> list[Line]:
     ring = np.stack([np.unwrap(ring[:, 0], period=360), ring[:, 1]], axis=1)
     if abs(ring[-1, 0] - ring[0, 0]) > 180:  # all around the earth: closed below the south pole
         ring = np.concatenate([ring, [[ring[-1, 0], -90.0], [ring[0, 0], -90.0]], ring[:1]])
-    turns = [
-        turn for turn in (-360, 360) if (ring[:, 0] + turn).max() > -180 and (ring[:, 0] + turn).min() < 180
-    ]
-    return [ring, *(ring + np.array([turn, 0]) for turn in turns)]
+    turned = [ring + np.array([turn, 0]) for turn in (-360, 360)]
+    return [ring, *(other for other in turned if other[:, 0].max() > -180 and other[:, 0].min() < 180)]

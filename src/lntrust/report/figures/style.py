@@ -3,23 +3,22 @@
 import textwrap
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.style import context
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from numpy import ndarray
 from scipy.optimize import isotonic_regression
 
-from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.rows import Course, Row, main_row
 
 WIDTH = 3.5  # inches, one column of a paper
@@ -44,16 +43,9 @@ _STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Our look, whatever the user's own settings of matplotlib are; they are back afterwards.
-
-    Also a decorator: `@styled()` before a function that draws.
-    """
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
+def styled() -> AbstractContextManager[None]:
+    """Our look, whatever the user's own settings of matplotlib are; they are back afterwards."""
+    return context(_STYLE, after_reset=True)
 
 
 def sheet(height: float, title: str) -> Figure:
@@ -64,33 +56,36 @@ def sheet(height: float, title: str) -> Figure:
     return figure
 
 
-def footnote(figure: Figure, text: str) -> None:
+def footnote(figure: Figure, *notes: str) -> None:
     """A line below everything."""
-    text = textwrap.fill(text, int(WIDTH * 22))
+    text = textwrap.fill("; ".join(filter(None, notes)), int(WIDTH * 22))
     figure.supxlabel(text, fontsize=5.5, color="#5a616b", x=0.01, ha="left")
 
 
 # -- names and looks of methods ------------------------------------------------------------------
 
-NAMES = {
-    "centralized": "Centralized", "d_psgd": "D-PSGD", "decdiff_vt": "DecDiff+VT", "desa": "DeSA",
-    "dfedavg": "DFedAvg", "dml": "DML", "dml_public": "DML (public)", "fedmd": "FedMD", "fedpae": "FedPAE",
-    "gossip_fedavg": "Gossip FedAvg", "independent": "Independent", "lntrust": "LNTrust",
-    "mean_teacher": "Mean Teacher", "uniform": "Uniform",
-    **{name: name.replace("lntrust+", "LNTrust, ") for name in preset_names()},
-}  # fmt: skip
-# Black and greys: those that send nothing. Dark or dull: parameters.
-_LOOKS = {
-    "lntrust": (VERMILLION, "o"),
-    "independent": ("#000000", "s"), "mean_teacher": ("#8a8f98", "D"), "centralized": ("#4d5560", "P"),
-    "uniform": ("#56b4e9", "s"), "fedpae": ("#0072b2", "D"), "fedmd": ("#009e73", "^"),
-    "dml": ("#cc79a7", "v"), "dml_public": ("#8f3f70", "<"), "desa": ("#d3bd00", "P"),
-    "d_psgd": ("#7b4a2d", "X"), "dfedavg": ("#5b3fa8", ">"), "gossip_fedavg": ("#8ea604", "h"),
-    "decdiff_vt": ("#12606b", "p"),
-    # Presets of LNTrust: lighter and darker than its orange, so that a grey print tells them apart, too.
-    "lntrust+lean": ("#f5a04d", "v"), "lntrust+safe": ("#9e3a00", "s"), "lntrust+best": ("#560a16", "D"),
-}  # fmt: skip
-_BOLD = ("lntrust", *preset_names())
+# Black and greys: those that send nothing. Dark or dull: parameters. LNTrust's presets are lighter or darker
+# than its orange, so that a grey print tells them apart, too.
+_METHODS = {
+    "lntrust": ("LNTrust", VERMILLION, "o"),
+    "lntrust+lean": ("LNTrust, lean", "#f5a04d", "v"),
+    "lntrust+safe": ("LNTrust, safe", "#9e3a00", "s"),
+    "lntrust+best": ("LNTrust, best", "#560a16", "D"),
+    "independent": ("Independent", "#000000", "s"),
+    "mean_teacher": ("Mean Teacher", "#8a8f98", "D"),
+    "centralized": ("Centralized", "#4d5560", "P"),
+    "uniform": ("Uniform", "#56b4e9", "s"),
+    "fedpae": ("FedPAE", "#0072b2", "D"),
+    "fedmd": ("FedMD", "#009e73", "^"),
+    "dml": ("DML", "#cc79a7", "v"),
+    "dml_public": ("DML (public)", "#8f3f70", "<"),
+    "desa": ("DeSA", "#d3bd00", "P"),
+    "d_psgd": ("D-PSGD", "#7b4a2d", "X"),
+    "dfedavg": ("DFedAvg", "#5b3fa8", ">"),
+    "gossip_fedavg": ("Gossip FedAvg", "#8ea604", "h"),
+    "decdiff_vt": ("DecDiff+VT", "#12606b", "p"),
+}
+NAMES = {method: name for method, (name, _, _) in _METHODS.items()}
 _OTHERS = ("#332288", "#999933", "#aa4499", "#6699cc", "#44aa99", "#117733")
 _MARKERS = "8*Hd"
 # Of one method's rows: apart from LNTrust's orange, and as far as possible from each other.
@@ -109,22 +104,29 @@ class Look:
     bold: bool  # LNTrust, and presets of it
 
     @property
-    def width(self) -> float:
-        return 1.9 if self.bold else 0.95
-
-    @property
     def order(self) -> float:
         """Bold lines lie above the others."""
         return 3.0 if self.bold else 2.0
+
+    @property
+    def weight(self) -> str:
+        """Of the letters of its name."""
+        return "bold" if self.bold else "normal"
+
+    def line(self, marker: float) -> dict[str, Any]:
+        """For `plot`, with markers of this size."""
+        return {
+            "color": self.colour, "linewidth": 1.9 if self.bold else 0.95, "zorder": self.order,
+            "marker": self.marker, "markersize": marker, "markeredgecolor": "white", "markeredgewidth": 0.4,
+        }  # fmt: skip
 
 
 def name_of(row: Row) -> str:
     """A row's label with the method's proper name."""
     method = row.first.method
     rest = row.label.removeprefix(method)
-    if method in NAMES and rest != row.label and (not rest or rest[0] in ", "):
-        return NAMES[method] + rest
-    return row.label
+    known = method in NAMES and rest != row.label and rest[:1] in ("", ",", " ")
+    return NAMES[method] + rest if known else row.label
 
 
 def looks_of(rows: Sequence[Row]) -> list[Look]:
@@ -134,35 +136,33 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
     a shade of its method's colour.
     """
     methods = [row.first.method for row in rows]
-    taken = {_own_look(method)[0] for method in methods}
-    free = [colour for colour in _VARIANTS if colour not in taken]
-    crowd = len(taken) > _CROWD
+    own = {method: _own_look(method) for method in methods}
+    taken = {colour for colour, _ in own.values()}
+    free = [colour for colour in _VARIANTS if colour not in taken] if len(taken) <= _CROWD else []
     out: list[Look] = []
     variants: Counter[str] = Counter()
     for row, method in zip(rows, methods, strict=True):
         mine = [other for other in rows if other.first.method == method]
-        colour, marker = _own_look(method)
+        colour, marker = own[method]
         if row is (main_row(mine) or mine[0]):
-            out.append(Look(colour, marker, method in _BOLD))
+            out.append(Look(colour, marker, method.partition("+")[0] == "lntrust"))
             continue
         number = variants[method]
         variants[method] += 1
-        shade = _shade(colour, light=number % 2 == 0) if crowd or not free else free.pop(0)
-        out.append(Look(shade, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
+        if free:
+            colour = free.pop(0)
+        else:  # nearly half way towards white, or black
+            goal = 1.0 - number % 2
+            red, green, blue = (c + 0.45 * (goal - c) for c in to_rgb(colour))
+            colour = to_hex((red, green, blue))
+        out.append(Look(colour, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
     return out
 
 
 def _own_look(method: str) -> tuple[str, str]:
-    if method in _LOOKS:
-        return _LOOKS[method]
     number = zlib.crc32(method.encode())  # a plug-in: always the same, whatever stands beside it
-    return _OTHERS[number % len(_OTHERS)], _MARKERS[number // 7 % len(_MARKERS)]
-
-
-def _shade(colour: str, light: bool) -> str:
-    """Nearly half way towards white, or black."""
-    red, green, blue = (c + 0.45 * ((1.0 if light else 0.0) - c) for c in to_rgb(colour))
-    return to_hex((red, green, blue))
+    other = (method, _OTHERS[number % len(_OTHERS)], _MARKERS[number // 7 % len(_MARKERS)])
+    return _METHODS.get(method, other)[1:]
 
 
 # -- labels that do not lie on each other --------------------------------------------------------
@@ -181,16 +181,15 @@ def spaced(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> 
     return out
 
 
-def end_labels(axes: Axes, lines: Sequence[Course], names: Sequence[str], looks: Sequence[Look]) -> None:
+def end_labels(axes: Axes, lines: Sequence[Course], names: Iterable[str], looks: Sequence[Look]) -> None:
     """Names beside the right edge, each joined to where its line ends. Call last: it lays the figure out."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     notes = [
         axes.annotate(
             name, xy=(line.rounds[-1], line.mean[-1]), xytext=(1.07, 0.5), textcoords="axes fraction",
-            va="center", ha="left",
-            fontsize=6, color=look.colour, fontweight="bold" if look.bold else "normal",
-            annotation_clip=False,
+            va="center", ha="left", annotation_clip=False,
+            fontsize=6, color=look.colour, fontweight=look.weight,
             arrowprops={"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1,
                         "relpos": (0, 0.5)},
         )

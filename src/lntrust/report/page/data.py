@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from lntrust.experiment.store import Record, fingerprint
+from lntrust.report.figures.graphs import on_earth, spring_layout
 from lntrust.report.figures.map import land
-from lntrust.report.figures.topology import spring_layout
-from lntrust.report.rows import Row, Spread
+from lntrust.report.rows import Row
 from lntrust.report.sections import Section
 from lntrust.trust.features import FEATURES
 
@@ -39,7 +38,7 @@ def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
             key = _row_name(row.runs)
             if key not in rows:
                 rows[key] = _row(row)
-            if row.independent is not None and _compared(row):
+            if row.compared:
                 rows[key]["alone"] = name = _row_name(row.independent)
                 alone[name] = _scores(row.independent)
             is_main = main.get(section.name) is row
@@ -56,15 +55,18 @@ def _row_name(records: Sequence[Record]) -> str:
 def charts_of(section: Section) -> tuple[list[str], list[str]]:
     """Which charts say something about a section: those to be seen at once, and more."""
     rows = [row for row in section.rows if row.records]
-    possible = []
-    if section.x is not None and sum(row.x is not None for row in rows) > 1:
-        possible.append("ablation")
     courses = [row for row in rows if row.evaluated]
-    possible += ["bytes"] * any(row.gigabytes() > 0 for row in courses)
-    if len(rows) > 1 and len(courses) == len(rows):
-        possible += ["per_gb"] * (sum(row.gigabytes() > 0 for row in rows) > 1)
-        possible += ["curves", *["scatter"] * any(_compared(row) for row in rows)]
-    possible += ["importance"] * any(_importance(row) for row in rows)
+    sending = sum(row.gigabytes() > 0 for row in courses)
+    beside = len(rows) > 1 and len(courses) == len(rows)
+    there = {
+        "ablation": section.x is not None and sum(row.x is not None for row in rows) > 1,
+        "bytes": sending > 0,
+        "per_gb": beside and sending > 1,
+        "curves": beside,
+        "scatter": beside and any(row.compared for row in rows),
+        "importance": any(_importance(row) for row in rows),
+    }
+    possible = [chart for chart, is_there in there.items() if is_there]
     asked = [_CHARTS[figure.kind] for figure in section.figures if figure.kind in _CHARTS]
     if not asked and "ablation" not in possible:
         return possible, []
@@ -76,48 +78,33 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
 
 
 def _row(row: Row) -> Data:
-    kinds = ("reply", "parameters", "anchors", "total")
+    pooled = row.first.summary["per_node"]["test_pooled"] is not None
+    nodes = {"score": "pooled" if pooled else "own test sets", "ours": _scores(row.records)}
+    sent = {kind: row.gigabytes(kind) for kind in ("reply", "parameters", "anchors", "total")}
+    test, own = row.courses["test"], row.courses["self"]
+    count = len(test.rounds)
+    kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(int))
+    curve = {
+        "round": test.rounds[kept].astype(int).tolist(),
+        "gb": [_short(value / 1e9) for value in test.bytes[kept].tolist()],
+        "test": _rounded(test.mean[kept].tolist(), 4),
+        "self": _rounded(own.mean[kept].tolist(), 4),
+    }
     return {
         "method": row.first.method,
-        "test": _pair(row.test),
-        "self": _pair(row.spread("self")),
+        "test": row.test and _rounded(row.test, 4),
+        "self": (spread := row.spread("self")) and _rounded(spread, 4),
         "seeds": row.seeds,
-        "gb": {kind: _short(row.gigabytes(kind)) for kind in kinds} | {"answers": _short(row.answers)},
-        "curve": _curve(row),
-        "nodes": _nodes(row) if _compared(row) else None,
+        "gb": {kind: _short(value) for kind, value in (sent | {"answers": row.answers}).items()},
+        "curve": curve,
+        "nodes": nodes if row.compared else None,
         "importance": _importance(row),
     }
-
-
-def _pair(spread: Spread | None) -> list[float] | None:
-    return None if spread is None else [round(spread.mean, 4), round(spread.std, 4)]
 
 
 def _short(value: float) -> float:
     """Four digits."""
     return float(f"{value:.4g}")
-
-
-def _curve(row: Row) -> Data:
-    """Means over seeds at the rounds that all of them evaluated; bytes are per node, in GB."""
-    test, own = row.courses["test"], row.courses["self"]
-    count = len(test.rounds)
-    kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(int))
-    return {
-        "round": test.rounds[kept].astype(int).tolist(),
-        "gb": [_short(value / 1e9) for value in test.bytes[kept].tolist()],
-        "test": [round(mean, 4) for mean in test.mean[kept].tolist()],
-        "self": [round(mean, 4) for mean in own.mean[kept].tolist()],
-    }
-
-
-def _compared(row: Row) -> bool:
-    return row.independent is not None and row.first.method != "independent"
-
-
-def _nodes(row: Row) -> Data:
-    pooled = row.first.summary["per_node"]["test_pooled"] is not None
-    return {"score": "pooled" if pooled else "own test sets", "ours": _scores(row.records)}
 
 
 def _scores(records: Sequence[Record]) -> list[list[float | None]]:
@@ -135,14 +122,12 @@ def _importance(row: Row) -> Data | None:
     """The mean over seeds; the deviation is over seeds, of one seed over repetitions."""
     reports = [record.summary.get("method_report") or {} for record in row.records]
     found = [report["importance"] for report in reports if report.get("importance")]
-    if not found:
-        return None
     out = {}
-    for name in found[0]:
+    for name in found[0] if found else []:
         values = [each[name] for each in found]
         std = float(np.std(values)) if len(values) > 1 else reports[0]["importance_std"][name]
         out[name] = [_short(float(np.mean(values))), _short(std)]
-    return out
+    return out or None
 
 
 # -- nodes of LNTrust's runs, one by one -----------------------------------------------------------
@@ -208,9 +193,7 @@ def _world(record: Record) -> Data:
 def _places(world: Data) -> list[list[int]]:
     """True places where there are such, else a spring layout; x to the right, y down, in thousandths."""
     if world["centres"] is not None:
-        centres = np.array(world["centres"])
-        shrink = np.cos(np.radians(centres[:, 0].mean()))
-        places = np.stack([centres[:, 1] * shrink, -centres[:, 0]], axis=1)
+        places = on_earth(np.array(world["centres"])) * [1, -1]
     else:
         places = spring_layout(len(world["kinds"]), tuple((a, b) for a, b in world["edges"]))
         centred = places - places.mean(0)  # the longer side lies: screens are wider than high
@@ -223,21 +206,19 @@ def _run(record: Record) -> Data:
     """Whom each node trusts after the last refresh and why, and its gate at every refresh."""
     n = len(record.world["kinds"])
     table = record.tables["trust"]
-    trust = {name: np.asarray(table.column(name)) for name in table.column_names}
-    node, number = trust["node"], trust["round"]
-    rounds = np.unique(number)
-    last = number == rounds[-1]
-    pairs = zip(node[last].tolist(), trust["member"][last].tolist(), strict=True)
+    trust = {name: table.column(name).to_numpy() for name in table.column_names}
+    rounds, at = np.unique(trust["round"], return_inverse=True)
+    gate, together = np.zeros((n, len(rounds))), np.zeros((n, len(rounds)), dtype=int)
+    gate[trust["node"], at] = trust["lambda"]
+    together[trust["node"], at] = trust["answers_together"]
+    last = at == len(rounds) - 1
+    pairs = zip(trust["node"][last], trust["member"][last], strict=True)
     weight = dict(zip(pairs, trust["trust"][last].tolist(), strict=True))
     members: list[list[list[float]]] = [[] for _ in range(n)]
     for row in record.tables["features"].to_pylist():
         i, j = row["node"], row["member"]
         features = [float(f"{row[name.replace(' ', '_')]:.3g}") for name in FEATURES]
         members[i].append([j, round(weight[i, j], 3), *features])
-    at = np.searchsorted(rounds, number)
-    gate, together = np.zeros((n, len(rounds))), np.zeros((n, len(rounds)), dtype=int)
-    gate[node, at] = trust["lambda"]
-    together[node, at] = trust["answers_together"]
     scores = record.summary["per_node"]
     names = ("test", "self", "test_pooled", "self_pooled")
     return {
@@ -263,24 +244,20 @@ def maps(records: Sequence[Record]) -> list[Data]:
 
 
 def _map(world: Data) -> Data:
-    tiles = world["tiles"]
+    tiles, n = world["tiles"], len(world["centres"])
     table = np.stack([tiles["node"], tiles["longitude"], tiles["latitude"], tiles["class"]], axis=1)
-    owned = Counter(tiles["node"])
-    n = len(world["centres"])
     table = np.unique(table, axis=0)  # by node; many lie in the same hundredth of a degree
-    scale = tiles["per_degree"]
-    centres = np.array(world["centres"])[:, ::-1]
+    scale, centres = tiles["per_degree"], np.array(world["centres"])[:, ::-1]
     everywhere = np.concatenate([table[:, 1:3] / scale, centres])
-    west, south = (everywhere.min(0) - _MARGIN).tolist()
-    east, north = (everywhere.max(0) + _MARGIN).tolist()
+    window = [*(everywhere.min(0) - _MARGIN).tolist(), *(everywhere.max(0) + _MARGIN).tolist()]
     # Without points that rounding has put on the one before.
-    rings = [[xy for xy, _ in groupby(np.round(ring, 2).tolist())] for ring in land(west, south, east, north)]
+    rings = [[xy for xy, _ in groupby(np.round(ring, 2).tolist())] for ring in land(*window)]
     return {
         "classes": world["classes"],
         "centres": np.round(centres, 2).tolist(),
         "edges": world["edges"],
-        "owned": [owned[i] for i in range(n)],  # tiles whose labels a node knows
-        "window": [round(v, 2) for v in (west, south, east, north)],
+        "owned": np.bincount(tiles["node"], minlength=n).tolist(),  # tiles whose labels a node knows
+        "window": [round(end, 2) for end in window],
         "land": [ring for ring in rings if len(ring) > 3],
         "per_degree": scale,
         "tiles": {  # by node; how many each has drawn

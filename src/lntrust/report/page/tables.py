@@ -2,66 +2,86 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from lntrust.core.text import bytes_text, percent_text, score_text
 from lntrust.experiment.store import Record
-from lntrust.report.claims import against_paper
-from lntrust.report.page.html import (
-    Child,
-    Html,
-    Scale,
-    gigabytes,
-    h,
-    interval_bar,
-    number,
-    numbers,
-    scale_bar,
-    scrolled,
-    with_minus,
-)
+from lntrust.report import text
+from lntrust.report.claims import Outcome, against_paper
+from lntrust.report.page.html import Child, Html, Scale, h, numbers, table, with_minus
 from lntrust.report.rows import Row, main_row
 from lntrust.report.sections import Section, seeds_text
-from lntrust.report.text import NOTHING, asked_text, difference_cell, printed_cell, spread_cell, test_cell
+from lntrust.report.text import NOTHING, Cell, Fill
 
-_MARKS = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
+MARKS: dict[Outcome, str] = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
 _DIFFERENCE = "difference, 95 %"
 _OVER = "over Independent, 95 %"
 
 
 class Column(NamedTuple):
-    there: bool  # what is nothing in every row is no column
     group: str
     name: str
     kind: str  # the class of its cells
-    fill: Callable[[Row], Child]
+    fill: Fill
+    always: bool = False  # also if it is nothing in every row
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    gained = any("gain" in row.paper for row in rows)
+    every = [
+        Column("accuracy", "Test", "test", text.test_cell, True),
+        Column("accuracy", "Self", "", text.spread_of("self"), True),
+        Column("the paper", "Test ", "paper", text.paper_of("test")),
+        Column("the paper", "Self ", "paper", text.paper_of("self")),
+        Column("the paper", "agreement", "words", lambda row: Cell(against_paper(row) or NOTHING)),
+        Column(
+            "over Stage 1",
+            "ours",
+            "",
+            lambda row: text.spread_cell(row.gain if gained else None, len(row.seeds)),
+        ),
+        Column("over Stage 1", "paper", "paper", text.paper_gain),
+        Column("against Independent", _DIFFERENCE, "difference", text.difference_cell),
+        Column("against Independent", "chance better", "", text.improvement_cell),
+        Column("nodes", "pooled", "", text.spread_of("test_pooled"), True),
+        Column("nodes", "10th pct.", "", text.mean_of("p10", score_text), True),
+        Column("nodes", "harmed", "", text.mean_of("harmed", percent_text), True),
+        Column("GB per node", "replies", "", lambda row: _gigabytes(row, "reply")),
+        Column("GB per node", "all", "", lambda row: _gigabytes(row, "total")),
+        Column("deployed", "bytes per answer", "", lambda row: Cell(bytes_text(row.bytes_per_answer, 1))),
+        Column("deployed", "asked", "", text.asked_cell),
+    ]
+    nothing = (NOTHING, "0", "0 B")
+    return [each for each in every if each.always or any(each.fill(row).value not in nothing for row in rows)]
+
+
+def _gigabytes(row: Row, kind: str) -> Cell:
+    """In GB, or in the unit that says something of less."""
+    value = row.gigabytes(kind)
+    return Cell("0" if value == 0 else score_text(value) if value >= 0.001 else bytes_text(value * 1e9, 1))
 
 
 def section_table(section: Section, index: int) -> Html:
     """All that is known of a section's rows; `index` is the section's place on the page."""
-    scale = _scale(section.rows)
-    columns = _columns(section, scale)
-    best = best_row(section.rows)
+    scale, columns, best = _scale(section.rows), _columns(section.rows), best_row(section.rows)
     groups = [(name, len(list(same))) for name, same in groupby(column.group for column in columns)]
     above = [h("th", name, scope="colgroup", colspan=span, class_="group") for name, span in groups]
     method = h("th", "method", scope="col", rowspan=2, class_="label")
-    head = h("thead", h("tr", method, above), h("tr", [_head(column, scale) for column in columns]))
-    lines = [_line(row, columns, row is best, (index, place)) for place, row in enumerate(section.rows)]
+    heads = []
+    for _, name, kind, *_ in columns:
+        shown = _with_scale(name, scale) if name == _DIFFERENCE else name
+        heads.append(h("th", shown, scope="col", class_=kind if kind in ("words", "difference") else None))
+    lines = [_line(row, columns, row is best, scale, (index, at)) for at, row in enumerate(section.rows)]
     words = f"{section.title}: {seeds_text(section.seeds)}, mean ± standard deviation over seeds"
-    table = h("table", h("caption", words), head, h("tbody", lines), class_="results")
-    return scrolled(table, section.title)
-
-
-def _head(column: Column, scale: Scale) -> Html:
-    name = _with_scale(column.name, scale) if column.name == _DIFFERENCE else column.name
-    left = column.kind in ("words", "difference")
-    return h("th", name, scope="col", class_=column.kind if left else None)
+    return table(
+        h("caption", words), [h("tr", method, above), h("tr", heads)], lines, "results", section.title
+    )
 
 
 def _with_scale(name: str, scale: Scale) -> Child:
-    return [h("span", name, class_="over"), scale_bar(scale)]
+    return [h("span", name, class_="over"), scale.axis()]
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
@@ -70,13 +90,14 @@ def best_row(rows: Sequence[Row]) -> Row | None:
     return max(known, key=lambda pair: pair[0])[1] if len(known) > 1 else None
 
 
-def _line(row: Row, columns: Sequence[Column], is_best: bool, place: tuple[int, int]) -> Html:
+def _line(row: Row, columns: Sequence[Column], is_best: bool, scale: Scale, place: tuple[int, int]) -> Html:
     mark = h("span", " ★", h("span", " best Test", class_="sr"), class_="star") if is_best else None
     cells = []
-    for _, _, name, kind, fill in columns:
+    for _, name, kind, fill, _ in columns:
+        content = _difference(row, scale) if kind == "difference" else numbers(fill(row))
         known = row.records or kind == "paper"
-        content, class_ = (fill(row), kind or None) if known else (NOTHING, None)
-        cells.append(h("td", content, class_=class_, data_column=name))
+        class_ = kind if known and kind else None
+        cells.append(h("td", content if known else NOTHING, class_=class_, data_column=name))
     swatch = h("span", class_="swatch", data_section=place[0], data_row=place[1])
     remark = h("span", f" ({row.what_diverged})", class_="std") if row.what_diverged else None
     label = h("th", swatch, h("span", row.label, mark, remark, class_="name"), scope="row", class_="label")
@@ -84,74 +105,15 @@ def _line(row: Row, columns: Sequence[Column], is_best: bool, place: tuple[int, 
 
 
 def _scale(rows: Iterable[Row]) -> Scale:
-    return Scale.of(row.difference for row in rows if _is_compared(row) and row.difference)
-
-
-def _is_compared(row: Row) -> bool:
-    return row.difference is not None and row.first.method != "independent"
-
-
-def _columns(section: Section, scale: Scale) -> list[Column]:
-    rows, paper = section.rows, section.has_paper
-    against = "against Independent"
-    compared, gained = any(map(_is_compared, rows)), any("gain" in row.paper for row in rows)
-    replies, sent = (any(row.gigabytes(kind) for row in rows) for kind in ("reply", "total"))
-
-    def spread(score: str) -> Callable[[Row], Child]:
-        return lambda row: numbers(spread_cell(row.spread(score), len(row.seeds)))
-
-    def mean(score: str, write: Callable[[float], str]) -> Callable[[Row], Child]:
-        return lambda row: write(found.mean) if (found := row.spread(score)) else NOTHING
-
-    def agreement(row: Row) -> str:
-        return with_minus(against_paper(row) or NOTHING)
-
-    def gain(row: Row) -> str:
-        return with_minus(score_text(row.paper["gain"], sign=True)) if "gain" in row.paper else NOTHING
-
-    def chance(row: Row) -> str:
-        return number(None if row.first.method == "independent" else row.improvement)
-
-    every = [
-        Column(True, "accuracy", "Test", "test", _test),
-        Column(True, "accuracy", "Self", "", spread("self")),
-        Column(paper, "the paper", "Test ", "paper", lambda row: _printed(row, "test")),
-        Column(any("self" in row.paper for row in rows), "the paper", "Self ", "paper",
-               lambda row: _printed(row, "self")),
-        Column(paper, "the paper", "agreement", "words", agreement),
-        Column(gained, "over Stage 1", "ours", "",
-               lambda row: numbers(spread_cell(row.gain, len(row.seeds)))),
-        Column(gained, "over Stage 1", "paper", "paper", gain),
-        Column(compared, against, _DIFFERENCE, "difference", lambda row: _difference(row, scale)),
-        Column(compared, against, "chance better", "", chance),
-        Column(True, "nodes", "pooled", "", spread("test_pooled")),
-        Column(True, "nodes", "10th pct.", "", mean("p10", number)),
-        Column(True, "nodes", "harmed", "", mean("harmed", percent_text)),
-        Column(replies, "GB per node", "replies", "", lambda row: gigabytes(row.gigabytes("reply"))),
-        Column(sent, "GB per node", "all", "", lambda row: gigabytes(row.gigabytes())),
-        Column(any(row.bytes_per_answer for row in rows), "deployed", "bytes per answer", "",
-               lambda row: bytes_text(row.bytes_per_answer, 1)),
-        Column(any(row.asked for row in rows), "deployed", "asked", "",
-               lambda row: NOTHING if row.asked is None else asked_text(row.asked)),
-    ]  # fmt: skip
-    return [column for column in every if column.there]
-
-
-def _test(row: Row) -> Html:
-    title = "the best round on test, as the paper reads it"
-    return numbers(test_cell(row), h("abbr", "†", title=title) if row.test_selected else None)
-
-
-def _printed(row: Row, score: str) -> Html:
-    return numbers(printed_cell(row, score))
+    return Scale.of(row.difference for row in rows if row.compared and row.difference)
 
 
 def _difference(row: Row, scale: Scale) -> Child:
-    if row.difference is None or not _is_compared(row):
+    cell = text.difference_cell(row)
+    if row.difference is None or cell.value == NOTHING:
         return NOTHING
-    cell = difference_cell(row.difference)
     words = [with_minus(cell.value), " ", h("span", with_minus(cell.spread), class_="std")]
-    return [interval_bar(row.difference, scale), h("span", words, class_="n")]
+    return [scale.bar(row.difference), h("span", words, class_="n")]
 
 
 # -- all sections at a glance ---------------------------------------------------------------------
@@ -160,42 +122,43 @@ def _difference(row: Row, scale: Scale) -> Child:
 def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
     """Every section in a line: what was best, how LNTrust did, and what became of the paper's claims."""
     scale = _scale(main.values())
-    lines = [(section, _at_a_glance(section, main.get(section.name), scale)) for section in sections]
+    glances = [(section, _at_a_glance(section, main.get(section.name), scale)) for section in sections]
     # A column that has nothing to say in any line is left out.
-    names = [name for name in lines[0][1] if any(cells[name][1] != NOTHING for _, cells in lines)]
+    names = [name for name in glances[0][1] if any(cells[name][1] != NOTHING for _, cells in glances)]
     heads = [h("th", _with_scale(name, scale), scope="col", class_="difference") if name == _OVER
              else h("th", name, scope="col") for name in names]  # fmt: skip
-    head = h("thead", h("tr", h("th", "section", scope="col"), heads))
-    body = []
-    for section, cells in lines:
+    lines = []
+    for section, cells in glances:
         place = h("span", section.place, class_="where") if section.place else None
         link = h("span", h("a", section.title, href=f"#{anchor(section)}"), place, class_="name")
         shown = [h("td", cells[name][1], class_=cells[name][0] or None) for name in names]
-        body.append(h("tr", h("th", link, scope="row", class_="label"), shown))
+        lines.append(h("tr", h("th", link, scope="row", class_="label"), shown))
     caption = h("caption", "All sections at a glance", class_="sr")
-    return scrolled(h("table", caption, head, h("tbody", body), class_="overview"), "all sections")
+    return table(caption, h("tr", h("th", "section", scope="col"), heads), lines, "overview", "all sections")
 
 
 def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, tuple[str, Child]]:
     """By column, a cell's class and what is in it."""
     best = best_row(section.rows)
-    outcomes: Counter[str] = Counter(verdict.outcome for verdict in section.verdicts)
+    outcomes = Counter(verdict.outcome for verdict in section.verdicts)
     claims = []
-    for outcome in (each for each in _MARKS if each in outcomes):
-        words, kind = f"{outcomes[outcome]} {outcome}", f"badge {outcome.replace(' ', '-')}"
-        mark = f"{_MARKS[outcome]} {outcomes[outcome]}"
-        claims.append(h("span", mark, class_=kind, role="img", title=words, aria_label=words))
+    for outcome, mark in MARKS.items():
+        if count := outcomes[outcome]:
+            words, kind = f"{count} {outcome}", f"badge {outcome.replace(' ', '-')}"
+            claims.append(
+                h("span", f"{mark} {count}", class_=kind, role="img", title=words, aria_label=words)
+            )
+
+    def test_of(row: Row, *, named: bool) -> Child:
+        return [numbers(text.test_cell(row)), h("span", row.label, class_="by") if named else None]
+
     return {
         "claims": ("words", claims or NOTHING),
-        "LNTrust: Test": ("", _test_of(ours, named=ours.label.lower() != "lntrust") if ours else NOTHING),
-        "the paper's": ("paper", _printed(ours, "test") if ours else NOTHING),
+        "LNTrust: Test": ("", test_of(ours, named=ours.label.lower() != "lntrust") if ours else NOTHING),
+        "the paper's": ("paper", numbers(text.paper_of("test")(ours)) if ours else NOTHING),
         _OVER: ("difference", _difference(ours, scale) if ours else NOTHING),
-        "best Test": ("", _test_of(best, named=True) if best else NOTHING),
+        "best Test": ("", test_of(best, named=True) if best else NOTHING),
     }
-
-
-def _test_of(row: Row, *, named: bool) -> Child:
-    return [_test(row), h("span", row.label, class_="by") if named else None]
 
 
 def main_rows(sections: Sequence[Section]) -> dict[str, Row]:
@@ -212,8 +175,8 @@ def anchor(section: Section) -> str:
 # -- words, and machines --------------------------------------------------------------------------
 
 
-def badge(outcome: str) -> Html:
-    mark = h("span", _MARKS[outcome], aria_hidden="true")
+def badge(outcome: Outcome) -> Html:
+    mark = h("span", MARKS[outcome], aria_hidden="true")
     return h("span", mark, f" {outcome}", class_=f"badge {outcome.replace(' ', '-')}")
 
 
@@ -225,9 +188,9 @@ def section_words(section: Section) -> Html:
     ]
     claim, otherwise = section.claim, section.differences
     parts = [
-        h("p", h("strong", "The paper: "), claim, class_="claim") if claim else "",
-        h("ul", verdicts, class_="verdicts") if verdicts else "",
-        h("p", h("strong", "Done otherwise here: "), otherwise, class_="otherwise") if otherwise else "",
+        h("p", h("strong", "The paper: "), claim, class_="claim") if claim else None,
+        h("ul", verdicts, class_="verdicts") if verdicts else None,
+        h("p", h("strong", "Done otherwise here: "), otherwise, class_="otherwise") if otherwise else None,
     ]
     return h("div", parts, class_="words") if any(parts) else Html("")
 
@@ -239,15 +202,14 @@ def machines(records: Sequence[Record]) -> Html:
     for record in records:
         of = record.identity
         machine = {name: of[name] for name in ("device", "backend")}
-        text = json.dumps(machine | of.get("hardware", {}) | of.get("versions", {}))
-        counts[text] += 1
-        seconds[text] += record.summary["seconds"]
-    known = [(json.loads(text), count, seconds[text]) for text, count in counts.most_common()]
-    names = list(dict.fromkeys(name for machine, _, _ in known for name in machine))
+        known = json.dumps(machine | of.get("hardware", {}) | of.get("versions", {}))
+        counts[known] += 1
+        seconds[known] += record.summary["seconds"]
+    kinds = [(json.loads(known), count, seconds[known] / 3600) for known, count in counts.most_common()]
+    names = list(dict.fromkeys(name for machine, _, _ in kinds for name in machine))
     head = h("tr", [h("th", name, scope="col") for name in ("runs", "hours", *names)])
     lines = []
-    for machine, count, spent in known:
+    for machine, count, hours in kinds:
         values = [NOTHING if machine.get(name) is None else str(machine[name]) for name in names]
-        lines.append(h("tr", [h("td", text) for text in (str(count), f"{spent / 3600:.2f}", *values)]))
-    caption = h("caption", "Machines and versions")
-    return scrolled(h("table", caption, h("thead", head), h("tbody", lines), class_="plain"), "machines")
+        lines.append(h("tr", [h("td", value) for value in (str(count), f"{hours:.2f}", *values)]))
+    return table(h("caption", "Machines and versions"), head, lines, "plain", "machines")

@@ -18,17 +18,9 @@ from lntrust.core.text import count_text
 from lntrust.experiment.reproduction import Reproduction, list_reproductions
 from lntrust.experiment.store import Record, identity
 from lntrust.methods import find_method
-from lntrust.report.page.data import all_sections, charts_of, compact, graphs, maps, pack
+from lntrust.report.page import data, tables
 from lntrust.report.page.html import Child, Html, h, joined
-from lntrust.report.page.tables import (
-    anchor,
-    badge,
-    machines,
-    main_rows,
-    overview,
-    section_table,
-    section_words,
-)
+from lntrust.report.page.tables import anchor
 from lntrust.report.rows import Row, flat, headers_text
 from lntrust.report.sections import Section, sections_of, seeds_text
 from lntrust.study.loading import list_studies, load_study
@@ -71,34 +63,34 @@ def page(
 ) -> str:  # fmt: skip
     """The whole page as text."""
     sections = _named_apart(sections_of(records, reproductions))
-    main = main_rows(sections)
+    main = tables.main_rows(sections)
     described: dict[str, str] = {}
     scripts = [_asset(name) for name in _SCRIPTS]
     parts: dict[str, Html] = {
         "CSS": Html(_asset("page.css")),
         "SUBTITLE": _subtitle(records, sections),
-        "OVERVIEW": overview(sections, main),
+        "OVERVIEW": tables.overview(sections, main),
         "TALLY": _tally(sections),
         "SECTIONS": joined([_section(section, index, described) for index, section in enumerate(sections)]),
-        "MACHINES": machines(records),
+        "MACHINES": tables.machines(records),
         "COMMAND": joined(command),
         "VERSION": joined(lntrust.__version__),
         "SCRIPTS": Html("\n".join(f"<script>{script}</script>" for script in scripts)),
         "POLICY": _policy(scripts),
-        "DATA": Html(_json(all_sections(sections, main))),
+        # No text in a script element may end that element.
+        "DATA": Html(data.compact(data.all_sections(sections, main)).replace("<", "\\u003c")),
     }
-    packed: dict[str, Any] = {"maps": maps(records)}
+    packed: dict[str, Any] = {"maps": data.maps(records)}
     frame = sum(len(_asset(name)) for name in ("page.html", "nodes.html", "maps.html"))
-    used = sum(len(part.encode()) for part in parts.values()) + len(pack(packed)) + frame
-    packed["graphs"], left_out = graphs(sections, main, limit - used - _SLACK)
+    used = sum(len(part.encode()) for part in parts.values()) + len(data.pack(packed)) + frame
+    packed["graphs"], left_out = data.graphs(sections, main, limit - used - _SLACK)
     with_nodes, with_map = bool(packed["graphs"]["runs"]), bool(packed["maps"])
-    parts["LEFT_OUT"] = joined(
-        f"{left_out} more runs of LNTrust are left out, so that the page stays small." if left_out else None
-    )
+    more = f"{left_out} more runs of LNTrust are left out, so that the page stays small."
+    parts["LEFT_OUT"] = joined(more if left_out else None)
     parts["NODES"] = _filled("nodes.html", parts) if with_nodes else Html("")
     parts["MAPS"] = _filled("maps.html", parts) if with_map else Html("")
     parts["NAV"] = _navigation(sections, with_nodes, with_map)
-    parts["PACKED"] = Html(pack(packed))
+    parts["PACKED"] = Html(data.pack(packed))
     return _filled("page.html", parts)
 
 
@@ -109,11 +101,6 @@ def _filled(name: str, parts: dict[str, Html]) -> Html:
 
 def _asset(name: str) -> str:
     return (_ASSETS / name).read_text("utf-8").strip()
-
-
-def _json(data: object) -> str:
-    """For a script element: no text in it may end that element."""
-    return compact(data).replace("<", "\\u003c")
 
 
 def _policy(scripts: Sequence[str]) -> Html:
@@ -148,12 +135,10 @@ def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
 
 def _tally(sections: Sequence[Section]) -> Html:
     outcomes = [verdict.outcome for section in sections if section.counts for verdict in section.verdicts]
-    if not outcomes:
-        return Html("")
-    counts = [(each, outcomes.count(each)) for each in ("holds", "does not hold", "undecided", "not run")]
-    shown = [h("li", h("strong", str(count)), " ", badge(each)) for each, count in counts if count]
-    return h("div", h("p", f"Of the paper's {len(outcomes)} claims held against these runs:"),
-             h("ul", shown, class_="tally"))  # fmt: skip
+    counts = [(each, outcomes.count(each)) for each in tables.MARKS]
+    shown = [h("li", h("strong", str(count)), " ", tables.badge(each)) for each, count in counts if count]
+    heading = h("p", f"Of the paper's {len(outcomes)} claims held against these runs:")
+    return h("div", heading, h("ul", shown, class_="tally")) if shown else Html("")
 
 
 def _navigation(sections: Sequence[Section], nodes: bool, on_earth: bool) -> Html:
@@ -166,18 +151,17 @@ def _navigation(sections: Sequence[Section], nodes: bool, on_earth: bool) -> Htm
 def _section(section: Section, index: int, described: dict[str, str]) -> Html:
     shown, more = (
         h("div", [_chart(kind, index, section) for kind in kinds], class_="charts") if kinds else None
-        for kinds in charts_of(section)
+        for kinds in data.charts_of(section)
     )
-    summary = h("summary", "More charts of these runs")
     title = [section.title, h("span", section.place, class_="place") if section.place else None]
     content: list[Child] = [
         h("h2", title, id=f"{anchor(section)}-title"),
-        section_words(section),
-        section_table(section, index),
+        tables.section_words(section),
+        tables.section_table(section, index),
         h("p", _DAGGER, class_="note") if any(row.test_selected for row in section.rows) else None,
         _links(section),
         shown,
-        h("details", summary, more, class_="more") if more else None,
+        h("details", h("summary", "More charts of these runs"), more, class_="more") if more else None,
         _exact_study(section, described),
     ]
     return h("section", content, id=anchor(section), aria_labelledby=f"{anchor(section)}-title")
@@ -213,8 +197,9 @@ def _exact_study(section: Section, described: dict[str, str]) -> Html:
 
     `described`: which section has which rows; is added to.
     """
-    name, here = _reproduction(section), f"{anchor(section)}-study"
-    again = h("p", "All of this table: ", h("code", f"lntrust reproduce {name}")) if name else None
+    here, command = f"{anchor(section)}-study", f"lntrust reproduce {section.reproduction}"
+    known = section.reproduction in list_reproductions()
+    again = h("p", "All of this table: ", h("code", command)) if known else None
     rows: list[Html] = []
     for row in section.rows:
         seeds = [record.seed for record in row.runs]
@@ -231,21 +216,12 @@ def _exact_study(section: Section, described: dict[str, str]) -> Html:
     return h("details", summary, again, rows, class_="study", id=here)
 
 
-def _reproduction(section: Section) -> str | None:
-    """The reproduction that a section is a panel of."""
-    if not section.place:
-        return None
-    stem, _, number = section.name.rpartition("-")
-    names = [section.name, *([stem] if number.isdecimal() else [])]
-    return next((name for name in names if name in list_reproductions()), None)
-
-
 def run_command(row: Row) -> str:
     """`lntrust run …` that makes a row's runs; of a study that is not shipped, with a file of its name."""
     first = row.first
     changes = _changes(first) if first.study in list_studies() else None
-    words = ["lntrust", "run", first.study if changes is not None else f"{first.study}.toml"]
-    words += ["--method", first.method]
+    study = f"{first.study}.toml" if changes is None else first.study
+    words = ["lntrust", "run", study, "--method", first.method]
     for record in row.runs:  # also those that diverged: they are made again like the others
         words += ["--seed", str(record.seed)]
     for change in changes or []:
@@ -269,10 +245,5 @@ def _changes(record: Record) -> list[str] | None:
     changed = {k: v for k, v in ours.items() if theirs.get(k) != v and k not in _DECIDED_ELSEWHERE}
     if any(isinstance(value, list | dict) for value in changed.values()):
         return None
-    return [f"{path}={_word(value)}" for path, value in changed.items()]
-
-
-def _word(value: object) -> str:
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    words = {path: "none" if value is None else str(value) for path, value in changed.items()}
+    return [f"{path}={word.lower() if word in ('True', 'False') else word}" for path, word in words.items()]

@@ -1,20 +1,20 @@
-"""Curves, accuracy against bytes, and ablations: they end where the runs end."""
+"""Curves, accuracy against bytes, ablations and bars: they end where the runs end."""
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
-from drawn import footnote
+from drawn import bars, by_name, end, footnote, texts
 from made_up import by_method, each, in_study, older, preset, renamed, sending, with_rounds
 from matplotlib.axes import Axes
-from matplotlib.container import ErrorbarContainer
-from matplotlib.lines import Line2D
+from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.text import Text
 
-from lntrust.core.text import score_text
+from lntrust.core.text import bytes_text, number_text, score_text
 from lntrust.report.figures import draw
 from lntrust.report.figures.style import NAMES, name_of
 from lntrust.report.rows import Row
@@ -23,11 +23,9 @@ from lntrust.report.rows import Row
 class TestCurves:
     def test_they_end_at_the_summaries_scores(self, rows: list[Row]) -> None:
         def check(shown: Sequence[Row], score: str, axes: Axes, style: str) -> None:
-            lines = [
-                line for line in axes.lines if line.get_linestyle() == style and len(line.get_xdata()) > 2
-            ]
-            ends = [float(np.asarray(line.get_ydata())[-1]) for line in lines]
-            assert ends == pytest.approx([np.mean([r.summary[score] for r in row.records]) for row in shown])
+            lines = [x for x in axes.lines if x.get_linestyle() == style and len(x.get_xdata()) > 2]  # type: ignore[arg-type]
+            means = [np.mean([record.summary[score] for record in row.records]) for row in shown]
+            assert [end(line)[1] for line in lines] == pytest.approx(means)
             assert np.asarray(lines[0].get_xdata()).tolist() == [2, 4, 6]
 
         [axes] = draw("curves", rows[1:], title="small").axes  # few: together
@@ -45,6 +43,9 @@ class TestCurves:
         mean, std = scores.mean(0), scores.std(0)
         assert std.any()
         assert sorted(set(y.tolist())) == pytest.approx(sorted({*(mean + std), *(mean - std)}))  # type: ignore[union-attr]
+        single = draw("curves", [dataclasses.replace(row, records=row.records[:1])], title="small")
+        assert not single.axes[0].collections
+        assert footnote(single) == "one seed"
 
     def test_many_have_no_bands_but_say_how_seeds_vary(self, rows: list[Row]) -> None:
         figure = draw("curves", rows, title="small")
@@ -52,19 +53,12 @@ class TestCurves:
         ends = [record.summary["test"] for record in by_method(rows)["lntrust"].records]
         words = f"at the end, Test of “LNTrust”: {score_text(float(np.std(ends)))}"
         assert words in footnote(figure)
-        odd = [dataclasses.replace(renamed(rows[0], "fedpae"), label="FedPAE"), *rows[1:]]
-        wonder = "FedPAE: alone until it selects its ensemble at the end"
-        assert wonder in footnote(draw("curves", odd, title="small"))
         # Presets are bold, too; said once is enough, and of LNTrust.
-        again = footnote(draw("curves", [preset(rows, "lean"), *rows], title="small"))
+        odd = dataclasses.replace(renamed(rows[0], "fedpae"), label="FedPAE")
+        again = footnote(draw("curves", [preset(rows, "lean"), odd, *rows], title="small"))
         assert words in again
         assert again.count("standard deviation") == 1
-
-    def test_one_seed_has_no_band(self, rows: list[Row]) -> None:
-        single = [dataclasses.replace(row, records=row.records[:1], independent=None) for row in rows]
-        figure = draw("curves", single, title="small")
-        assert not figure.axes[0].collections
-        assert footnote(figure) == "one seed"
+        assert "FedPAE: alone until it selects its ensemble at the end" in again
 
     def test_each_is_marked_at_rounds_of_its_own(self, rows: list[Row]) -> None:
         def marks(shown: list[Row]) -> list[list[int]]:
@@ -72,10 +66,8 @@ class TestCurves:
             return [line.get_markevery() for line in lines if line.get_linestyle() == "-"]  # type: ignore[misc]
 
         assert marks(rows[:2]) == [[0, 1, 2], [0, 1, 2]]  # three rounds were evaluated
-        many = {
-            "round": list(range(25)),
-            **{name: [0.5] * 25 for name in rows[0].first.rounds.column_names[1:]},
-        }
+        names = rows[0].first.rounds.column_names[1:]
+        many = {"round": list(range(25)), **{name: [0.5] * 25 for name in names}}
         first, second = marks([each(row, with_rounds, **many) for row in rows[:2]])
         assert (len(first), len(second), set(first) & set(second)) == (4, 4, set())
 
@@ -88,11 +80,7 @@ class TestCurves:
 
     def test_names_stand_at_the_ends_and_apart(self, rows: list[Row]) -> None:
         """Fourteen lines that end at two places."""
-        many = [
-            dataclasses.replace(row, label=f"{row.label}{i}" if i else row.label)
-            for i in range(4)
-            for row in rows
-        ]
+        many = [dataclasses.replace(row, label=f"{row.label}{i or ''}") for i in range(4) for row in rows]
         figure = draw("curves", many[:14], title="small")
         assert len(figure.axes) == 2  # Test and Self apart
         figure.canvas.draw()
@@ -103,14 +91,6 @@ class TestCurves:
             assert min(box.x0 for box in boxes) > axes.get_window_extent().x1
             assert all(b.y0 - a.y0 > 0.8 * a.height for a, b in itertools.pairwise(boxes))
             assert max(box.x1 for box in boxes) <= figure.bbox.x1
-
-
-def by_name(axes: Axes) -> dict[str, Line2D]:
-    return {str(line.get_label()): line for line in axes.lines}
-
-
-def end(line: Line2D) -> list[float]:
-    return [float(np.asarray(data)[-1]) for data in (line.get_xdata(), line.get_ydata())]
 
 
 class TestBytes:
@@ -130,45 +110,41 @@ class TestBytes:
             assert line.get_markevery() == [-1]
             sizes = [record.summary["bytes"] for record in row.records]
             sent = np.mean([(size[kind] + size["framing_by_kind"][kind]) / 6 for size in sizes])
-            assert len(point.get_xdata()) == 1  # type: ignore[arg-type]
-            assert end(point) == pytest.approx([sent, score])
+            assert np.asarray([point.get_xdata(), point.get_ydata()])[:, 0] == pytest.approx([sent, score])
         assert end(points["LNTrust"])[0] < 0.5 * end(lines["LNTrust"])[0]  # mostly inputs
-        alone = by_method(rows)["independent"].spread("test")
-        assert alone is not None
+        alone = np.mean([record.summary["test"] for record in by_method(rows)["independent"].records])
         for level in (lines["Independent"], points["Independent"]):
-            assert np.asarray(level.get_ydata()) == pytest.approx(np.full(2, alone.mean))
+            assert np.asarray(level.get_ydata()) == pytest.approx([alone, alone])
         assert footnote(figure).endswith("(the course of queries is not stored), with their headers")
         [legend] = figure.legends
         shown = [end(lines[text.get_text()])[1] for text in legend.get_texts()]
         assert shown == sorted(shown, reverse=True)  # in the order of the ends
 
     def test_headers_that_are_not_known_are_not_counted_and_that_is_said(self, rows: list[Row]) -> None:
-        old = [each(row, older) for row in rows]
+        old, lean = [each(row, older) for row in rows], preset(rows, "lean")
         figure = draw("bytes", old, title="small")
         sent = 1e9 * by_method(rows)["lntrust"].gigabytes("reply")
         assert end(by_name(figure.axes[1])["LNTrust"])[0] == pytest.approx(sent)
-        assert footnote(figure).endswith("without headers, which these runs have not stored by kind")
-        lean = preset(rows, "lean")
-        some = footnote(draw("bytes", [*old, lean], title="small"))
-        assert "with headers only of LNTrust, lean: the other runs have not" in some
-        most = footnote(draw("bytes", [*rows, each(lean, older)], title="small"))
-        assert "with headers, but not of LNTrust, lean, whose runs have not" in most
+        for shown, words in (
+            (old, "without headers, which these runs have not stored by kind"),
+            ([*old, lean], "with headers only of LNTrust, lean: the other runs have not stored them by kind"),
+            ([*rows, each(lean, older)], "with headers, but not of LNTrust, lean, whose runs have not stored "
+             "them by kind"),
+        ):  # fmt: skip
+            assert footnote(draw("bytes", shown, title="small")).endswith(words)
 
-    def test_anchors_are_named_where_there_are_any(self, rows: list[Row]) -> None:
-        assert "anchors" not in footnote(draw("bytes", rows, title="small"))
+    def test_anchors_and_what_is_sent_after_the_last_round_count(self, rows: list[Row]) -> None:
+        """As when models are fetched once training is over."""
         row = each(by_method(rows)["d_psgd"], sending, anchors=600)
         figure = draw("bytes", [row], title="small")
         assert "anchors count as parameters do" in footnote(figure)
         sizes = [record.summary["bytes"] for record in row.records]
         parameters = np.mean([size["parameters"] + size["framing_by_kind"]["parameters"] for size in sizes])
         assert end(figure.axes[1].lines[0])[0] == pytest.approx((parameters + 600) / 6)
-
-    def test_what_is_sent_after_the_last_round_counts(self, rows: list[Row]) -> None:
-        """As when models are fetched once training is over."""
-        late = each(by_method(rows)["uniform"], sending, total=6_000_000)
-        every, answers = draw("bytes", [late], title="small").axes
-        assert np.asarray(every.lines[0].get_xdata()) == pytest.approx([1_000_000])
-        assert len(answers.lines) == 0  # it sends, but only questions
+        late = draw("bytes", [each(by_method(rows)["uniform"], sending, total=6_000_000)], title="small")
+        assert np.asarray(late.axes[0].lines[0].get_xdata()) == pytest.approx([1_000_000])
+        assert len(late.axes[1].lines) == 0  # it sends, but only questions
+        assert "anchors" not in footnote(late)
 
     def test_presets_beside_every_baseline_can_be_read(self, rows: list[Row]) -> None:
         """Seventeen lines: nothing of the legend lies on anything else, or beyond the edge."""
@@ -183,13 +159,11 @@ class TestBytes:
         assert bold == {"LNTrust", "LNTrust, lean", "LNTrust, safe", "LNTrust, best"}
         boxes = [entry.get_window_extent() for entry in entries]
         assert all(a.y0 > b.y1 - 1 for a, b in itertools.pairwise(boxes))
-        assert max(box.x1 for box in boxes) <= figure.bbox.x1
         around = legend.get_window_extent()
+        assert max(box.x1 for box in [*boxes, around]) <= figure.bbox.x1
         assert figure.bbox.y0 <= around.y0 < around.y1 <= figure.bbox.y1
-        for axes in figure.axes:
-            reach = axes.get_tightbbox()  # titles and labels included
-            assert reach is not None
-            assert reach.x1 < around.x0
+        reaches = [axes.get_tightbbox() for axes in figure.axes]  # titles and labels included
+        assert max(reach.x1 for reach in reaches if reach) < around.x0
 
 
 class TestAblation:
@@ -234,3 +208,55 @@ class TestAblation:
         assert np.asarray(axes.get_xticks()).tolist() == pytest.approx(places)
         assert [tick.get_text() for tick in axes.get_xticklabels()] == [f"{v:g}" for v in values]
         assert footnote(figure).endswith("Test of LNTrust: its best round on test, as in the paper")
+
+
+class TestBars:
+    def test_communication_shows_both_countings(self, rows: list[Row]) -> None:
+        figure = draw("communication", rows, title="small")
+        paper, everything = figure.axes
+        ways = [(paper, {"lntrust": "reply", "d_psgd": "parameters"}),
+                (everything, {"lntrust": "total", "d_psgd": "total"})]  # fmt: skip
+        for axes, kinds in ways:
+            found = {method: by_method(rows)[method] for method in kinds}
+            per_gb = {name_of(row): row.test.mean / row.gigabytes(kinds[method])
+                      for method, row in found.items() if row.test is not None}  # fmt: skip
+            assert bars(axes) == pytest.approx(per_gb)
+            assert list(bars(axes)) == sorted(per_gb, key=lambda name: per_gb[name])  # the longest on top
+        colours = [matplotlib.colors.to_hex(patch.get_facecolor()) for patch in paper.patches]
+        assert dict(zip(bars(paper), colours, strict=True)) == {"LNTrust": "#d55e00", "D-PSGD": "#8a8f98"}
+        ours = by_method(rows)["lntrust"]
+        assert ours.test is not None
+        beside = (
+            f"{score_text(ours.test.mean)} · {bytes_text(1e9 * ours.gigabytes('reply'))}"  # too little for GB
+        )
+        assert beside in texts(paper)
+        assert "left out: Independent, Uniform" in footnote(figure)
+
+    def test_communication_takes_a_logarithm_only_where_bars_differ_much(self, rows: list[Row]) -> None:
+        row = by_method(rows)["d_psgd"]
+        hundred = {k: 100 * v for k, v in row.first.summary["bytes"].items() if isinstance(v, int)}
+        more = dataclasses.replace(each(row, sending, **hundred), label="more")
+        alike = draw("communication", [row, dataclasses.replace(row, label="again")], title="")
+        apart = draw("communication", [row, more], title="")
+        assert [axes.get_xscale() for axes in [*alike.axes, *apart.axes]] == [
+            "linear",
+            "linear",
+            "log",
+            "log",
+        ]
+        assert more.gigabytes() > 0.001
+        assert f"{number_text(more.gigabytes())} GB" in " ".join(texts(apart.axes[1]))
+
+    def test_importance(self, rows: list[Row]) -> None:
+        reports = [record.summary["method_report"] for record in by_method(rows)["lntrust"].records]
+        [axes] = draw("importance", rows, title="small").axes
+        shown = bars(axes)
+        for name, length in shown.items():
+            assert length == pytest.approx(np.mean([report["importance"][name] for report in reports]))
+        assert list(shown.values()) == sorted(shown.values())
+        [container] = [c for c in axes.containers if isinstance(c, BarContainer)]
+        assert container.errorbar is not None
+        half = [np.ptp(segment[:, 0]) / 2 for segment in container.errorbar.lines[2][0].get_segments()]
+        assert half == pytest.approx(
+            [np.mean([r["importance_std"][name] for r in reports]) for name in shown]
+        )

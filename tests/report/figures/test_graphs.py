@@ -1,20 +1,100 @@
-"""Whom one node trusts, drawn."""
+"""Graphs are true to their worlds; and whom one node trusts, drawn."""
 
+import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from drawn import footnote, texts
-from made_up import by_method, changed, each, in_world
+from made_up import by_method, changed, each, in_world, on_earth
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
 
 from lntrust import LNTrustError
 from lntrust.core.text import score_text
-from lntrust.report.figures import draw
-from lntrust.report.figures.topology import scene_of_record
-from lntrust.report.figures.trust import choose_node
+from lntrust.experiment.store.worlds import describe_world
+from lntrust.report.figures import draw, draw_topology
+from lntrust.report.figures.graphs import Scene, choose_node, layout
 from lntrust.report.rows import Row
+from lntrust.study.settings import Study
+from lntrust.world import build_world, load_dataset
+
+
+def described(study: Study) -> dict[str, Any]:
+    dataset = load_dataset("digits")
+    return describe_world(build_world(study, dataset, 0), dataset)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_written_whole(tiny: Any, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "new folder" / f"graph.{suffix}"
+    draw_topology(described(tiny()), "tiny", path)
+    content = path.read_bytes()
+    if suffix == "png":
+        assert imread(path).shape[:2] == (1125, 1350)
+        assert content.endswith(b"IEND\xaeB`\x82")
+    elif suffix == "pdf":
+        assert content.startswith(b"%PDF-")
+        assert content.rstrip().endswith(b"%%EOF")
+    else:
+        assert ET.fromstring(content).tag.endswith("svg")
+    assert list(path.parent.iterdir()) == [path]  # and nothing beside it
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_hardly_any_nodes(tiny: Any, tmp_path: Path, nodes: int) -> None:
+    study = tiny(f"graph.nodes={nodes}", "graph.kind=complete", f"partition.labelled={50 * nodes}")
+    draw_topology(described(study), "tiny", tmp_path / "graph.svg")
+    text = (tmp_path / "graph.svg").read_text()
+    assert "linear (1)" in text
+    assert ("forest (1)" in text) == (nodes == 2)  # the last learner may have no nodes
+
+
+def test_a_run_shows_its_world(rows: list[Row]) -> None:
+    world = rows[0].records[1].world
+    figure = draw("topology", rows, title="small", seed=1)
+    axes = figure.axes[0]
+    assert len(axes.lines) == len(world["edges"])
+    assert sum(len(c.get_offsets()) for c in axes.collections) == len(world["kinds"])  # type: ignore[arg-type]
+    degrees = np.concatenate([np.asarray(c.get_array()) for c in axes.collections])
+    assert sorted(degrees) == sorted(np.bincount(np.ravel(world["edges"])))
+    assert figure.get_suptitle() == "small, 6 nodes, seed 1"
+    placed = draw("topology", [each(row, on_earth) for row in rows], title="small")
+    assert placed.axes[0].get_aspect() == 1
+    assert "at their places" in placed.get_supxlabel()
+    # A seed that was not run is replaced and named.
+    assert draw("topology", rows, title="small", seed=7).get_suptitle() == "small, 6 nodes, seed 0"
+
+
+def places_of(n: int, edges: list[tuple[int, int]], centres: Any = None) -> Any:
+    return layout(Scene(tuple(edges), ["a"], np.zeros(n, int), np.ones(n, int), centres))
+
+
+def nearest(places: Any) -> float:
+    far = np.sqrt(((places[:, None] - places[None]) ** 2).sum(2))
+    return float(far[~np.eye(len(places), dtype=bool)].min())
+
+
+@pytest.mark.parametrize("n", [30, 210])
+def test_nodes_do_not_lie_on_each_other(n: int) -> None:
+    star = [(0, i) for i in range(1, n)] + [(1, i) for i in range(2, n)]  # two hubs, drawn to one place
+    places = places_of(n, star)
+    assert nearest(places) > 0.5 * np.ptp(places, axis=0).max() / np.sqrt(n)
+    assert (places == places_of(n, star)).all()
+
+
+def test_true_places_are_left_unless_they_are_the_same() -> None:
+    centres = np.array([[46.0, 10.0], [48.0, 2.0], [52.0, 13.0], [52.0, 13.0], [40.0, -3.0]])
+    places = places_of(5, [], centres)
+    assert places[[0, 1, 4], 1] == pytest.approx(centres[[0, 1, 4], 0])
+    assert nearest(places) > 1
+    assert places[[2, 3]].mean(0)[1] == pytest.approx(52)
+
+
+# -- whom a node trusts --------------------------------------------------------------------------
 
 
 def arrows(figure: Figure) -> dict[str, float]:
@@ -25,10 +105,10 @@ def arrows(figure: Figure) -> dict[str, float]:
 
 def test_an_arrow_for_each_neighbour_with_weight(rows: list[Row]) -> None:
     row = by_method(rows)["lntrust"]
-    scene, report = scene_of_record(row.first), row.first.summary["method_report"]
-    node = int(scene.degrees.argmax())
+    edges, report = row.first.world["edges"], row.first.summary["method_report"]
+    node = int(np.bincount(np.ravel(edges)).argmax())
     near = [int(j) for j in report["trust"][node] if int(j) != node]
-    assert near == sorted({a + b - node for a, b in scene.edges if node in (a, b)})
+    assert near == sorted({a + b - node for a, b in edges if node in (a, b)})
     assert len(near) > 2
     given = {str(node): 0.496, **{str(j): 0.0 for j in near}, str(near[0]): 0.46, str(near[1]): 0.04}
     trust = [given | {str(near[2]): 0.004} if i == node else other for i, other in enumerate(report["trust"])]
@@ -38,9 +118,8 @@ def test_an_arrow_for_each_neighbour_with_weight(rows: list[Row]) -> None:
     assert width.keys() == {f"arrow-{j}" for j in near[:2]}
     assert width[f"arrow-{near[0]}"] > width[f"arrow-{near[1]}"]
     words = set(texts(figure.subfigs[0].axes[0]))
-    assert {".460", ".040", "on itself .496"} <= words
+    assert {".460", ".040", "on itself .496", *map(str, near)} <= words  # also who is not trusted is there
     assert ".004" not in words
-    assert {str(j) for j in near} <= words  # who is not trusted is there, too
     own, test = (row.first.summary["per_node"][k][node] for k in ("self", "test"))
     assert f"Test {score_text(test)} vs Self {score_text(own)}" in " ".join(figure.get_suptitle().split())
     assert "it answers alone: its deployment gate is closed" in footnote(figure)
@@ -58,7 +137,7 @@ def test_histograms_are_shares_of_known_labels(rows: list[Row]) -> None:
 
 def test_whose_trust_is_shown(rows: list[Row]) -> None:
     record = by_method(rows)["lntrust"].first
-    degrees = scene_of_record(record).degrees
+    degrees = np.bincount(np.ravel(record.world["edges"]))
 
     def chosen(together: Sequence[int], on_itself: Sequence[float] = (0.5,) * 6) -> tuple[int, str]:
         n = len(on_itself)
@@ -79,10 +158,8 @@ def test_whose_trust_is_shown(rows: list[Row]) -> None:
         "the paper's node 4 hardly trusts others; of 3 that answer together, only node 2 gives others "
         "more than .1",
     )
-    assert chosen([0, 2, 4], [1.0, 1.0, 1.0, 1.0, 0.95, 0.0]) == (
-        4,
-        "no node that answers together trusts others much; node 4 does most",
-    )
+    much = "no node that answers together trusts others much; node 4 does most"
+    assert chosen([0, 2, 4], [1.0, 1.0, 1.0, 1.0, 0.95, 0.0]) == (4, much)
     assert chosen([2], [0.5] * 3)[1].startswith("the paper's node 4 is not there; of 1")
     node, why = chosen([])
     assert degrees[node] == degrees.max()

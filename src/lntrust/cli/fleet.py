@@ -1,6 +1,6 @@
 """`lntrust fleet`: what concerns live nodes together."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +65,7 @@ def certs(
     now = datetime.now(UTC)
     table = Table("node", "hosts", "expires", "")
     for each in authority.nodes():
-        left = each.days_left(now)
+        left = (each.expires - now) / timedelta(days=1)
         state = "expired" if left < 0 else f"{left:.0f} days left" + (", renew it" if left < SOON else "")
         state = "removed" if each.removed else state
         table.add_row(

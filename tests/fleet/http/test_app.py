@@ -1,6 +1,5 @@
 """The door for clients, on a port of this machine: Triton's own client, and others with worse manners."""
 
-import http.client
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -24,9 +23,9 @@ from http_service import (
     question,
     settings,
 )
-from prometheus_client.parser import text_string_to_metric_families
 
 from lntrust import __version__
+from lntrust.fleet.http.metrics import exposition
 from lntrust.fleet.status import Which
 
 Opened = Callable[..., str]
@@ -92,17 +91,10 @@ def test_triton_gets_the_node_s_answers(
 
 
 def test_triton_is_told_what_is_wrong(client: triton.InferenceServerClient) -> None:
-    broken = X.copy()
-    broken[2, 1, 0] = np.nan
-    for model, x, kind, message in (
-        ("ensemble", np.zeros((1, 4)), "FP64", "datatype FP64 is not what is needed; send FP32"),
-        ("ensemble", broken, "FP32", "input 'pixels': row 2, column 1, 0 is nan"),
-        ("other", X, "FP32", "'other': is not here; there are ensemble, self"),
-    ):
-        tensor = triton.InferInput("pixels", list(x.shape), kind)
-        tensor.set_data_from_numpy(x)
-        with pytest.raises(triton.InferenceServerException, match=message):
-            client.infer(model, [tensor])
+    tensor = triton.InferInput("pixels", list(X.shape), "FP32")
+    tensor.set_data_from_numpy(X + np.nan)
+    with pytest.raises(triton.InferenceServerException, match="input 'pixels': row 0, column 0, 0 is nan"):
+        client.infer("ensemble", [tensor])
 
 
 # -- without --------------------------------------------------------------------------------------------
@@ -165,16 +157,15 @@ def test_status_and_metrics(address: str) -> None:
     assert ask(address, "/status") == (200, STATUS)
     with urllib3.PoolManager(timeout=10, retries=False) as pool:
         got = pool.request("GET", f"http://{address}/metrics")
-        assert got.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        families = list(text_string_to_metric_families(got.data.decode()))
-    assert "lntrust_trust" in {family.name for family in families}
+    assert got.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert got.data == exposition(STATUS)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
-def test_packed_bodies_are_refused_by_name(address: str, encoding: str) -> None:
-    code, got = ask(address, INFER, question(), Content_Encoding=encoding)
-    assert (code, f"Content-Encoding: '{encoding}' is not known" in got["error"]) == (415, True)
-    assert ask(address, INFER, question(), Content_Encoding="identity")[0] == 200
+def test_packed_bodies_are_refused_by_name(address: str) -> None:
+    for encoding in ("gzip", "identity, gzip", "Identity"):
+        code, got = ask(address, INFER, question(), Content_Encoding=encoding)
+        refused = f"header Content-Encoding: {encoding!r} is not known; send it plain"
+        assert code == 200 if encoding == "Identity" else (code, got) == (415, {"error": refused})
 
 
 def test_a_body_too_large_is_refused_before_it_is_sent(address: str) -> None:
@@ -196,17 +187,6 @@ def test_chunks_without_an_end_are_refused_once_they_are_too_many(address: str) 
         raw.settimeout(60)
         raw.sendall(chunk)  # one too many; and there is no last one
         assert raw.recv(100).startswith(b"HTTP/1.1 413")
-
-
-def test_chunked_bodies_are_read(address: str) -> None:
-    text = json.dumps(question()).encode()
-    connection = http.client.HTTPConnection(address, timeout=10)
-    parts = iter([text[:10], text[10:50], text[50:]])
-    connection.request("POST", INFER, parts, encode_chunked=True)
-    response = connection.getresponse()
-    assert response.status == 200
-    assert len(json.loads(response.read())["outputs"]) == 2
-    connection.close()
 
 
 def test_no_more_examples_than_an_answer_may_hold(opened: Opened) -> None:

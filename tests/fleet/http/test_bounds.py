@@ -142,13 +142,6 @@ def test_who_waits_behind_an_answered_request_makes_way(patient: str) -> None:
         assert ask(patient, "/v2/health/live")[0] == 200
 
 
-def test_too_many_connections(address: str) -> None:
-    with ExitStack() as stack:
-        held = [stack.enter_context(connect(address, 20)) for _ in range(20)]
-        assert all(map(ended, held))
-    assert ask(address, "/v2/models/self/infer", question())[0] == 200
-
-
 # -- and those who do -----------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ def served(opened: Callable[..., str]) -> Served:
 
 def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
     node = Node(settings())
+    node.silent = {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"}
     client = served(node)
     assert client.status() == STATUS
     for which in get_args(Which):
@@ -43,14 +44,6 @@ def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
         assert got["label"] == [CLASSES[c] for c in expected.probabilities.argmax(1)]
         assert got["weights"] == expected.weights
         assert got["silent"] == [f"{name}: {why}" for name, why in expected.silent.items()]
-
-
-def test_reasons_with_commas_stay_whole(served: Served) -> None:
-    node = Node(settings())
-    client = served(node)
-    for silent in ({}, {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"}):
-        node.silent = silent
-        assert client.predict(X)["silent"] == [f"{name}: {why}" for name, why in silent.items()]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -70,9 +63,6 @@ def test_the_token_in_the_settings_is_shown(served: Served, tmp_path: Path) -> N
     assert client.predict(X)["label"]
     file.write_text("other\n", "utf-8")
     with pytest.raises(LNTrustError, match=r"node a: 401: .*Bearer"):
-        client.status()
-    file.unlink()
-    with pytest.raises(LNTrustError, match=re.escape(f"http.token = {file}: cannot be read")):
         client.status()
 
 

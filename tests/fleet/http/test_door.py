@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.http as triton
 import urllib3
 from http_service import INFER, Node, X, ask, question, settings
 
@@ -33,25 +32,20 @@ def test_who_has_no_token_sees_no_more_than_health(tmp_path: Path, opened: Opene
     address = opened(Node(settings(token=file)))
     assert ask(address, "/v2/health/live") == (200, {"live": True})
     assert ask(address, "/v2/health/ready") == (200, {"ready": True})
-    paths = ("/v2", "/v2/models/self/ready", "/status", "/metrics", "/nowhere", "//v2/health/live")
     wrong = (
         "", "Bearer", "Bearer ", "Bearer wrong", "Bearer s3cret-Toke", "Basic s3cret-Token", "s3cret-Token",
         "Bearer s3cret-Token x", "Bearer ÿ",
     )  # fmt: skip
+    for path in ("/v2", "/v2/models/self/ready", "/status", "/metrics", "/nowhere", "//v2/health/live"):
+        for shown in wrong:
+            code, got = ask(address, path, **({"Authorization": shown} if shown else {}))
+            assert (code, "Bearer TOKEN" in got["error"]) == (401, True)
     with urllib3.PoolManager(timeout=10, retries=False) as pool:
-        for path in paths:
-            for shown in wrong:
-                headers = {"Authorization": shown} if shown else {}
-                got = pool.request("GET", f"http://{address}{path}", headers=headers)
-                assert got.status == 401
-                assert got.headers["WWW-Authenticate"].startswith("Bearer")
-                assert "Bearer TOKEN" in got.json()["error"]
+        refusal = pool.request("GET", f"http://{address}/status")
+    assert refusal.headers["WWW-Authenticate"].startswith("Bearer")
     assert ask(address, INFER, question())[0] == 401
     assert ask(address, INFER, question(), Authorization="bearer s3cret-Token")[0] == 200
     assert ask(address, "/status", Authorization="Bearer s3cret-Token")[0] == 200
-    with triton.InferenceServerClient(address, network_timeout=5) as client:
-        headers = {"Authorization": "Bearer s3cret-Token"}
-        assert client.get_model_metadata("self", headers=headers)["name"] == "self"
 
 
 @pytest.mark.parametrize(
@@ -81,35 +75,29 @@ def test_before_there_is_a_model(opened: Opened) -> None:
     assert ask(address, "/v2/models/self/ready")[0] == 200, "it answers all the same"
 
 
-def test_what_nobody_foresaw_has_a_line_in_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_goes_wrong_inside_is_for_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    """A line each, however often, and no traceback."""
+
     class Broken(Node):
         def status(self) -> dict[str, Any]:
             raise KeyError("round")
 
-    address = opened(Broken(settings()))
-    for path in ("/status", "/metrics", "/status"):
-        assert ask(address, path) == (500, {"error": "internal error; the node's log says more"})
-    (record,) = [each for each in caplog.records if each.levelno >= logging.ERROR]
-    assert record.__dict__["fields"] == {"path": "/status", "error": "KeyError: 'round'"}
-
-
-def fail(error: Exception) -> Callable[[], None]:
-    def raise_() -> None:
+    def fail() -> None:
         raise error
 
-    return raise_
-
-
-def test_what_goes_wrong_inside_is_for_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    node = Node(settings())
+    error: Exception
+    node = Broken(settings())
+    node.before, error = fail, ValueError("hidden detail")
     address = opened(node)
-    node.before = fail(ValueError("hidden detail"))
-    code, got = ask(address, INFER, question())
-    assert (code, got) == (500, {"error": "internal error; the node's log says more"})
-    (record,) = [each for each in caplog.records if each.levelno >= logging.ERROR]  # one line, no traceback
-    assert record.__dict__["fields"] == {"error": "ValueError: hidden detail", "model": "self"}
+    for path, body in (("/status", None), ("/metrics", None), (INFER, question()), ("/status", None)):
+        assert ask(address, path, body) == (500, {"error": "internal error; the node's log says more"})
+    logged = [record.__dict__["fields"] for record in caplog.records if record.levelno >= logging.ERROR]
+    assert logged == [
+        {"path": "/status", "error": "KeyError: 'round'"},
+        {"error": "ValueError: hidden detail", "model": "self"},
+    ]
     assert "Traceback" not in caplog.text
-    node.before = fail(LNTrustError("input: NaN"))
+    error = LNTrustError("input: NaN")
     assert ask(address, INFER, question()) == (400, {"error": "input: NaN"})
 
 
@@ -188,11 +176,6 @@ def test_it_closes_in_time_whoever_is_there(busy: bool, caplog: pytest.LogCaptur
     asker.close()
 
 
-def test_a_port_in_use_is_told_at_once(address: str) -> None:
-    with pytest.raises(LNTrustError, match=f"http.listen: cannot listen on {address}.*in use"):
-        HttpDoor(Node(settings(listen=address)))
-
-
 @pytest.mark.parametrize(
     ("listen", "message"),
     [
@@ -200,11 +183,12 @@ def test_a_port_in_use_is_told_at_once(address: str) -> None:
         ("no.such.host.invalid:80", "cannot listen on no.such.host.invalid:80"),
         ("203.0.113.1:80", "cannot listen on 203.0.113.1:80"),
         ("off", "off has no door"),
+        ("", "in use"),
     ],
 )
-def test_an_address_that_is_not_ours(listen: str, message: str) -> None:
-    with pytest.raises(LNTrustError, match=re.escape(f"http.listen: {message}")):
-        HttpDoor(Node(settings(listen=listen)))
+def test_an_address_that_cannot_be_had(address: str, listen: str, message: str) -> None:
+    with pytest.raises(LNTrustError, match=f"http.listen: .*{re.escape(message)}"):
+        HttpDoor(Node(settings(listen=listen or address)))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")

@@ -14,26 +14,22 @@ FILES = {"labelled": "data", "probe_with": "probe", "shard": "shard"}
 OURS = ("virginica", "setosa", "versicolor")  # not the order of the server
 
 
-def settings(folder: Path, served: mlserver.Served, url: str | None = None) -> NodeSettings:
+def settings(folder: Path, served: mlserver.Served, **life: float) -> NodeSettings:
     """A node that has hardly any data, and knows somebody who has seen more."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(served.x))
+    order = np.random.default_rng(0).permutation(len(served.x))
     labels = np.array([OURS.index(mlserver.CLASSES[k]) for k in np.arange(150) // 50])
-    train, probe, shard = order[:6], order[6:46], order[46:96]
-    np.savez(folder / "data.npz", x=served.x[train], y=labels[train])
-    np.savez(folder / "probe.npz", x=served.x[probe], y=labels[probe])
-    np.savez(folder / "shard.npz", x=served.x[shard])
-    data = {name: f"{folder}/{file}.npz" for name, file in FILES.items()}
+    for name, rows in zip(FILES.values(), np.split(order, [6, 46, 96]), strict=False):
+        np.savez(folder / f"{name}.npz", x=served.x[rows], y=labels[rows])
     there = {"input": "predict", "output": "predict_proba", "classes": mlserver.CLASSES}
     return NodeSettings.model_validate(
         {
             "name": "here",
             "input": {"shape": [4], "classes": OURS},
             "model": {"kind": "linear", "options": {"dropout": 0.0}},
-            "data": data,
-            "neighbours": [{"name": "there", "url": url or served.url, **there}],
+            "data": {name: f"{folder}/{file}.npz" for name, file in FILES.items()},
+            "neighbours": [{"name": "there", "url": served.url, **there}],
             "http": {"listen": "off"},
-            "life": {"state": folder / "state", "refresh_every": 1.0, "wait": 20.0 if url is None else 0.0},
+            "life": {"state": folder / "state", "refresh_every": 1.0, "wait": 20.0, **life},
             "training": {"stage1_rounds": 2, "stage2_rounds": 10, "lr": 0.001, "refresh": 5},
             "trust": {"budget": 20, "sample": 20, "warmup": 2},
         }
@@ -67,9 +63,12 @@ def test_it_is_asked_and_trusted(served: mlserver.Served, tmp_path: Path) -> Non
         assert traffic["in"]["reply"] > 0
 
 
-def test_one_that_is_not_there_is_done_without(served: mlserver.Served, tmp_path: Path) -> None:
+def test_one_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     """Nobody listens at that address: the node trains, and answers by itself."""
-    with Node(settings(tmp_path, served, "http://127.0.0.1:9/v2/models/iris")).start() as node:
+    nobody = mlserver.Served(
+        "http://127.0.0.1:9/v2/models/iris", np.eye(150, 4, dtype="f4"), np.zeros((150, 3))
+    )
+    with Node(settings(tmp_path, nobody, wait=0.0)).start() as node:
         until(node, deployed)
-        assert node.predict(served.x[:3]).weights == {"here": 1.0}
+        assert node.predict(nobody.x[:3]).weights == {"here": 1.0}
         assert node.status()["failures"]["silent"] > 0

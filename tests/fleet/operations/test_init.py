@@ -39,13 +39,12 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
     assert got.network.certificates == folder.resolve()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 7])
+@pytest.mark.parametrize("number", [0, 7])
 def test_an_example_runs_as_it_is(tmp_path: Path, number: int) -> None:
     made = init(tmp_path / "n", example=number)
     assert sorted(path.name for path in made) == ["NODE.toml", "data.npz", "shard.npz", "test.npz"]
     data = load_data(load_node(tmp_path / "n"))
     assert min(len(data.train), len(data.validation), len(data.shard)) > 0
-    assert data.inputs.shape[1:] == (8, 8)
 
 
 DOCS = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text("utf-8")
@@ -60,6 +59,7 @@ def test_a_new_node_runs_the_best_that_can_be_lived(tmp_path: Path, example: int
     path = tmp_path / "NODE.toml"
     text = path.read_text("utf-8")
     assert "lntrust+best" in text
+    assert "# β: so much of the vote stays with the node" in text, "every line is explained"
     for name in REFUSED:
         assert f"`{name}`" in text
         line = f"{name} = {json.dumps(PRESETS['best'].settings[name])}"
@@ -137,12 +137,7 @@ def test_certificates_are_copied_and_keys_stay_secret(tmp_path: Path, certified:
         assert (tmp_path / "n" / name).read_bytes() == (certified / name).read_bytes()
     assert stat.S_IMODE((tmp_path / "n" / "node.key").stat().st_mode) == 0o600
     assert not (tmp_path / "n" / "ca.key").exists()
-
-
-def test_a_node_may_live_where_its_certificate_is(certified: Path) -> None:
-    key = (certified / "node.key").read_bytes()
-    assert init(certified, certificates=certified) == [certified / "NODE.toml"]
-    assert (certified / "node.key").read_bytes() == key
+    assert init(certified, certificates=certified) == [certified / "NODE.toml"], "it may live where they are"
 
 
 @pytest.mark.parametrize("name", ["NODE.toml", "data.npz", "shard.npz", "test.npz", "node.key"])

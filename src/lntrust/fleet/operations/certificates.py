@@ -51,9 +51,6 @@ class Certified:
     expires: datetime
     removed: bool = False
 
-    def days_left(self, now: datetime) -> float:
-        return (self.expires - now) / timedelta(days=1)
-
 
 class Authority:
     """Certifies nodes. `Authority.open(folder)` makes one there, if there is none yet."""

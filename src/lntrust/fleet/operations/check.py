@@ -20,7 +20,7 @@ from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
-from lntrust.fleet.settings import NodeSettings, load_node
+from lntrust.fleet.settings import DataSettings, NodeSettings, load_node
 from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.network import size
@@ -60,7 +60,7 @@ def _all(file: Path, wait: float) -> Iterator[Finding]:
             fit = fit and finding.grade != "bad"
             yield finding
     yield from _open_to_others(settings)
-    yield Finding("good", "shown to neighbours", _shown(settings))
+    yield Finding("good", "shown to neighbours", _shown(settings.data))
     if settings.peers and settings.trust.reply != "float32":
         form, C = ReplyEncoding(settings.trust.reply), len(settings.input.classes)
         few, all_ = (size(each.specs(1, C)).payload for each in (form, ReplyEncoding()))
@@ -97,25 +97,20 @@ def _open_to_others(settings: NodeSettings) -> Iterator[Finding]:
     key, door = settings.network.certificates / "node.key", settings.http
     if settings.peers and key.is_file() and key.stat().st_mode & 0o077:
         yield Finding("bad", "key", f"{key} can be read by others: chmod 600")
-    if door.listen == "off" or _is_loopback(_host(door.listen)):
+    loopback = _host(door.listen).lower() == "localhost"
+    with suppress(ValueError):
+        loopback = ipaddress.ip_address(_host(door.listen)).is_loopback
+    if loopback or door.listen == "off":
         return
-    grade: Grade = "warning"
-    text = "tokens and inputs can be read on the way: put a proxy with TLS before it"
-    if door.token is None:
-        grade = "bad"
-        text = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
-    yield Finding(grade, "clients", f"http.listen = {door.listen}: {text}")
+    open_ = "whoever reaches it can ask, without a token: set http.token, or listen on 127.0.0.1"
+    plain = "tokens and inputs can be read on the way: put a proxy with TLS before it"
+    bad = door.token is None
+    found = f"http.listen = {door.listen}: {open_ if bad else plain}"
+    yield Finding("bad" if bad else "warning", "clients", found)
 
 
 def _host(listen: str) -> str:
     return listen.rpartition(":")[0].strip("[]")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
@@ -136,15 +131,13 @@ def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
         yield Finding("good", "model", f"{kind} answers in {took:.1f} ms; {fit:,} inputs fit into a question")
 
 
-def _shown(settings: NodeSettings) -> str:
+def _shown(data: DataSettings) -> str:
     """What leaves the device, in so many words."""
-    d = settings.data
-    if d.probe_with == "none":
+    if data.probe_with == "none":
         return "nothing: without probes it learns and answers alone"
-    shard = "nothing" if d.shard == "none" else Path(d.shard).name
-    clients = "what clients ask about" if d.deployed else "nothing clients ask about"
-    probes = Path(d.probe_with).name
-    return f"to probe: labelled inputs ({probes}); to learn: {shard}; deployed: {clients}"
+    shard = "nothing" if data.shard == "none" else Path(data.shard).name
+    clients = f"{'what' if data.deployed else 'nothing'} clients ask about"
+    return f"to probe: labelled inputs ({Path(data.probe_with).name}); to learn: {shard}; deployed: {clients}"
 
 
 def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_bytes
 from lntrust.core.randomness import generator
 from lntrust.fleet.operations.certificates import NAME, NODE_FILES
-from lntrust.fleet.settings import REFUSED, parse_node
+from lntrust.fleet.settings import REFUSED, NodeSettings, fields_of, parse_node
 from lntrust.methods.lntrust.presets import PRESETS
 
 EXAMPLE_CLASSES = tuple("0123456789")
@@ -32,44 +33,14 @@ _DIGITS: dict[str, dict[str, Any]] = {
 }
 _NOTES = {
     "": "A live node. Every field, with its default: lntrust node settings",
-    "name": "as in its certificate",
-    "input": "All nodes of the fleet must agree on this table.",
-    "input.shape": "of one input",
-    "model.kind": "or a scikit-learn class, onnx, package.module:factory",
-    "model.scale": "inputs are multiplied by this",
     "data": "Labels never leave this device. Inputs do, if you say so here: neighbours see what they are "
     "asked about.",
-    "data.labelled": "x and y; or .parquet, or package.module:loader",
-    "data.probe_with": 'labelled inputs shown to them to learn whom to trust; "none"',
-    "data.shard": 'unlabelled ones shown to learn from their answers: a file; "none"',
-    "data.deployed": "false: what clients ask about is shown to nobody, and answered alone",
-    "network.listen": "where neighbours reach this node",
-    "network.certificates": "node.pem, node.key, ca.pem",
-    "network.choose": '"allowed": of the neighbours below, the fastest of those that are there',
     "neighbours": '[[neighbours]]\nname = "camera-2"\naddress = "192.168.1.12:7447"',
-    "http": 'token = "token.txt"         # a file with a bearer token that clients must show',
-    "http.listen": 'where clients reach it; "off": nowhere',
-    "life.state": "all that a restart needs",
-    "training.stage1_rounds": "alone",
-    "training.stage2_rounds": "with the neighbours",
+    "http": 'With `token = "token.txt"` clients must show the bearer token in that file.',
     "trust": "The preset lntrust+best, but for two settings that a live node refuses: `query`, since it "
     "always sends its\ninputs, and `final_rounds`, since it goes on probing with its validation labels. "
     'What each line does, and\nwhat it costs: "Fewer bytes, and safer" in docs/fleet.md. Without them it is '
     "the method as published.",
-    "trust.reply": "the 3 likeliest classes in 6 bytes",
-    "trust.recall": "ask about the whole shard every 20 rounds, and remember the answers",
-    "trust.top_k": "learn from the two most trusted only",
-    "trust.refresh": "probe every 20 rounds",
-    "trust.sample": "inputs of the shard in a probe",
-    "trust.certainty": "deployed: ask one after another, until sure",
-    "trust.typical_margin": "going by how far the first class usually leads in what neighbours say",
-    "trust.importance": "every input of the shard counts the same",
-    "trust.self_share": "keep a fifth of the vote",
-    "trust.prior": "few labels: trust in proportion to accuracy",
-    "trust.prior_examples": "as if so many labels said so",
-    "trust.deployment_gate": "answer together where that is likely to be better",
-    "trust.evidence": "with this probability",
-    "trust.prior_wins": "so many examples for each neighbour count as won in advance",
 }
 
 
@@ -81,8 +52,8 @@ def write_node(
 ) -> Path:
     """Write these settings as the folder's NODE.toml, if a node can be made of them.
 
-    Mappings are tables, lists of mappings [[tables]]. `notes` are comments by field: `name`, `input` for a
-    table, `input.shape`.
+    Mappings are tables, lists of mappings [[tables]]. `notes` are comments by field: `input` for a table,
+    `input.shape`.
     """
     path = folder / "NODE.toml"
     text = "\n".join(_toml(settings, notes)) + "\n"
@@ -97,7 +68,7 @@ def _toml(settings: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str
     yield from _fields({name: each for name, each in settings.items() if name not in tables}, "", notes)
     for name, table in tables.items():
         if isinstance(table, Mapping):
-            yield from ("", f"[{name}]", *_comment(notes.get(name)), *_fields(table, f"{name}.", notes))
+            yield from ("", *_comment(notes.get(name)), f"[{name}]", *_fields(table, f"{name}.", notes))
             continue
         yield from () if table else ("", *_comment(notes.get(name)))
         for each in table:
@@ -105,13 +76,14 @@ def _toml(settings: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str
 
 
 def _comment(text: str | None) -> list[str]:
-    return [f"# {line}" for line in text.splitlines()] if text else []
+    lines = (text or "").splitlines()
+    return [f"# {line}" for each in lines for line in textwrap.wrap(each, 108, break_on_hyphens=False)]
 
 
 def _fields(table: Mapping[str, Any], prefix: str, notes: Mapping[str, str]) -> Iterator[str]:
     for name, value in table.items():
-        line, note = f"{name} = {_value(value)}", notes.get(prefix + name)
-        yield f"{line:<29} # {note}" if note else line
+        yield from _comment(notes.get(prefix + name))
+        yield f"{name} = {_value(value)}"
 
 
 def _value(value: Any) -> str:
@@ -165,7 +137,8 @@ def init_node(
     for target in (folder / name for name in ("NODE.toml", *copied, *parts)):
         if target.exists():
             raise LNTrustError(f"{target}: is there already; choose another folder, or take it away first")
-    made = [write_node(folder, settings, _NOTES)]
+    meanings = {path: meaning for path, _, meaning in fields_of(NodeSettings)}
+    made = [write_node(folder, settings, meanings | _NOTES)]
     for file_name, source in copied.items():
         write_bytes(folder / file_name, source.read_bytes(), 0o600 if source.suffix == ".key" else 0o644)
     for file_name, arrays in parts.items():

@@ -122,10 +122,8 @@ class Fleet:
                 raise FleetError(f"node {name}: ended by itself with code {code}; its log ends with\n{tail}")
 
     def log_tail(self, name: str, lines: int = _TAIL) -> str:
-        try:
-            text = (self._folder(name) / LOG).read_text("utf-8", errors="replace")
-        except OSError:
-            return ""
+        log = self._folder(name) / LOG
+        text = log.read_text("utf-8", errors="replace") if log.is_file() else ""
         return "\n".join(text.splitlines()[-lines:])
 
     # -- questions --------------------------------------------------------------------------------
@@ -164,11 +162,9 @@ class Fleet:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """A signal that comes meanwhile is handled afterwards: else a process could start unknown to all."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    here = threading.current_thread() is threading.main_thread()  # others hear no signals
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if here else ()
     before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in numbers}
     try:
         yield

@@ -107,9 +107,9 @@ def uniform(key: Int[Tensor, "*s"], count: int) -> Float[Tensor, "*s count"]:
 
 
 @cache
-def _byte_table(device: torch.device, dtype: torch.dtype, scale: float) -> Float[Tensor, "256 8"]:
-    bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device)
-    return (bits & 1).to(dtype) * scale
+def _byte_table(dtype: torch.dtype) -> Float[Tensor, "256 8"]:
+    bits = torch.arange(256)[:, None] >> torch.arange(8)
+    return (bits & 1).to(dtype) * 2
 
 
 def dropout_mask(
@@ -131,10 +131,8 @@ def dropout_mask(
         powers = 2 ** torch.arange(8, dtype=torch.uint8, device=key.device)
         mask = torch.where((octets[..., None] & powers) != 0, 2.0, 0.0).to(dtype)
     else:
-        table = _byte_table(key.device, dtype, 2.0)
-        fits = out is not None and units % 64 == 0
-        into = out.view(-1, 8) if out is not None and fits else None
-        mask = torch.index_select(table, 0, octets.flatten().int(), out=into)
+        into = out.view(-1, 8) if out is not None and units % 64 == 0 else None
+        mask = torch.index_select(_byte_table(dtype), 0, octets.flatten().int(), out=into)
     return mask.view(len(key), rows, -1)[..., :units].reshape(-1, *shape)
 
 

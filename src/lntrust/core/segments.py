@@ -1,15 +1,18 @@
 """Sums over rows that belong to one node, in a fixed order, forward and backward."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+_Step = Callable[[Tensor, Tensor, int | None], Tensor]  # of values, offsets and T, where it is known
+
 
 def segment_sum(values: Float[Tensor, "T *s"], offsets: Int[Tensor, "n+1"]) -> Float[Tensor, "n *s"]:
     """Row i is the sum of values[offsets[i]:offsets[i+1]]. Deterministic; the gradient is `spread`."""
-    out: Tensor = _SegmentSum.apply(values, offsets)  # type: ignore[no-untyped-call]
+    out: Tensor = _Segments.apply(_sum, _repeat, values, offsets, len(values))  # type: ignore[no-untyped-call]
     return out
 
 
@@ -20,7 +23,7 @@ def spread(
 
     `total` is T, for callers who know it: else a GPU has to be waited for.
     """
-    out: Tensor = _Spread.apply(values, offsets, total)  # type: ignore[no-untyped-call]
+    out: Tensor = _Segments.apply(_repeat, _sum, values, offsets, total)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -38,7 +41,7 @@ def sum_by(owner: Int[Tensor, "q"], values: Float[Tensor, "q *s"], n: int) -> Fl
     return segment_sum(values[order], offsets)
 
 
-def _sum(values: Tensor, offsets: Tensor) -> Tensor:
+def _sum(values: Tensor, offsets: Tensor, _: int | None) -> Tensor:
     if not values.is_cuda:  # one row after another, twice as fast; a GPU would leave their order to chance
         node = torch.arange(len(offsets) - 1)
         owner = torch.repeat_interleave(node, offsets.diff(), output_size=len(values))
@@ -50,24 +53,17 @@ def _repeat(values: Tensor, offsets: Tensor, total: int | None) -> Tensor:
     return torch.repeat_interleave(values, offsets[1:] - offsets[:-1], dim=0, output_size=total)
 
 
-class _SegmentSum(torch.autograd.Function):
+class _Segments(torch.autograd.Function):
+    """One of the two, whose gradient is the other."""
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, offsets: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, there: _Step, back: _Step, values: Tensor, offsets: Tensor, total: int | None
+    ) -> Tensor:
         ctx.save_for_backward(offsets)
-        ctx.total = len(values)
-        return _sum(values, offsets)
+        ctx.back, ctx.total = back, total
+        return there(values, offsets, total)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return _repeat(g, ctx.saved_tensors[0], ctx.total), None
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, offsets: Tensor, total: int | None) -> Tensor:
-        ctx.save_for_backward(offsets)
-        return _repeat(values, offsets, total)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        return _sum(g, ctx.saved_tensors[0]), None, None
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, ctx.back(g, *ctx.saved_tensors, ctx.total), None, None

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -81,20 +81,15 @@ def _set(table: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise LNTrustError(f"--set {override}: must look like path.to.field=value")
-    value = value_of(text)
     *parents, last = path.strip().split(".")
     place: Any = table
     for part in parents:
-        if isinstance(place, list):
-            place = place[_index(place, part, override)]
-        else:
-            place = place.setdefault(part, {})
+        place = (
+            place[_index(place, part, override)] if isinstance(place, list) else place.setdefault(part, {})
+        )
         if not isinstance(place, dict | list):
             raise LNTrustError(f"--set {override}: {part} is not a table of settings")
-    if isinstance(place, list):
-        place[_index(place, last, override)] = value
-    else:
-        place[last] = value
+    place[_index(place, last, override) if isinstance(place, list) else last] = value_of(text)
 
 
 def value_of(text: str) -> Any:
@@ -127,8 +122,7 @@ def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
         elif item["type"] == "missing":
             lines.append(f"{source}: {path} is missing")
         elif item["type"] == "value_error":
-            where = f"{path}: " if path else ""
-            lines.append(f"{source}: {where}{item['msg'].removeprefix('Value error, ')}")
+            lines.append(": ".join(filter(None, [source, path, item["msg"].removeprefix("Value error, ")])))
         else:
             lines.append(f"{source}: {path} = {item['input']!r}: {item['msg'].lower()}")
     return "\n".join(lines)
@@ -136,12 +130,10 @@ def explain(error: ValidationError, source: str, model: type[BaseModel]) -> str:
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     for part in location:
-        if isinstance(part, int):
-            continue
-        inner = model.model_fields[part].annotation
-        arguments = getattr(inner, "__args__", ())
-        candidates = [inner, *arguments]
-        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+        if isinstance(part, str):
+            inner = model.model_fields[part].annotation
+            kinds = [inner, *get_args(inner)]
+            model = next(each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel))
     return list(model.model_fields)
 
 

@@ -111,22 +111,17 @@ class OnnxBackbone:
         self.path = path
         self.session = _onnx_session(path, device)
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
-        if len(inputs) != 1 or len(outputs) != 1:
-            what = f"{len(inputs)} inputs and {len(outputs)} outputs"
-            raise LNTrustError(f"{path}: has {what}; must have one each")
-        if inputs[0].type != "tensor(float)":
-            raise LNTrustError(f"{path}: input is {inputs[0].type}; must be tensor(float)")
-        self.input = inputs[0].name
-        shape = inputs[0].shape
-        if len(shape) != 4 or (shape[1] == 3) == (shape[3] == 3):
+        if len(inputs) != 1 or len(outputs) != 1 or inputs[0].type != "tensor(float)":
+            what = f"{', '.join(each.type for each in inputs)} and {len(outputs)} outputs"
+            raise LNTrustError(f"{path}: has inputs {what}; must have one of each, the first a tensor(float)")
+        self.input, (batch, *image) = inputs[0].name, inputs[0].shape
+        self.channels_last = image[-1:] == [3]
+        sides = {side for side in (image[:-1] if self.channels_last else image[1:]) if isinstance(side, int)}
+        if len(image) != 3 or (image[0] == 3) == self.channels_last or len(sides) > 1:
             what = "must be [b, 3, side, side] or [b, side, side, 3]"
-            raise LNTrustError(f"{path}: input shape is {list(shape)}; {what}")
-        self.channels_last = shape[3] == 3
-        sides = {s for s in (shape[1:3] if self.channels_last else shape[2:]) if isinstance(s, int)}
-        if len(sides) > 1:
-            raise LNTrustError(f"{path}: input shape is {list(shape)}; must be square")
+            raise LNTrustError(f"{path}: input shape is {inputs[0].shape}; {what}")
         self.side = sides.pop() if sides else 224
-        self.fixed_batch = shape[0] if isinstance(shape[0], int) else None
+        self.fixed_batch = batch if isinstance(batch, int) else None
 
     def embed(self, batch: UInt8[ndarray, "b h w 3"]) -> Float32[ndarray, "b d"]:
         x = preprocess(batch, self.side).numpy()
@@ -177,18 +172,11 @@ def quantise(
     A byte then spans 64 deviations. Where a rare outlier lies beyond, the step is widened rather
     than the outlier cut, so that every value is within half a step of its code.
     """
-    codes = np.empty(features.shape, dtype=np.uint8)
-    step = np.empty(features.shape[1], dtype=np.float32)
-    offset = np.empty(features.shape[1], dtype=np.float32)
-    for start in range(0, features.shape[1], 64):  # in parts: float64 takes twice the memory
-        part = slice(start, start + 64)
-        x = features[:, part].astype(np.float64)
-        low = x.min(axis=0)
-        width = np.maximum(x.std(axis=0) / 4, (x.max(axis=0) - low) / 255).astype(np.float32)
-        width[(width == 0) | (x.max(axis=0) == low)] = 1  # constant: all codes 0
-        step[part], offset[part] = width, low
-        codes[:, part] = np.clip(np.rint((x - low) / width), 0, 255)
-    return codes, step, offset
+    x = features.astype(np.float64)
+    low, high = x.min(axis=0), x.max(axis=0)
+    step = np.maximum(x.std(axis=0) / 4, (high - low) / 255).astype(np.float32)
+    step[(step == 0) | (high == low)] = 1  # constant: all codes 0
+    return np.clip(np.rint((x - low) / step), 0, 255).astype(np.uint8), step, low.astype(np.float32)
 
 
 # --- Archives --------------------------------------------------------------------------------
@@ -201,20 +189,14 @@ def _agrees(path: Path, table: dict[str, ndarray]) -> bool:
     """
     if not path.exists():
         return False
-    stored = {key: values for key, values in read_archive(path).items() if key in table}
-    for name in ("y", *stored):
-        if name not in stored or not _same(stored[name], table[name]):
+    for name, stored in read_archive(path, "y").items():
+        given, kind = table.get(name, stored), stored.dtype.kind
+        same = (stored.shape, kind) == (given.shape, given.dtype.kind)
+        # Tables round positions, and a tile is six times as wide.
+        if not same or not (abs(stored - given) < 1e-3 if kind == "f" else stored == given).all():
             what = "other images, or another order. Give another folder with --data, or remove the old one"
             raise LNTrustError(f"{path}: {name} is not that of the images given: {what}")
     return True
-
-
-def _same(a: ndarray, b: ndarray) -> bool:
-    if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
-        return False
-    if a.dtype.kind == "f":  # positions; tables round them, and a tile is six times as wide
-        return bool(np.allclose(a, b, rtol=0, atol=1e-3))
-    return bool(np.array_equal(a, b))
 
 
 def _save(path: Path, table: dict[str, Any]) -> None:

@@ -42,3 +42,30 @@ def write_eurosat(folder: Path) -> dict[str, ndarray]:
 def write_positions(path: Path, *rows: str) -> Path:
     path.write_text("\n".join(["file,latitude,longitude", *(rows or ROWS)]) + "\n")
     return path
+
+
+SIGNALS = [f"{s}_{axis}" for s in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"]
+ACTIVITIES = ("WALKING", "WALKING_UPSTAIRS", "DOWN", "SITTING", "STANDING", "LAYING")
+
+
+def chain(windows: int, seed: int) -> ndarray:
+    """Half-overlapping windows of one recording, [windows, 9, 128]."""
+    signal = np.random.default_rng(seed).normal(size=(9, 64 * (windows + 1)))
+    return np.stack([signal[:, 64 * i : 64 * i + 128] for i in range(windows)])
+
+
+def write_har(folder: Path) -> tuple[ndarray, list[int], list[int]]:
+    """Two recordings of subject 1 shuffled together, one of 2; one of 30 on the test side."""
+    one, two, three, four = chain(3, 0), chain(2, 1), chain(1, 2), chain(2, 3)
+    train = np.stack([two[1], one[0], one[2], two[0], one[1], three[0]])
+    sides = {"train": (train, [1, 5, 5, 1, 5, 6], [1, 1, 1, 1, 1, 2]), "test": (four, [2, 2], [30, 30])}
+    for side, (x, y, subject) in sides.items():
+        (folder / side / "Inertial Signals").mkdir(parents=True)
+        for channel, signal in enumerate(SIGNALS):
+            path = folder / side / "Inertial Signals" / f"{signal}_{side}.txt"
+            np.savetxt(path, x[:, channel], fmt="%16.7e")
+        np.savetxt(folder / side / f"y_{side}.txt", y, fmt="%d")
+        np.savetxt(folder / side / f"subject_{side}.txt", subject, fmt="%d")
+    lines = [f"{i} {name}\n" for i, name in enumerate(ACTIVITIES, 1)]
+    (folder / "activity_labels.txt").write_text("".join(lines))
+    return np.concatenate([train, four]), [0, 4, 4, 0, 4, 5, 1, 1], [0, 0, 0, 0, 0, 1, 29, 29]

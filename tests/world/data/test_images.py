@@ -1,4 +1,4 @@
-"""Readers of raw images, on files the test writes."""
+"""Readers of raw images and windows, on files the test writes."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy import ndarray
 from PIL import Image
-from raw_files import ROWS, write_cifar, write_eurosat, write_positions
+from raw_files import ROWS, write_cifar, write_eurosat, write_har, write_positions
 
 from lntrust.core.errors import LNTrustError
-from lntrust.world.data.images import RawImages, read_images
+from lntrust.world.data.images import RawImages, read_images, read_windows
 
 
 def all_pixels(raw: RawImages, size: int) -> ndarray:
@@ -31,43 +31,10 @@ def test_cifar(tmp_path: Path, name: str) -> None:
     assert len(raw) == len(pixels)
 
 
-def test_cifar_faults_name_the_file(tmp_path: Path) -> None:
-    with pytest.raises(LNTrustError, match=r"holds no test_batch\.bin"):
-        read_images("cifar10", tmp_path)
-    with pytest.raises(LNTrustError, match="not a folder"):
-        read_images("cifar10", tmp_path / "absent")
-    write_cifar(tmp_path / "a")
-    with pytest.raises(LNTrustError, match="only eurosat"):
-        read_images("cifar10", tmp_path, tmp_path / "c.csv")
-    batch = tmp_path / "a" / "data_batch_3.bin"
-    content = batch.read_bytes()
-    for damaged in (content[:-1], b""):
-        batch.write_bytes(damaged)
-        with pytest.raises(LNTrustError, match=rf"data_batch_3\.bin: has {len(damaged)} bytes"):
-            read_images("cifar10", tmp_path)
-    batch.write_bytes(b"\x0a" + content[1:])
-    with pytest.raises(LNTrustError, match=r"data_batch_3\.bin: label 10; must be 0…9"):
-        read_images("cifar10", tmp_path)
-    batch.unlink()
-    with pytest.raises(LNTrustError, match=r"data_batch_3\.bin: is not there"):
-        read_images("cifar10", tmp_path)
-
-
-def test_cifar_class_names_and_two_copies(tmp_path: Path) -> None:
-    write_cifar(tmp_path / "a")
-    (tmp_path / "a" / "batches.meta.txt").write_text("one\ntwo\n")
-    with pytest.raises(LNTrustError, match=r"batches\.meta\.txt: has 2 class names; must be 10"):
-        read_images("cifar10", tmp_path)
-    write_cifar(tmp_path / "b")
-    with pytest.raises(LNTrustError, match="name one of them"):
-        read_images("cifar10", tmp_path)
-
-
 def test_eurosat(tmp_path: Path) -> None:
     expected = write_eurosat(tmp_path / "x" / "EuroSAT_RGB")
     (tmp_path / "x" / "EuroSAT_RGB" / "Forest" / "._Forest_2.png").write_bytes(b"junk")
-    table = write_positions(tmp_path / "c.csv")
-    raw = read_images("eurosat", tmp_path, table)
+    raw = read_images("eurosat", tmp_path, write_positions(tmp_path / "c.csv"))
     assert {name: values.tolist() for name, values in raw.table.items()} == {
         "y": [0, 0, 1], "classes": ["Forest", "River"],
         "files": ["Forest/Forest_10.png", "Forest/Forest_2.png", "River/River_1.jpg"],
@@ -77,58 +44,74 @@ def test_eurosat(tmp_path: Path) -> None:
     assert (all_pixels(raw, 2) == np.stack([expected[file] for file in raw.table["files"]])).all()
 
 
+BATCH, NAMES, RIVER = "r/data_batch_3.bin", "r/batches.meta.txt", "r/River/River_1.jpg"
+SIGNAL, LABELS, TEST = "r/train/Inertial Signals/body_gyro_y_train.txt", "r/activity_labels.txt", "r/test"
+HEADER = "file,latitude,longitude\n"
+
+
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("name", "file", "content", "message"),
     [
-        (ROWS[:2], r"c\.csv: no row for River/River_1\.jpg"),
-        ((*ROWS, "Forest_10.tif,52,9"), r"c\.csv, line 5: a second position for Forest_10"),
-        (("a,nan,1",), r"c\.csv, line 2: latitude = 'nan'"),
-        (("a,91,1",), r"c\.csv, line 2: latitude = '91'"),
-        (("a,1,x",), r"c\.csv, line 2: longitude = 'x'"),
-        (("a,1",), r"c\.csv, line 2: longitude = None"),
+        ("cifar10", BATCH, b"\0" * 3073 * 3 + b"\0", r"data_batch_3\.bin: has 9220 bytes"),
+        ("cifar10", BATCH, b"", r"data_batch_3\.bin: has 0 bytes"),
+        ("cifar10", BATCH, b"\x0a" * 3073, r"data_batch_3\.bin: label 10; must be 0…9"),
+        ("cifar10", BATCH, None, r"data_batch_3\.bin: is not there"),
+        ("cifar10", NAMES, b"one\ntwo\n", r"batches\.meta\.txt: has 2 class names; must be 10"),
+        ("cifar10", "r/test_batch.bin", None, r"test_batch\.bin is in no folder of it"),
+        ("cifar10", "again/test_batch.bin", b"", r"test_batch\.bin is in .*again and in .*name one of them"),
+        ("eurosat", "c.csv", "file,lat,lon\n", r"c\.csv: has no column latitude, longitude"),
+        ("eurosat", "c.csv", HEADER + "\n".join(ROWS[:2]), r"c\.csv: no row for River/River_1\.jpg"),
+        ("eurosat", "c.csv", HEADER + "a,5,5\na,5,6", r"c\.csv, line 3: a second position for a"),
+        ("eurosat", "c.csv", HEADER + "a,nan,1", r"c\.csv, line 2: latitude = 'nan'"),
+        ("eurosat", "c.csv", HEADER + "a,91,1", r"c\.csv, line 2: latitude = '91'"),
+        ("eurosat", "c.csv", HEADER + "a,1,x", r"c\.csv, line 2: longitude = 'x'"),
+        ("eurosat", "c.csv", HEADER + "a,1", r"c\.csv, line 2: longitude = None"),
+        ("eurosat", "c.csv", None, r"c\.csv: not a readable CSV"),
+        ("eurosat", RIVER, b"not an image", r"River_1\.jpg: not a readable image"),
+        ("eurosat", RIVER, b"\xff\xd8\xff\xe0", r"River_1\.jpg: not a readable image"),
+        ("eurosat", "more/copy/Sea/Sea_1.jpg", b"", "class folders in"),
+        ("uci_har", LABELS, None, r"activity_labels\.txt is in no folder of it"),
+        ("uci_har", LABELS, "2 A\n1 B\n", r"activity_labels\.txt: must be lines"),
+        ("uci_har", SIGNAL, None, r"body_gyro_y_train\.txt: not a readable table"),
+        ("uci_har", SIGNAL, "a b\n", r"body_gyro_y_train\.txt: not a readable table"),
+        ("uci_har", SIGNAL, "", r"body_gyro_y_train\.txt: is empty"),
+        ("uci_har", SIGNAL, "1 2\n3 4\n", r"body_gyro_y_train\.txt: .*\(2, 2\); must be \(6, 128\)"),
+        ("uci_har", SIGNAL, ("nan " * 128 + "\n") * 6, r"body_gyro_y_train\.txt: has values that are NaN"),
+        ("uci_har", SIGNAL, ("1e9 " * 128 + "\n") * 6, r"body_gyro_y_train\.txt: .* beyond float16"),
+        ("uci_har", f"{TEST}/y_test.txt", "2\n7\n", r"y_test\.txt: has 7\.0; must be whole .* 1…6"),
+        ("uci_har", f"{TEST}/y_test.txt", "0\n1\n", r"y_test\.txt: has 0\.0"),
+        ("uci_har", f"{TEST}/subject_test.txt", "2\n", r"subject_test\.txt: has shape \(1, 1\)"),
     ],
 )
-def test_eurosat_positions_faults(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
-    write_eurosat(tmp_path / "i")
+def test_faults_name_the_file(
+    tmp_path: Path, name: str, file: str, content: str | bytes | None, message: str
+) -> None:
+    path = tmp_path / file
+    {"cifar10": write_cifar, "eurosat": write_eurosat, "uci_har": write_har}[name](tmp_path / "r")
+    table = write_positions(tmp_path / "c.csv") if name == "eurosat" else None
+    if content is None:
+        path.unlink()
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(LNTrustError, match=message):
-        read_images("eurosat", tmp_path / "i", write_positions(tmp_path / "c.csv", *rows))
+        read_windows(tmp_path) if name == "uci_har" else list(read_images(name, tmp_path, table).batches(8))
 
 
-def test_eurosat_table_faults(tmp_path: Path) -> None:
+def test_folders_and_tables_that_do_not_fit(tmp_path: Path) -> None:
     write_eurosat(tmp_path / "i")
-    table = tmp_path / "c.csv"
-    with pytest.raises(LNTrustError, match="--coordinates"):
-        read_images("eurosat", tmp_path / "i")
-    with pytest.raises(LNTrustError, match=r"c\.csv: not a readable CSV"):
-        read_images("eurosat", tmp_path / "i", table)
-    table.write_text("file,lat,lon\n")
-    with pytest.raises(LNTrustError, match=r"c\.csv: has no column latitude, longitude"):
-        read_images("eurosat", tmp_path / "i", table)
-
-
-def test_eurosat_image_faults(tmp_path: Path) -> None:
-    folder = tmp_path / "i"
-    table = write_positions(tmp_path / "c.csv")
-    folder.mkdir()
-    with pytest.raises(LNTrustError, match=r"i: holds no \.jpg"):
-        read_images("eurosat", folder, table)
-    write_eurosat(folder)
-    river = folder / "River" / "River_1.jpg"
-    whole = river.read_bytes()
-    for damaged in (b"not an image", whole[: len(whole) // 2]):
-        river.write_bytes(damaged)
-        with pytest.raises(LNTrustError, match=r"River_1\.jpg: not a readable image"):
-            list(read_images("eurosat", folder, table).batches(8))
-    Image.new("RGB", (32, 64)).save(river)
+    table, sea = write_positions(tmp_path / "c.csv"), tmp_path / "sea"
+    sea.mkdir()
+    for name, folder, positions, message in (
+        ("eurosat", tmp_path / "i", None, "--coordinates"),
+        ("eurosat", tmp_path / "i" / "River", table, "only folder of images"),
+        ("eurosat", sea, table, r"sea: holds no \.jpg"),
+        ("cifar10", tmp_path / "absent", None, "not a folder"),
+        ("cifar10", tmp_path / "i", table, "only eurosat"),
+        ("uci_har", tmp_path / "i", None, "one of cifar10, cifar100, eurosat"),
+    ):
+        with pytest.raises(LNTrustError, match=message):
+            read_images(name, folder, positions)
+    Image.new("RGB", (32, 64)).save(tmp_path / "i" / "River" / "River_1.jpg")
     with pytest.raises(LNTrustError, match=r"River_1\.jpg: is 32×64; must be 64×64"):
-        list(read_images("eurosat", folder, table).batches(8))
-    with pytest.raises(LNTrustError, match="only folder of images"):
-        read_images("eurosat", folder / "River", table)
-    write_eurosat(folder / "copy" / "again")
-    with pytest.raises(LNTrustError, match="class folders in"):
-        read_images("eurosat", folder, table)
-
-
-def test_a_dataset_without_images(tmp_path: Path) -> None:
-    with pytest.raises(LNTrustError, match="one of cifar10, cifar100, eurosat"):
-        read_images("uci_har", tmp_path)
+        list(read_images("eurosat", tmp_path / "i", table).batches(8))

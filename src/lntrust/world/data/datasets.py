@@ -159,17 +159,11 @@ def load_dataset(name: str, directory: str | Path | None = None) -> Dataset:
 def how_to_get(name: str, folder: Path) -> str:
     """The commands that bring a dataset."""
     images = f"{name}-raw"
-    lines = [f"lntrust data download {name} --to {images}"]
-    if name == "uci_har":
-        lines.append(f"lntrust data extract {name} --images {images} --data {folder}")
-    else:
-        # EuroSAT's images do not carry their positions: a table of file,latitude,longitude does.
-        options = " --coordinates eurosat-positions.csv" if name == "eurosat" else ""
-        lines += [
-            f"lntrust data extract {name} --images {images} --backbone {b}{options} --data {folder}"
-            for b in BACKBONES
-        ]
-    return "To get it, run:\n  " + "\n  ".join(lines)
+    # EuroSAT's images do not carry their positions: a table of file,latitude,longitude does.
+    positions = " --coordinates eurosat-positions.csv" if name == "eurosat" else ""
+    hows = [""] if name == "uci_har" else [f" --backbone {backbone}{positions}" for backbone in BACKBONES]
+    extracts = [f"lntrust data extract {name} --images {images}{how} --data {folder}" for how in hows]
+    return "\n  ".join(["To get it, run:", f"lntrust data download {name} --to {images}", *extracts])
 
 
 # What numpy and zipfile raise for damaged archives, and for files of other kinds.
@@ -191,18 +185,19 @@ def read_archive(path: Path, *names: str) -> dict[str, ndarray]:
         raise LNTrustError(f"{path}: not a readable npz archive: {error}") from None
 
 
-def _integers(path: Path, dataset: str, table: dict[str, ndarray], name: str) -> Int[ndarray, "N"]:
+def _integers(path: Path, table: dict[str, ndarray], name: str, rows: int) -> Int[ndarray, "N"]:
     """A column as whole numbers; NaN would become one that nobody wrote."""
-    check_finite(f"{path}: dataset {dataset}, {name}", table[name])
-    return table[name].astype(np.int64)
+    column = table[name]
+    if column.shape != (rows,):
+        raise LNTrustError(
+            f"{path}: {name} has shape {column.shape}; must be one number for each of {rows} rows"
+        )
+    check_finite(f"{path}: dataset {path.parent.name}, {name}", column)
+    return column.astype(np.int64)
 
 
-def _labels(
-    path: Path, dataset: str, table: dict[str, ndarray], classes: int, rows: int
-) -> Int[ndarray, "N"]:
-    labels = _integers(path, dataset, table, "y")
-    if labels.shape != (rows,):
-        raise LNTrustError(f"{path}: y has shape {labels.shape}; must be one label for each of {rows} rows")
+def _labels(path: Path, table: dict[str, ndarray], classes: int, rows: int) -> Int[ndarray, "N"]:
+    labels = _integers(path, table, "y", rows)
     if rows and not 0 <= labels.min() <= labels.max() < classes:
         ends = f"{labels.min()} to {labels.max()}"
         raise LNTrustError(f"{path}: y runs from {ends}; labels must be 0…{classes - 1}")
@@ -217,7 +212,7 @@ def _features(name: str, folder: Path) -> Dataset:
     side, rows = 64 if on_earth else 32, len(table["y"])
     return Dataset(
         name=name,
-        labels=_labels(path, name, table, len(names), rows),
+        labels=_labels(path, table, len(names), rows),
         classes=tuple(map(str, names)),
         input_shape=(side, side, 3),
         input_dtype="uint8",
@@ -233,10 +228,9 @@ def _codes(path: Path, rows: int) -> Coded:
     codes, step, offset = table["codes"], table["step"], table["offset"]
     if codes.dtype != np.uint8 or codes.ndim != 2 or len(codes) != rows:
         raise LNTrustError(f"{path}: codes is {codes.dtype}{list(codes.shape)}; must be uint8[{rows}, d]")
-    if step.shape != codes.shape[1:] or offset.shape != codes.shape[1:]:
-        raise LNTrustError(
-            f"{path}: step and offset must have one value for each of {codes.shape[1]} features"
-        )
+    if not step.shape == offset.shape == codes.shape[1:]:
+        what = f"must have one value for each of {codes.shape[1]} features"
+        raise LNTrustError(f"{path}: step and offset {what}")
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is refused
         return Coded(codes, step.astype(np.float32), offset.astype(np.float32))
 
@@ -247,23 +241,20 @@ def _windows(folder: Path) -> Dataset:
     table = read_archive(path, "x", "y", "subject", "segment", "classes")
     if table["x"].ndim != 3 or table["x"].shape[1] != 9:
         raise LNTrustError(f"{path}: x has shape {table['x'].shape}; must be [N, 9, samples]")
-    for name in ("subject", "segment"):
-        if table[name].shape != table["x"].shape[:1]:
-            raise LNTrustError(f"{path}: {name} has shape {table[name].shape}; x has {len(table['x'])} rows")
     x = table["x"].astype(np.float32)
     check_finite(f"{path}: dataset uci_har, view windows", x)
     classes = tuple(map(str, table["classes"]))
     # Accelerations are in g and rotations in rad/s: fixed scales, known before any data is seen.
-    scale = np.array([0.2] * 3 + [0.5] * 3 + [0.5] * 3, dtype=np.float32)[None, :, None]
+    scale = np.array([0.2] * 3 + [0.5] * 6, dtype=np.float32)[None, :, None]
     return Dataset(
         name="uci_har",
-        labels=_labels(path, "uci_har", table, len(classes), len(x)),
+        labels=_labels(path, table, len(classes), len(x)),
         classes=classes,
         input_shape=tuple(x.shape[1:]),
         input_dtype="float16",
         views={"windows": lambda: x / scale},
-        subject=_integers(path, "uci_har", table, "subject"),
-        segment=_integers(path, "uci_har", table, "segment"),
+        subject=_integers(path, table, "subject", len(x)),
+        segment=_integers(path, table, "segment", len(x)),
         files=(path,),
     )
 

@@ -33,21 +33,16 @@ class Source:
     nested: str | None = None
 
 
+_CIFAR = "https://www.cs.toronto.edu/~kriz"
+_ZENODO = "https://zenodo.org/records/7711810/files"
+_UCI = "https://archive.ics.uci.edu/static/public/240"
 SOURCES: dict[str, Source] = {
-    "cifar10": Source(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
-    ),
-    "cifar100": Source(
-        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
-    ),
-    "eurosat": Source(
-        "https://zenodo.org/records/7711810/files/EuroSAT_RGB.zip", "f46e308c4d50d4bf32fedad2d3d62f3b"
-    ),
+    "cifar10": Source(f"{_CIFAR}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    "cifar100": Source(f"{_CIFAR}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
+    "eurosat": Source(f"{_ZENODO}/EuroSAT_RGB.zip", "f46e308c4d50d4bf32fedad2d3d62f3b"),
     # Its publisher gives no checksum.
     "uci_har": Source(
-        "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
-        None,
-        nested="UCI HAR Dataset.zip",
+        f"{_UCI}/human+activity+recognition+using+smartphones.zip", None, nested="UCI HAR Dataset.zip"
     ),
 }
 
@@ -74,9 +69,7 @@ def download(
     source = SOURCES[name]
     address = url or source.url
     expected = md5 or (source.md5 if url is None else None)
-    by_hand = (
-        f"By hand: fetch {address} with a browser and unpack it into {to}; or name a mirror of it with --url."
-    )
+    by_hand = f"By hand: fetch {address} and unpack it into {to}; or name a mirror of it with --url."
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}-") as scratch:
@@ -89,12 +82,10 @@ def download(
                 )
             folder.mkdir()
             _unpack(archive, folder, address)
-            if source.nested is not None and (folder / source.nested).is_file():
-                _unpack(folder / source.nested, folder, f"{address}: {source.nested}")
-                (folder / source.nested).unlink()
-            if to.is_dir():
-                to.rmdir()
-            folder.replace(to)
+            if source.nested is not None and (inner := folder / source.nested).is_file():
+                _unpack(inner, folder, f"{address}: {source.nested}")
+                inner.unlink()
+            folder.replace(to)  # also where an empty folder is
     except OSError as error:  # the disk: what the network raises was turned into ours above
         raise LNTrustError(f"{to}: cannot be written: {error}") from None
     return to

@@ -75,35 +75,38 @@ def _cifar(kind: _Binary, directory: Path) -> RawImages:
     classes = (folder / kind.names).read_text(encoding="utf-8", errors="replace").split()
     if len(classes) != kind.classes:
         raise LNTrustError(f"{folder / kind.names}: has {len(classes)} class names; must be {kind.classes}")
-    paths = [folder / file for file in (*kind.train, kind.test)]
-    parts = [_rows(path, kind)[:, kind.label_bytes - 1].copy() for path in paths]
-    for path, labels in zip(paths, parts, strict=True):
-        if labels.max() >= kind.classes:
-            what = "this is not the binary version, or it is damaged"
-            raise LNTrustError(f"{path}: label {labels.max()}; must be 0…{kind.classes - 1}: {what}")
-    labels = np.concatenate(parts)
+    files = [_rows(folder / file, kind) for file in (*kind.train, kind.test)]
+    labels = np.concatenate([rows[:, kind.label_bytes - 1] for rows in files])
 
     def batches(size: int) -> Iterator[Pixels]:
-        for path in paths:
-            rows = _rows(path, kind)[:, kind.label_bytes :]
+        for rows in files:
             for start in range(0, len(rows), size):
-                planes = rows[start : start + size].reshape(-1, 3, _SIDE, _SIDE)
+                planes = rows[start : start + size, kind.label_bytes :].reshape(-1, 3, _SIDE, _SIDE)
                 yield np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
 
-    official_test = np.arange(len(labels)) >= len(labels) - len(parts[-1])
+    official_test = np.arange(len(labels)) >= len(labels) - len(files[-1])
     return RawImages({"y": labels, "classes": np.array(classes), "official_test": official_test}, batches)
 
 
 def _folder_with(files: Sequence[str], directory: Path) -> Path:
     """The one folder under `directory` that holds all the files."""
-    folders = sorted(path.parent for path in directory.rglob(files[-1]))
-    if not folders:
-        raise LNTrustError(f"{directory}: holds no {files[-1]}, in it or in any folder below")
-    if len(folders) > 1:
-        raise LNTrustError(f"{directory}: {files[-1]} is in {folders[0]} and {folders[1]}; name one of them")
+    folder = _folder_of(files[-1], directory)
     for file in files:
-        if not (folders[0] / file).is_file():
-            raise LNTrustError(f"{folders[0] / file}: is not there; {files[-1]} beside it is")
+        if not (folder / file).is_file():
+            raise LNTrustError(f"{folder / file}: is not there; {files[-1]} beside it is")
+    return folder
+
+
+def _folder_of(file: str, directory: Path) -> Path:
+    """The one folder, at or below this one, that holds the file."""
+    folders = sorted(path.parent for path in directory.rglob(file))
+    if len(folders) != 1:
+        where = (
+            f"is in {folders[0]} and in {folders[1]}; name one of them"
+            if folders
+            else "is in no folder of it"
+        )
+        raise LNTrustError(f"{directory}: {file} {where}")
     return folders[0]
 
 
@@ -112,7 +115,12 @@ def _rows(path: Path, kind: _Binary) -> UInt8[ndarray, "n row"]:
     if size == 0 or size % row:
         what = "the file is cut short, or not the binary version"
         raise LNTrustError(f"{path}: has {size} bytes; must be whole rows of {row}: {what}")
-    return np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)
+    rows = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, row)
+    most = rows[:, kind.label_bytes - 1].max()
+    if most >= kind.classes:
+        what = "this is not the binary version, or it is damaged"
+        raise LNTrustError(f"{path}: label {most}; must be 0…{kind.classes - 1}: {what}")
+    return rows
 
 
 # --- EuroSAT ---------------------------------------------------------------------------------
@@ -218,14 +226,12 @@ def read_windows(directory: Path) -> dict[str, ndarray]:
 
     The training people's windows come first; subjects and classes count from 0.
     """
-    found = sorted(directory.rglob("activity_labels.txt"))
-    if len(found) != 1:
-        what = f'in {len(found)} folders of it; must be in one, that of the "UCI HAR Dataset"'
-        raise LNTrustError(f"{directory}: activity_labels.txt is {what}")
-    rows = [line.split() for line in found[0].read_text(errors="replace").splitlines() if line.strip()]
+    folder = _folder_of("activity_labels.txt", directory)
+    names = folder / "activity_labels.txt"
+    rows = [line.split() for line in names.read_text(errors="replace").splitlines() if line.strip()]
     if not rows or [row[0] for row in rows] != [str(i + 1) for i in range(len(rows))]:
-        raise LNTrustError(f'{found[0]}: must be lines "1 NAME", "2 NAME" and so on')
-    sides = [_har_side(found[0].parent, side, len(rows)) for side in ("train", "test")]
+        raise LNTrustError(f'{names}: must be lines "1 NAME", "2 NAME" and so on')
+    sides = [_har_side(folder, side, len(rows)) for side in ("train", "test")]
     x, y, subject = (np.concatenate(parts) for parts in zip(*sides, strict=True))
     classes = np.array([" ".join(row[1:]).lower() for row in rows])
     return {"x": x, "y": y, "subject": subject, "classes": classes}
@@ -240,8 +246,7 @@ def _har_side(root: Path, side: str, classes: int) -> tuple[ndarray, ndarray, nd
         path = root / side / "Inertial Signals" / f"{signal}_{side}.txt"
         values = _text(path)
         if values.shape != (len(y), _WINDOW):
-            what = f"{values.shape[0]} rows of {values.shape[1]} values"
-            raise LNTrustError(f"{path}: is {what}; must be {len(y)} of {_WINDOW}")
+            raise LNTrustError(f"{path}: has shape {values.shape}; must be {(len(y), _WINDOW)}")
         if not (np.abs(values) < np.finfo(np.float16).max).all():
             raise LNTrustError(f"{path}: has values that are NaN, infinite or beyond float16")
         x[:, channel] = values

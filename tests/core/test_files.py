@@ -17,7 +17,7 @@ class BrokenError(Exception):
 
 def half(path: Path) -> None:
     path.write_text("half of ")
-    raise BrokenError
+    raise BrokenError("no more")
 
 
 def full(path: Path) -> None:
@@ -45,7 +45,7 @@ class TestWriteWhole:
 
     @pytest.mark.parametrize(
         ("write", "kind", "says"),
-        [(half, BrokenError, ""), (full, LNTrustError, r"cannot write .*/file\.txt: No space left")],
+        [(half, BrokenError, "no more"), (full, LNTrustError, r"cannot write .*/file\.txt: No space left")],
     )
     def test_a_writer_that_fails_leaves_what_was_there(
         self, tmp_path: Path, write: Callable[[Path], None], kind: type[Exception], says: str

@@ -78,24 +78,6 @@ def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path
         cut(progress=stop_after(stop))
     resumed = Run(tiny(), DIARY, 0, views, folder=tmp_path)
     resumed._load()
-    assert resumed.done == stop
-    assert resumed.state.keys() == cut.state.keys()
-    for name, tensor in cut.state.items():
-        again = resumed.state[name]
-        assert again.dtype == tensor.dtype
-        torch.testing.assert_close(again, tensor, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(resumed.state, cut.state, rtol=0, atol=0, equal_nan=True)
     summary = Run(tiny(), DIARY, 0, views, folder=tmp_path)(resume=True)
     assert summary["method_report"] == {"rounds": 3, "open": [False, True]}
-
-
-def test_a_node_without_a_row_answers_by_itself(tiny: Any, views: Views) -> None:
-    from lntrust.experiment.evaluation import answers
-
-    one = Run(tiny(), "independent", 0, views)
-    one()
-    i, j = one.network.edges[0].tolist()
-    way = Deployment(torch.tensor([[i, j]]), torch.ones(1))
-    got = answers(one.population, one.network, way, one.tested)
-    assert torch.equal(got["deployed"][i], got["self"][j])
-    others = [k for k in range(5) if k != i]
-    assert torch.equal(got["deployed"][others], got["self"][others])

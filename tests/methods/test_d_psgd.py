@@ -3,17 +3,7 @@
 import networkx as nx
 import pytest
 import torch
-from small_runs import (
-    ONLY_LINEAR,
-    STEPS,
-    TORCH,
-    all_tested,
-    assert_differ,
-    assert_same,
-    ended,
-    made,
-    shared,
-)
+from small_runs import ONLY_LINEAR, STEPS, TORCH, all_tested, assert_differ, assert_same, ended, made, shared
 
 from lntrust.learners.views import Views
 from lntrust.methods.sharing import subgraphs

@@ -15,9 +15,7 @@ METHOD = "decdiff_vt"
 
 class TestTheStep:
     @pytest.mark.parametrize("scale", [0.0, 1e-3, 100.0])
-    def test_it_points_to_the_weighted_mean_and_is_never_longer_than_one(
-        self, views64: Views, scale: float
-    ) -> None:
+    def test_it_is_towards_the_weighted_mean_and_shorter_than_one(self, views64: Views, scale: float) -> None:
         one = begun(views64, TORCH, *UNEQUAL, method=METHOD)
         samples = one.labelled.lists.lengths
         assert len(set(samples.tolist())) > 3
@@ -47,12 +45,10 @@ class TestTheTeacher:
         logits = torch.randn(2, 3, C, generator=draws, dtype=torch.float64)
         labels = torch.randint(C, (2, 3), generator=draws)
         got = virtual_teacher(logits, labels, torch.full((2,), beta, dtype=torch.float64))
-        for i in range(2):
-            q = torch.full((3, C), (1 - beta) / (C - 1), dtype=torch.float64)
-            q[range(3), labels[i]] = beta
-            torch.testing.assert_close(q.sum(1), torch.ones(3, dtype=torch.float64))
-            expected = torch.nn.functional.cross_entropy(logits[i], q)
-            torch.testing.assert_close(got[i], expected, rtol=0, atol=1e-12)
+        q = torch.full((2, 3, C), (1 - beta) / (C - 1), dtype=torch.float64)
+        q.scatter_(2, labels[..., None], beta)
+        expected = [torch.nn.functional.cross_entropy(z, target) for z, target in zip(logits, q, strict=True)]
+        torch.testing.assert_close(got, torch.stack(expected), rtol=0, atol=1e-12)
 
     def test_beta_matters(self, views: Views) -> None:
         assert_differ(

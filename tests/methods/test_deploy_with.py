@@ -82,16 +82,6 @@ class TestReductions:
         assert summary["method_report"] == {"deployment": reference["method_report"]}
         assert summary["bytes"]["total"] > 0
 
-    @pytest.mark.parametrize("deploy", ["uniform", "fedpae"])
-    def test_fedpae_trains_as_independent_does_on_train_only(self, views: Views, deploy: str) -> None:
-        crossed, plain = (
-            outcome(views, *FEW, f"deploy={deploy}", method=method) for method in ("fedpae", TRAIN_ONLY)
-        )
-        # Its own selection is paid for even where another is used, and once where it is the same.
-        own, other = crossed.pop("bytes")["total"], plain.pop("bytes")["total"]
-        assert own == other if deploy == "fedpae" else own > other
-        assert crossed == plain
-
     @pytest.mark.parametrize(
         ("method", "deploy"), [("fedpae", "fedpae"), ("lntrust", "trust"), ("uniform", "uniform")]
     )

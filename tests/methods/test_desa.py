@@ -30,7 +30,6 @@ from lntrust.methods.desa import DeSA, DeSASettings, condense
 
 METHOD = "desa"
 QUICK = "methods.desa.condense_steps=5"
-ONLY = {"linear": f"population.learners=[{LINEAR}]", "mlp": f"population.learners=[{MLP}]"}
 C, A, D = 10, 10, 64
 
 
@@ -249,20 +248,18 @@ class TestLoss:
 
     def test_teachers_of_any_certainty(self) -> None:
         """At a low temperature a probability can be 0 in floating point; 0 · log 0 is 0."""
+        logits, teacher = torch.zeros(1, 3, 2), torch.tensor([[[200.0, 0.0], [0.0, 0.0]]])
+        yes, zero = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.int64)
         method = DeSA(DeSASettings(temperature=1.0))
-        logits = torch.zeros(1, 3, 2, dtype=torch.float32)
-        teacher = torch.tensor([[[200.0, 0.0], [0.0, 0.0]]])
-        yes = torch.ones(1, 2, dtype=torch.bool)
-        zero = torch.zeros(1, 2, dtype=torch.int64)
         loss = method.loss(logits, zero[:, :1], zero, yes, teacher, yes, torch.zeros(1))
         assert loss.isfinite().all()
 
-    @pytest.mark.parametrize("kind", ["linear", "mlp"])
-    def test_linear_heads_have_nothing_to_contrast(self, views64: Views, kind: str) -> None:
-        how = (ONLY[kind], QUICK, "training.stage2_rounds=1")
+    @pytest.mark.parametrize("learner", [LINEAR, MLP])
+    def test_linear_heads_have_nothing_to_contrast(self, views64: Views, learner: str) -> None:
+        how = (f"population.learners=[{learner}]", QUICK, "training.stage2_rounds=1")
         ends = [made(views64, *how, f"methods.desa.regulariser={r}", method=METHOD) for r in (1.0, 0.0)]
         (with_, *_), (without, *_) = (run.population.torch_stacks for run in ends)
-        assert torch.equal(with_.flat(), without.flat()) == (kind == "linear")
+        assert torch.equal(with_.flat(), without.flat()) == (learner == LINEAR)
 
 
 class TestMessages:

@@ -115,48 +115,42 @@ def test_a_state_of_its_own_that_it_packs(run: Any) -> None:
     assert '"count": 4' in got.out
 
 
-@pytest.mark.parametrize(
-    ("fields", "wrong"),
-    [
-        ("weights=torch.ones(len(edges) - 1)", "whose weights is float32["),
-        ("weights=torch.ones(len(edges), 9).double()", "whose weights is float64["),
-        ("members=edges.tolist()", "whose members is a list; must be int64["),
-        ("prior=torch.ones(3)", "whose prior is float32[3]; must be a tensor of shape [5, 10]"),
-        ("held=torch.ones(len(edges))", "whose held is float32["),
-        ("certainty='much'", "whose certainty is a str; must be a tensor of shape [5]"),
-        ("answer=3", "whose answer is 3; must be a function"),
-        ("weights=-torch.ones(len(edges))", "with the weight -1; none may be negative"),
-        ("weights=0 * torch.ones(len(edges), 10)", "whose weights for node 0 are all 0; without rows it "),
-        ("variants=[1]", "whose variants are a list; must be by name"),
-    ],
-)
-def test_a_deployment_that_does_not_fit(refused: Any, fields: str, wrong: str) -> None:
-    body = f"""
+DEPLOYMENT = """
     def deploy(self, site, state):
         edges = site.network.edges
         fine = dict(members=edges, weights=torch.ones(len(edges)))
-        return Deployment(**(fine | dict({fields})))
+        return Deployment(**(fine | dict(FIELDS)))
 """
-    assert refused(body).startswith(f"deploy returned a Deployment {wrong}")
-
-
-@pytest.mark.parametrize(
-    ("fields", "wrong"),
-    [
-        ("targets=torch.ones(5, 3)", "whose targets is float32[5, 3]; must be a tensor of shape [5, 10]"),
-        ("weight=torch.ones(4)", "whose weight is float32[4]; must be a tensor of shape [5]"),
-        ("examples=Ragged.of([np.arange(5)])", "whose examples are no list for each of 5 nodes"),
-        ("examples=Ragged.of([np.array([10**6])] * 5)", "of examples that there are not; ids must be"),
-    ],
-)
-def test_pseudo_labels_that_do_not_fit(refused: Any, fields: str, wrong: str) -> None:
-    body = f"""
+PSEUDO_LABELS = """
     def pseudo_labels(self, site, state):
         each = Ragged.of([np.array([0])] * 5)
         fine = dict(examples=each, targets=torch.ones(5, 10), weight=torch.ones(5))
-        return PseudoLabels(**(fine | dict({fields})))
+        return PseudoLabels(**(fine | dict(FIELDS)))
 """
-    assert refused(body).startswith(f"pseudo_labels returned PseudoLabels {wrong}")
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "wrong"),
+    [
+        (DEPLOYMENT, "weights=torch.ones(len(edges) - 1)", "whose weights is float32["),
+        (DEPLOYMENT, "weights=torch.ones(len(edges), 9).double()", "whose weights is float64["),
+        (DEPLOYMENT, "members=edges.tolist()", "whose members is a list; must be int64["),
+        (DEPLOYMENT, "prior=torch.ones(3)", "whose prior is float32[3]; must be a tensor of shape [5, 10]"),
+        (DEPLOYMENT, "held=torch.ones(len(edges))", "whose held is float32["),
+        (DEPLOYMENT, "certainty='much'", "whose certainty is a str; must be a tensor of shape [5]"),
+        (DEPLOYMENT, "answer=3", "whose answer is 3; must be a function"),
+        (DEPLOYMENT, "weights=-torch.ones(len(edges))", "with the weight -1; none may be negative"),
+        (DEPLOYMENT, "weights=0 * torch.ones(len(edges), 10)", "whose weights for node 0 are all 0; "),
+        (DEPLOYMENT, "variants=[1]", "whose variants are a list; must be by name"),
+        (PSEUDO_LABELS, "targets=torch.ones(5, 3)", "whose targets is float32[5, 3]; must be a tensor of sh"),
+        (PSEUDO_LABELS, "weight=torch.ones(4)", "whose weight is float32[4]; must be a tensor of shape [5]"),
+        (PSEUDO_LABELS, "examples=Ragged.of([np.arange(5)])", "whose examples are no list for each of 5 n"),
+        (PSEUDO_LABELS, "examples=Ragged.of([np.array([10**6])] * 5)", "of examples that there are not; ids"),
+    ],
+)
+def test_what_does_not_fit(refused: Any, body: str, fields: str, wrong: str) -> None:
+    what = "deploy returned a Deployment" if body is DEPLOYMENT else "pseudo_labels returned PseudoLabels"
+    assert refused(body.replace("FIELDS", fields)).startswith(f"{what} {wrong}")
 
 
 def test_under_another_deployment_too(refused: Any) -> None:

@@ -1,7 +1,6 @@
 """What all parameter sharing rests on: who shares with whom, by which weights, and what it costs."""
 
 from dataclasses import replace
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -9,19 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import (
-    MIXED,
-    ONLY_LINEAR,
-    ROUNDS,
-    SHARING,
-    STEPS,
-    TORCH,
-    assert_same,
-    begun,
-    made,
-    scatter,
-    shared,
-)
+from small_runs import MIXED, ROUNDS, SHARING, STEPS, TORCH, assert_same, begun, made, scatter, shared
 from torch import Tensor
 
 from lntrust import Study
@@ -46,7 +33,7 @@ def societies(draw: st.DrawFn) -> Society:
     return graph, draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
 
 
-def placed(views: Views, graph: "nx.Graph[int]", kinds: list[int], **options: Any) -> Run:
+def placed(views: Views, graph: "nx.Graph[int]", kinds: list[int], *sets: str) -> Run:
     """A run of dfedavg that has not taken a step, on any graph, with any kind of learner at any node."""
 
     def make_world(study: Study, dataset: Dataset, seed: int, _: bool) -> World:
@@ -54,8 +41,8 @@ def placed(views: Views, graph: "nx.Graph[int]", kinds: list[int], **options: An
         return replace(world, graph=graph, edges=directed_edges(graph), kinds=np.array(kinds))
 
     n = len(kinds)
-    how = [f"graph.nodes={n}", "graph.kind=complete", f"partition.labelled={50 * n}", MIXED]
-    return begun(views, *how, method="dfedavg", make_world=make_world, **options)
+    how = [f"graph.nodes={n}", "graph.kind=complete", f"partition.labelled={50 * n}", MIXED, *sets]
+    return begun(views, *how, method="dfedavg", make_world=make_world)
 
 
 def matrix(subgraph: Subgraph) -> Tensor:
@@ -120,13 +107,10 @@ class TestMixing:
     @pytest.mark.parametrize("n", [6, 70])
     def test_weighted_sums_of_full_and_sparse_graphs(self, views64: Views, n: int) -> None:
         """A ring of 70 is sparse enough to be summed edge by edge; one of 6 is not."""
-        overrides = (f"graph.nodes={n}", f"partition.labelled={15 * n}", "partition.minimum=15")
-        small = ("graph.kind=ring", "partition.pool=100", "partition.shard=10", ONLY_LINEAR)
-        one = begun(views64, *overrides, *small, method="dfedavg")
-        for stack in one.population.torch_stacks:
-            scatter(one, stack)
+        few = (f"partition.labelled={15 * n}", "partition.minimum=15", "partition.pool=99")
+        one = placed(views64, nx.cycle_graph(n), [0] * n, *few, "partition.shard=9")
         (subgraph,) = subgraphs(one.site)
-        theta = one.population.parameters(subgraph.stack)
+        theta = scatter(one, subgraph.stack)
         got = one.method.weighted_sum(one.site, subgraph, torch.ones(2 * n, dtype=torch.float64))
         torch.testing.assert_close(got, theta.roll(1, 0) + theta.roll(-1, 0), rtol=0, atol=1e-12)
 

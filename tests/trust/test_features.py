@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_evidence import evidence, generator, simplex
 
-from lntrust.trust.features import (
-    FEATURES,
-    class_distribution,
-    probe_response,
-    relational_features,
-)
+from lntrust.trust.features import FEATURES, class_distribution, probe_response, relational_features
 
 WITHOUT_POOL = (False, True, True, False, False, True)  # probe accuracies and degree remain
 

@@ -6,46 +6,45 @@ the last round their nodes answer alone. What the method itself exchanges for it
 exchanged, and charged; its variants are not shown.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from lntrust.core.errors import LNTrustError
 from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, Tensors, below, under
+from lntrust.methods.independent import Independent
 from lntrust.network import WireFormat
 from lntrust.study.settings import identity_fields
 
 _PREFIX = "deploy/"
 
 
-@dataclass(frozen=True)
-class Both:
-    """The training method's state, and what the other has learned of who shall answer."""
+class Both(NamedTuple):
+    """The training method's state, and what the other has learned of who shall answer, once it has."""
 
     inner: Any
     answerer: Any = None
 
 
 class DeployWith(Method[Both]):
-    """Trains as `inner` does; `answerer` decides who answers, or everybody alone where there is none."""
+    """Trains as `inner` does; `answerer` decides who answers, and how."""
 
-    def __init__(self, inner: Method[Any], answerer: Method[Any] | None) -> None:
+    def __init__(self, inner: Method[Any], answerer: Method[Any]) -> None:
         super().__init__(inner.settings)
         self.inner, self.answerer = inner, answerer
         self.common_start, self.certificate = inner.common_start, inner.certificate
         self.wire_format, self.final_rounds = inner.wire_format, inner.final_rounds
-        self.uses_validation = inner.uses_validation or (answerer is not None and answerer.uses_validation)
+        self.uses_validation = inner.uses_validation or answerer.uses_validation
 
     def more_identity(self) -> dict[str, Any]:
-        return {} if self.answerer is None else {"answerer": identity_fields(self.answerer.settings)}
+        alone = isinstance(self.answerer, Independent)  # which has nothing to be set to
+        return {} if alone else {"answerer": identity_fields(self.answerer.settings)}
 
     def remarks(self, site: Site) -> list[str]:
         return self.inner.remarks(site)
 
     def check(self, site: Site) -> None:
         self.inner.check(site)
-        if self.answerer is None:
-            return
         if self.final_rounds and self.answerer.uses_validation:
             why = "train on validation labels, so that nobody can choose by them afterwards who shall answer"
             raise LNTrustError(f"final_rounds = {self.final_rounds}: {why}; set it to 0, or no deploy")
@@ -65,22 +64,20 @@ class DeployWith(Method[Both]):
         return self.inner.pseudo_labels(site, state.inner)
 
     def finish(self, site: Site, state: Both) -> Both:
-        inner = self.inner.finish(site, state.inner)
-        return Both(inner, None if self.answerer is None else self.answerer.choose(site))
+        return Both(self.inner.finish(site, state.inner), self.answerer.choose(site))
 
     def deploy(self, site: Site, state: Both) -> Deployment:
         own = self.inner.deploy(site, state.inner)
-        alone = replace(Deployment.alone(site.population), answer=own.answer)
         # Who looks at validation labels has learned nothing before the last round.
-        if self.answerer is None or (state.answerer is None and self.answerer.uses_validation):
-            return alone
+        if state.answerer is None and self.answerer.uses_validation:
+            return replace(Deployment.alone(site.population), answer=own.answer)
         learned = self.answerer.unpack({}) if state.answerer is None else state.answerer
         return replace(self.answerer.deploy(site, learned), answer=own.answer)
 
     def report(self, site: Site, state: Both, nodes: slice = ALL) -> dict[str, Any]:
         which = () if nodes == ALL else (nodes,)
         out = self.inner.report(site, state.inner, *which)
-        if self.answerer is not None and state.answerer:
+        if state.answerer:
             out = {**out, "deployment": self.answerer.report(site, state.answerer, *which)}
         return out
 
@@ -88,11 +85,10 @@ class DeployWith(Method[Both]):
         return self.inner.tables(site, state.inner, *(() if nodes == ALL else (nodes,)))
 
     def pack(self, state: Both) -> Tensors:
-        chosen = {} if self.answerer is None or state.answerer is None else self.answerer.pack(state.answerer)
+        chosen = self.answerer.pack(state.answerer) if state.answerer else {}
         return self.inner.pack(state.inner) | under(_PREFIX, chosen)
 
     def unpack(self, tensors: Tensors) -> Both:
         inner = {name: t for name, t in tensors.items() if not name.startswith(_PREFIX)}
         chosen = below(_PREFIX, tensors)
-        answerer = self.answerer.unpack(chosen) if self.answerer is not None and chosen else None
-        return Both(self.inner.unpack(inner), answerer)
+        return Both(self.inner.unpack(inner), self.answerer.unpack(chosen) if chosen else None)

@@ -65,10 +65,7 @@ class DML(Method):
 
 
 def neighbours_mean(
-    asker: Int[Tensor, "q"],
-    said: Float[Tensor, "q U C"],
-    sound: Bool[Tensor, "q"],
-    shape: torch.Size,
+    asker: Int[Tensor, "q"], said: Float[Tensor, "q U C"], sound: Bool[Tensor, "q"], shape: torch.Size
 ) -> tuple[Float[Tensor, "n U C"], Bool[Tensor, "n"]]:
     """The mean of what each asker's neighbours said about its (n, U) examples, and who got any answer."""
     (n, U), C = shape, said.shape[-1]

@@ -12,14 +12,13 @@ from lntrust.core.plugins import load_object
 from lntrust.core.text import did_you_mean
 from lntrust.methods.base import Method
 from lntrust.methods.deploy_with import DeployWith
-from lntrust.methods.lntrust.presets import method_of
-from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.methods.lntrust import presets
 from lntrust.methods.lntrust.settings import renamed
 from lntrust.methods.own import construct, guard
 from lntrust.study.settings import Settings, Study
 
-# Who decides under each `deploy` of a study; none: nobody but the node itself.
-_ANSWERERS = {"self": None, "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
+# Who decides under each `deploy` of a study.
+_ANSWERERS = {"self": "independent", "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
 
 
 def list_methods() -> dict[str, type[Method[Any]]]:
@@ -36,9 +35,9 @@ def find_method(name: str, study: Study) -> Method[Any]:
     """The method of this name with its settings from [methods.NAME], deployed as the study says."""
     known = list_methods()
     for other in study.methods:
-        if method_of(other)[0] not in known and ":" not in other:
+        if presets.method_of(other)[0] not in known and ":" not in other:
             raise LNTrustError(f"methods.{other}: settings of an unknown method; {_suggest(other, known)}")
-    method = _with_settings(_class_of(method_of(name)[0], known), name, study)
+    method = _with_settings(_class_of(presets.method_of(name)[0], known), name, study)
     if ":" in name:
         method = guard(method, name)
     if study.deploy is None:
@@ -47,9 +46,9 @@ def find_method(name: str, study: Study) -> Method[Any]:
         why = "has one model for all nodes, and so no other way to be deployed; leave deploy out for it"
         raise LNTrustError(f"deploy = {study.deploy!r}: method centralized {why}")
     answerer = _ANSWERERS[study.deploy]
-    if answerer is not None and isinstance(method, known[answerer]):
+    if isinstance(method, known[answerer]) and answerer != "independent":
         return method  # it does that already, on what it has learned while training
-    return DeployWith(method, None if answerer is None else _with_settings(known[answerer], answerer, study))
+    return DeployWith(method, _with_settings(known[answerer], answerer, study))
 
 
 def _class_of(name: str, known: dict[str, type[Method[Any]]]) -> type[Method[Any]]:
@@ -69,7 +68,7 @@ def _class_of(name: str, known: dict[str, type[Method[Any]]]) -> type[Method[Any
 
 
 def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method[Any]:
-    table, (of, preset) = study.methods.get(name, {}), method_of(name)
+    table, (of, preset) = study.methods.get(name, {}), presets.method_of(name)
     if preset is not None:  # the study's for it, over the preset's, over the study's for the method
         table = {**renamed(study.methods.get(of, {})), **preset.settings, **renamed(table)}
     try:
@@ -88,6 +87,6 @@ def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method
 
 
 def _suggest(name: str, known: dict[str, type[Method[Any]]]) -> str:
-    names = [*known, *preset_names()]
+    names = [*known, *presets.names()]
     hint = did_you_mean(name, names)
     return f"{hint}Must be one of {', '.join(names)}, or your own as package.module:Name"

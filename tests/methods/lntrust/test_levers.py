@@ -5,15 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
-from small_runs import (
-    ALL_LEVERS,
-    MIXED,
-    SHORT,
-    TORCH,
-    assert_resumes,
-    assert_same_trust,
-    made,
-)
+from small_runs import ALL_LEVERS, MIXED, SHORT, TORCH, assert_resumes, assert_same_trust, made
 
 from lntrust.learners.views import Views
 from lntrust.methods.lntrust.settings import CUT, RENAMED, LNTrustSettings

@@ -34,10 +34,8 @@ class TestWhatTheyAre:
         assert got == plain | preset.settings
 
     def test_other_names_are_left_as_they_are(self) -> None:
-        assert method_of("lntrust") == ("lntrust", None)
-        assert method_of("lntrust+leen") == ("lntrust+leen", None)
-        assert method_of("uniform+lean") == ("uniform+lean", None)
-        assert method_of("package.module:Name") == ("package.module:Name", None)
+        for name in ("lntrust", "lntrust+leen", "uniform+lean", "package.module:Name"):
+            assert method_of(name) == (name, None)
 
 
 def test_set_wins_over_a_study_over_the_preset_over_what_the_study_says_of_lntrust(tmp_path: Path) -> None:
@@ -57,18 +55,10 @@ def test_set_wins_over_a_study_over_the_preset_over_what_the_study_says_of_lntru
     ("name", "sets", "wrong"),
     [
         ("lntrust+leen", (), r"--method lntrust\+leen: did you mean lntrust\+lean\?.*lntrust\+safe"),
-        (
-            "uniform",
-            ("methods.lntrust+leen.top_k=3",),
-            r"lntrust\+leen: .* did you mean lntrust\+lean",
-        ),
+        ("uniform", ("methods.lntrust+leen.top_k=3",), r"lntrust\+leen: .* did you mean lntrust\+lean"),
         ("uniform+lean", (), r"--method uniform\+lean: "),
         ("lntrust+lean", ("methods.lntrust+lean.recall=0",), r"lntrust\+lean\.recall = 0: .*or equal to 1"),
-        (
-            "lntrust+safe",
-            ("methods.lntrust.weighting=uniform",),
-            "prior = accuracy needs weighting = trust",
-        ),
+        ("lntrust+safe", ("methods.lntrust.weighting=uniform",), "prior = accuracy needs weighting = trust"),
     ],
 )
 def test_refusals(name: str, sets: tuple[str, ...], wrong: str) -> None:

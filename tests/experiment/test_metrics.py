@@ -40,8 +40,8 @@ def world(
         kinds=np.zeros(nodes, dtype=np.int64),
         partition=Partition(
             train=ragged(TRAIN), validation=ragged(VALIDATION), test=ragged(test),
-            shard=Ragged.of(nothing), pool=np.zeros(0, np.int64), favoured=np.arange(nodes),
-            favoured_share=np.full(nodes, 0.5), drawn_from=drawn_from,
+            given_up=Ragged.of(nothing), shard=Ragged.of(nothing), pool=np.zeros(0, np.int64),
+            favoured=np.arange(nodes), favoured_share=np.full(nodes, 0.5), drawn_from=drawn_from,
         ),
         classes=("a", "b", "c"),
         input_shape=(1,),

@@ -55,7 +55,7 @@ class Remembers(Method):
 def test_stopped_after_every_round(
     tiny: Any, views: Views, tmp_path: Path, method: str, schedule: str
 ) -> None:
-    more = ("network.query=handle", "training.stage2_rounds=4")
+    more = ("network.query=handle", "partition.validation=fresh", "training.stage2_rounds=4")
     study: Study = tiny(f"training.schedule={schedule}", *more)
     Run(study, method, 0, views, folder=tmp_path / "whole")()
     for stop in range(study.training.stage1_rounds + study.training.stage2_rounds + 1):

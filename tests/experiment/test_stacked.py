@@ -77,6 +77,7 @@ UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_
         *((method, []) for method in sorted(list_methods())),
         ("lntrust", ["training.schedule=random_node"]),
         ("lntrust", ["network.query=handle"]),
+        ("lntrust", ["partition.validation=fresh"]),
         ("lntrust", ["methods.lntrust.top_k=2"]),
         ("lntrust", ["methods.lntrust.weighting=weighted_majority"]),
         ("d_psgd", ["deploy=trust"]),

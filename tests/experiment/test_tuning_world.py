@@ -50,10 +50,12 @@ class TestWorld:
     def halved(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param)
 
-    @pytest.fixture
-    def worlds(self, small: Any, views: Views, halved: bool) -> tuple[World, World]:
+    @pytest.fixture(params=["withheld", "fresh"])
+    def worlds(
+        self, request: pytest.FixtureRequest, small: Any, views: Views, halved: bool
+    ) -> tuple[World, World]:
         """As it is, and for tuning."""
-        study = small(LINEAR, "partition.val_fraction=0.3")
+        study = small(LINEAR, f"partition.validation={request.param}", "partition.val_fraction=0.3")
         return build_world(study, views.dataset, 0), tuning_world(study, views.dataset, 0, halved)
 
     def test_what_scores_is_validation_or_the_second_half_of_it(
@@ -72,7 +74,7 @@ class TestWorld:
         truth, p, labels = worlds[0].partition.test.values, worlds[1].partition, worlds[1].labels
         for ids in (p.train.values, p.validation.values, p.test.values, p.shard.values, p.pool):
             assert not np.isin(ids, truth).any()
-        known = np.unique(np.concatenate([p.train.values, p.validation.values]))
+        known = np.unique(np.concatenate([p.train.values, p.given_up.values, p.validation.values]))
         assert np.flatnonzero(labels >= 0).tolist() == known.tolist()
         assert (labels[known] == views.dataset.labels[known]).all()
         assert set(labels[np.setdiff1d(np.arange(len(labels)), known)]) == {-1}

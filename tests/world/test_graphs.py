@@ -107,6 +107,20 @@ def test_haversine() -> None:
     assert haversine_km(paris[None], np.stack([paris, london])).shape == (2,)
 
 
+def test_nearest_neighbours_are_the_union_of_who_is_near() -> None:
+    line = np.array([[0.0], [1.0], [2.1], [3.3], [10.0]])
+    graph = make_graph(GraphSettings(nodes=5, kind="knn", attach=1), 0, features=line)
+    assert edges(graph) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    same = make_graph(GraphSettings(nodes=6, kind="knn", connected=False), 0, features=np.zeros((6, 2)))
+    assert nx.number_of_selfloops(same) == 0
+    assert min(dict(same.degree).values()) >= 2
+    apart = np.array([[0.0], [1.0], [5.0], [6.0]])
+    with pytest.raises(
+        LNTrustError, match=r"graph.attach = 1: the graph on 4 nodes is in 2 pieces; raise it"
+    ):
+        make_graph(GraphSettings(nodes=4, kind="knn", attach=1), 0, features=apart)
+
+
 def test_files(tmp_path: Path) -> None:
     listed, path = tmp_path / "edges.txt", tmp_path / "graph.graphml"
     listed.write_text("# comment\n0 1\n1 0\n1 2 {}\n2 3 0.5\n")

@@ -47,9 +47,9 @@ class TestKinds:
         assert world.degrees[world.kinds == 0].min() >= world.degrees[world.kinds != 0].max()
 
 
-@pytest.fixture
-def world(tiny: Any) -> World:
-    return build_world(tiny(), DIGITS, 0)
+@pytest.fixture(params=["withheld", "fresh"])
+def world(request: pytest.FixtureRequest, tiny: Any) -> World:
+    return build_world(tiny(f"partition.validation={request.param}"), DIGITS, 0)
 
 
 def lists(ragged: Ragged) -> list[list[int]]:
@@ -61,17 +61,18 @@ class TestLabels:
     def test_who_uses_validation_labels_trains_on_them_in_the_final_rounds_only(
         self, world: World, stage: int
     ) -> None:
-        p = world.partition
-        every = lists(p.train.joined(p.validation))
+        """Of a fresh set, as many are given up for Stage 2 as come in."""
+        p, fresh = world.partition, world.study.partition.validation == "fresh"
+        every = lists(p.train.joined(p.given_up if fresh else p.validation))
         assert lists(world.labelled(stage, uses_validation=False)) == every
-        own = every if stage == 3 else lists(p.train)
+        own = every if stage == 3 or (fresh and stage == 1) else lists(p.train)
         assert lists(world.labelled(stage, uses_validation=True)) == own
         assert p.validation.lengths.min() > 0
 
     def test_those_of_test_and_pool_nobody_has(self, world: World) -> None:
         p = world.partition
         assert len(p.pool) == 600
-        known = np.concatenate([p.train.values, p.validation.values])
+        known = np.concatenate([p.train.values, p.validation.values, p.given_up.values])
         assert np.flatnonzero(world.labels >= 0).tolist() == sorted(known)
         assert (world.labels[known] == DIGITS.labels[known]).all()
         assert not np.isin(np.concatenate([p.test.values, p.pool]), known).any()

@@ -58,7 +58,7 @@ def tuning_world(
         Ragged.of([ids[~half] for ids, half in first]),
     )
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
-    for lists in (p.train, fitted):  # somebody's, and known to nobody else
+    for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
     only_scored[scored.values] = world.labels[scored.values]
     return replace(

@@ -13,7 +13,7 @@ from lntrust.core.errors import LNTrustError
 
 STUDY_NAME = r"^[\w.-]*\w$"
 # What is gone from the partition, with the value that had no effect. Runs are still known by it.
-CUT = {"classes_per_node": None, "validation": "withheld"}
+CUT = {"classes_per_node": None}
 
 
 class Settings(BaseModel):
@@ -86,12 +86,13 @@ class GraphSettings(Settings):
     """Who knows whom."""
 
     nodes: int = Field(50, ge=1, description="number of nodes n")
-    kind: Literal["barabasi_albert", "gnm", "geographic", "ring", "complete", "file"] = Field(
+    kind: Literal["barabasi_albert", "gnm", "geographic", "ring", "complete", "knn", "file"] = Field(
         "barabasi_albert",
         description="barabasi_albert: grown from a complete graph on attach+1 nodes, then filled with "
         "random edges up to `density`; gnm: uniformly random with exactly ⌊density·n(n−1)/2⌋ edges; "
         "geographic: preferential attachment damped by distance (needs partition.by = region); ring: each "
-        "node and the next; complete: all; file: see `file`",
+        "node and the next; complete: all; knn: each node and the `attach` nodes nearest to it in mean "
+        "training input (needs partition.by = region or subject); file: see `file`",
     )
     attach: int = Field(2, ge=1, description="edges that each new node brings (the paper's m)")
     density: float | None = Field(
@@ -158,8 +159,13 @@ class PartitionSettings(Settings):
     test_fraction: float = Field(
         0.15, gt=0, lt=1, description="share of a node's allocation for its test set"
     )
+    validation: Literal["withheld", "fresh"] = Field(
+        "withheld",
+        description="withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from "
+        "examples nobody holds, as many training examples being given up for Stage 2",
+    )
     val_fraction: float = Field(
-        0.2, gt=0, lt=1, description="share of a node's allocation for its validation set"
+        0.2, gt=0, lt=1, description="size of the validation set, as a share of the allocation"
     )
 
     @model_validator(mode="before")
@@ -184,6 +190,7 @@ class PartitionSettings(Settings):
             ("split", "blocks", ("region",)),
             ("split", "per_class_rounded", ("label_skew", "region")),  # it would part segments
             ("draws", "overlapping", ("label_skew",)),
+            ("validation", "fresh", ("label_skew",)),
         ):
             if getattr(self, field) == value and self.by not in fit:
                 raise ValueError(f"{field} = {value} needs by = {' or '.join(fit)}, not by = {self.by}")
@@ -329,6 +336,10 @@ class Study(Settings):
     def _consistent(self) -> "Study":
         if self.graph.kind == "geographic" and self.partition.by != "region":
             raise ValueError("graph.kind = geographic needs partition.by = region")
+        if self.graph.kind == "knn" and self.partition.by == "label_skew":
+            raise ValueError(
+                "graph.kind = knn needs partition.by = region or subject: else sizes need the graph"
+            )
         return self
 
 

@@ -18,9 +18,15 @@ REDRAWS = 100
 
 
 def make_graph(
-    settings: GraphSettings, seed: int, positions: Float[ndarray, "n 2"] | None = None
+    settings: GraphSettings,
+    seed: int,
+    positions: Float[ndarray, "n 2"] | None = None,
+    features: Float[ndarray, "n d"] | None = None,
 ) -> "nx.Graph[int]":
-    """The graph that the settings describe. `positions` (latitude, longitude) serve the geographic kind."""
+    """The graph that the settings describe.
+
+    `positions` (latitude, longitude) serve the geographic kind, `features` the nearest neighbours.
+    """
     rng = generator(seed if settings.seed is None else settings.seed, "graph")
     n = settings.nodes
     graph: nx.Graph[int]
@@ -36,6 +42,9 @@ def make_graph(
             graph = nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
         case "complete":
             graph = nx.complete_graph(n)
+        case "knn":
+            assert features is not None  # a study of this kind has its nodes' data before its graph
+            graph = _nearest(settings, features)
         case "file":
             graph = _from_file(settings)
     return graph
@@ -129,6 +138,23 @@ def _geographic(settings: GraphSettings, positions: Float[ndarray, "n 2"], rng: 
         graph.add_edges_from((i, int(j)) for j in chosen)
         degree[chosen] += 1
         degree[i] = m
+    return graph
+
+
+def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Graph[int]":
+    """Each node and the `attach` nodes nearest to it; an edge if either counts the other."""
+    from sklearn.neighbors import NearestNeighbors
+
+    n, k = settings.nodes, min(settings.attach, settings.nodes - 1)
+    graph: nx.Graph[int] = nx.empty_graph(n)
+    if k:
+        near = NearestNeighbors(n_neighbors=k).fit(features).kneighbors(return_distance=False)
+        graph.add_edges_from((i, int(j)) for i in range(n) for j in near[i])  # of others: never itself
+    if settings.connected and not nx.is_connected(graph):
+        raise LNTrustError(
+            f"graph.kind = knn, graph.attach = {settings.attach}: the graph on {n} nodes is in "
+            f"{nx.number_connected_components(graph)} pieces; raise it, or set graph.connected = false"
+        )
     return graph
 
 

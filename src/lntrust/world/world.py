@@ -85,8 +85,10 @@ class World:
 
         Stage 3 are the last rounds of a method that has no more use for them: all that the others train on.
         """
-        p = self.partition
-        return p.train if uses_validation and stage < 3 else p.train.joined(p.validation)
+        p, fresh = self.partition, self.study.partition.validation == "fresh"
+        if uses_validation and (stage == 2 or (stage == 1 and not fresh)):
+            return p.train
+        return p.train.joined(p.given_up if fresh else p.validation)
 
 
 def assign_kinds(settings: PopulationSettings, degrees: Int[ndarray, "n"]) -> Int[ndarray, "n"]:
@@ -113,9 +115,10 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         partition = make_partition(dataset, study.partition, degrees, seed)
     else:  # sizes are given by the data, and the graph may depend on it
         partition = make_partition(dataset, study.partition, np.zeros(n, dtype=np.int64), seed)
-        graph = make_graph(study.graph, seed, positions=partition.centres)
+        features = _mean_inputs(study, dataset, partition) if study.graph.kind == "knn" else None
+        graph = make_graph(study.graph, seed, partition.centres, features)
     edges = directed_edges(graph)
-    seen = (partition.train, partition.validation)
+    seen = (partition.train, partition.validation, partition.given_up)
     labels = np.full(len(dataset.labels), -1, dtype=np.int64)
     for lists in seen:
         labels[lists.values] = dataset.labels[lists.values]
@@ -130,7 +133,7 @@ def build_world(study: Study, dataset: Dataset, seed: int) -> World:
         input_shape=dataset.input_shape,
         input_dtype=dataset.input_dtype,
         labels=labels,
-        class_distribution=class_distribution(labels, seen, len(dataset.classes)),
+        class_distribution=class_distribution(labels, seen[:2], len(dataset.classes)),
         sealed=SealedLabels(dataset.labels),
     )
 
@@ -169,3 +172,12 @@ def class_distribution(labels: Int[ndarray, "N"], parts: tuple[Ragged, ...], C: 
     """How the labels of each node's examples are spread over the classes."""
     counts = sum(class_table(lists, labels, C) for lists in parts)
     return np.asarray(counts / np.sum(counts, axis=1, keepdims=True))
+
+
+def _mean_inputs(study: Study, dataset: Dataset, partition: Partition) -> Float[ndarray, "n d"]:
+    """Mean training input of each node, in the first learner's view."""
+    view = dataset.view(study.population.learners[0].view)
+    if not isinstance(view, ndarray):
+        raise LNTrustError("graph.kind = knn: needs raw inputs, and this view holds coded features")
+    flat = view.reshape(len(view), -1)
+    return np.stack([flat[ids].mean(0) for ids in partition.train])

@@ -16,9 +16,9 @@ from lntrust.world import World, build_world, load_dataset
 from lntrust.world.data.datasets import data_directory, missing_files
 
 
-@pytest.fixture(params=["honest", "paper"])
+@pytest.fixture(params=["reading=honest", "reading=paper", "partition.validation=fresh"])
 def world(request: pytest.FixtureRequest, tiny: Any) -> World:
-    return build_world(tiny(f"reading={request.param}"), load_dataset("digits"), 3)
+    return build_world(tiny(request.param), load_dataset("digits"), 3)
 
 
 def test_it_tells_of_the_world_that_was(world: World) -> None:

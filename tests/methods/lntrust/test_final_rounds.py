@@ -37,14 +37,17 @@ class Rounds:
 
 
 class TestLabels:
-    def test_what_was_withheld_in_the_last_rounds_only(self, views: Views) -> None:
-        seen = Rounds(views, MIXED, *TWO)
+    @pytest.mark.parametrize("validation", ["withheld", "fresh"])
+    def test_what_was_withheld_in_the_last_rounds_only(self, views: Views, validation: str) -> None:
+        """The validation set; or the labels that were given up for a fresh one."""
+        seen = Rounds(views, MIXED, f"partition.validation={validation}", *TWO)
         p = seen.run.world.partition
-        withheld = p.validation
+        withheld = p.validation if validation == "withheld" else p.given_up
         for done, lists in seen.trained_on.items():
             for i, ids in enumerate(lists):
                 has = np.isin(withheld[i], ids)
-                assert has.all() if done > 4 else not has.any()
+                given_up_later = validation == "fresh" and done < 2  # only when Stage 2 begins
+                assert has.all() if done > 4 or given_up_later else not has.any()
                 assert np.isin(p.train[i], ids).all()
         assert withheld.lengths.min() > 0
         held = [sorted([*p.train[i], *withheld[i]]) for i in range(6)]

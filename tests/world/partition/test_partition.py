@@ -75,7 +75,7 @@ def dealt(
 
 def held(p: Partition, i: int) -> np.ndarray:
     """All labelled examples of a node."""
-    return np.concatenate([p.train[i], p.validation[i], p.test[i]])
+    return np.concatenate([p.train[i], p.given_up[i], p.validation[i], p.test[i]])
 
 
 def sizes(p: Partition) -> np.ndarray:
@@ -111,6 +111,26 @@ def test_label_skew_disjoint(
     for i in range(n):
         assert p.favoured_share[i] == pytest.approx(np.mean(data.labels[held(p, i)] == i % classes))
     assert p.centres is None
+
+
+@settings(max_examples=40)
+@given(seed=SEEDS, n=st.integers(1, 12))
+def test_fresh_validation_comes_for_labels_given_up(seed: int, n: int) -> None:
+    data, some = balanced(800, 5), {"labelled": 300, "minimum": 25, "pool": 50, "shard": 9}
+    withheld, p = (dealt(data, n, seed, validation=kind, **some) for kind in ("withheld", "fresh"))
+    assert same(p.test, withheld.test)
+    assert (p.train.lengths + p.given_up.lengths + p.test.lengths == sizes(withheld)).all()
+    assert p.given_up.lengths.tolist() == p.validation.lengths.tolist()
+    assert p.validation.lengths.tolist() == np.rint(0.2 * sizes(withheld)).tolist()
+
+
+def test_fresh_validation_is_like_the_node() -> None:
+    data = balanced(6000, 5)
+    p = dealt(data, 5, labelled=2000, pool=500, shard=100, sizes="equal", validation="fresh")
+    for i in range(5):
+        own = np.bincount(data.labels[np.setdiff1d(held(p, i), p.validation[i])], minlength=5) / 400
+        fresh = np.bincount(data.labels[p.validation[i]], minlength=5) / 80
+        np.testing.assert_allclose(fresh, own, atol=0.03)
 
 
 @settings(max_examples=40)
@@ -225,6 +245,12 @@ ONE_BLOCK = {"by": "region", "split": "blocks", "pool": 0, "block_km": 4000.0}
         ),
         (TOY, 8, BASE | {"minimum": 60}, "minimum = 60 for 8 nodes needs 480 labelled.*labelled = 400"),
         (TOY, 8, BASE | {"shard": 101}, r"partition\.shard = 101: the pool holds 100 examples"),
+        (
+            TOY,
+            8,
+            BASE | {"validation": "fresh", "val_fraction": 0.5},
+            r"needs \d+ examples nobody holds; .* leaves 100",
+        ),
         (TOY, 8, BASE | {"draws": "overlapping", "labelled": 5000}, r"node \d needs \d+ .* there are 500"),
         (TOY, 8, BASE | {"by": "region"}, r"partition\.by = region: toy has no coordinates"),
         (TOY, 8, BASE | {"by": "subject"}, r"partition\.by = subject: toy does not say whose"),

@@ -73,7 +73,7 @@ def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
     train, validation, shard, none = (Ragged.of([ids]) for ids in parts)
     w = class_distribution(data.labels, (train, validation), len(settings.input.classes))
     favoured, share = w.argmax(1), w.max(1)
-    partition = Partition(train, validation, none, shard, nobody, favoured, share)
+    partition = Partition(train, validation, none, none, shard, nobody, favoured, share)
     degrees = np.zeros(d + 1, dtype=np.int64)
     degrees[0] = d
     return NodeWorld(

@@ -26,6 +26,7 @@ from lntrust.world.partition.splits import (
     draw_shards,
     level_counts,
     shuffled,
+    split_counts,
     split_nodes,
     take_by_class,
 )
@@ -38,16 +39,21 @@ TINY = 1e-3  # mass of a class a node may hold but did not draw: it can grow if 
 class Draw(IntEnum):
     """The kinds of draws; each is a stream of its own."""
 
-    POOL, SIZES, CLASSES, IDS, SPLITS, SHARDS = range(6)
+    POOL, SIZES, CLASSES, IDS, SPLITS, SHARDS, FRESH = range(7)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Example ids per node, and what is known about the nodes' class distributions."""
+    """Example ids per node, and what is known about the nodes' class distributions.
+
+    With fresh validation, Stage 1 trains on train + given_up, and methods that use validation give
+    up `given_up` for Stage 2. Otherwise `given_up` is empty.
+    """
 
     train: Ragged
     validation: Ragged
     test: Ragged
+    given_up: Ragged
     shard: Ragged  # unlabelled, drawn from the pool
     pool: Int[ndarray, "_"]
     favoured: Int[ndarray, "n"]  # by label_skew: i mod C; else the most frequent class
@@ -100,8 +106,9 @@ class _Dealing:
         free[taken] = False
         return np.flatnonzero(free)
 
-    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], draw: Draw) -> Ragged:
-        return take_by_class(ids, self.dataset.labels, counts, self.rng(draw))
+    def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], draw: Draw | Rng) -> Ragged:
+        rng = self.rng(draw) if isinstance(draw, Draw) else draw
+        return take_by_class(ids, self.dataset.labels, counts, rng)
 
     def balanced_pool(self) -> Int[ndarray, "_"]:
         """`pool` examples, equally many of each class; the first classes take the remainder."""
@@ -123,14 +130,19 @@ class _Dealing:
         favoured: Int[ndarray, "n"] | None = None,
         centres: Float[ndarray, "n 2"] | None = None,
         drawn_from: Float[ndarray, "n C"] | None = None,
+        given_up: Ragged | None = None,
     ) -> Partition:
         """With shards and shares."""
-        allocation = sides.train.joined(sides.validation).joined(sides.test)
-        table = class_table(allocation, self.dataset.labels, len(self.dataset.classes))
+        if given_up is None:
+            allocation, given_up = sides.train.joined(sides.validation), Ragged.empty(self.n)
+        else:
+            allocation = sides.train.joined(given_up)
+        table = class_table(allocation.joined(sides.test), self.dataset.labels, len(self.dataset.classes))
         if favoured is None:
             favoured = table.argmax(axis=1)
         return Partition(
             *sides,
+            given_up=given_up,
             shard=draw_shards(pool, self.n, self.settings.shard, self.rng(Draw.SHARDS)),
             pool=pool,
             favoured=favoured,
@@ -151,15 +163,18 @@ def _by_label(dealing: _Dealing) -> Partition:
     pool = dealing.balanced_pool()
     sizes = allocate(settings, dealing.degrees, dealing.rng(Draw.SIZES))
     allocation, drawn_from = _allocation(dealing, dealing.all_but(pool), sizes)
-    sides = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS))
-    return dealing.partition(pool, sides, np.arange(n) % C, drawn_from=drawn_from)
+    sides, given_up = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
+    if settings.validation == "fresh":
+        free = dealing.all_but(np.concatenate([pool, allocation.values]))
+        sides, given_up = _fresh(dealing, sides, allocation, free)
+    return dealing.partition(pool, sides, np.arange(n) % C, drawn_from=drawn_from, given_up=given_up)
 
 
 def _allocation(
     dealing: _Dealing, eligible: Int[ndarray, "_"], sizes: Int[ndarray, "n"]
 ) -> tuple[Ragged, Float[ndarray, "n C"]]:
-    """The labelled examples of every node, test and validation included; and P_i: the skew itself or, where
-    nodes compete for examples, what supply leaves of it."""
+    """The labelled examples of every node, test and withheld validation included; and P_i: the skew itself
+    or, where nodes compete for examples, what supply leaves of it."""
     supply, rng = dealing.supply(eligible), dealing.rng(Draw.CLASSES)
     weights = class_weights(dealing.n, len(supply), dealing.settings.skew)
     counts = rng.multinomial(sizes, weights)
@@ -184,6 +199,31 @@ def _draw_alone(
     drawn = [rng.choice(of, size=k, replace=False, shuffle=False) for of, k in cells]
     ids = by_class[np.repeat(first[held], times) + np.concatenate(drawn)]
     return by_owner(ids, np.repeat(node, times), len(counts))
+
+
+def _fresh(
+    dealing: _Dealing, sides: Sides, allocation: Ragged, free: Int[ndarray, "_"]
+) -> tuple[Sides, Ragged]:
+    """Validation from examples nobody holds, and as many training examples to be given up.
+
+    The withheld split has drawn the test sets; what it withheld goes back to training.
+    """
+    dataset, settings, rng = dealing.dataset, dealing.settings, dealing.rng(Draw.FRESH)
+    rest = shuffled(sides.train.joined(sides.validation), rng)
+    wanted = split_counts(allocation.lengths, settings.test_fraction, settings.val_fraction)[1]
+    if wanted.sum() > len(free):
+        raise LNTrustError(
+            f"partition.validation = fresh with partition.val_fraction = {settings.val_fraction} "
+            f"needs {wanted.sum()} examples nobody holds; {dataset.name} has {len(dataset.labels)}, less "
+            f"{len(np.unique(allocation.values))} held (partition.labelled = {settings.labelled}) and "
+            f"partition.pool = {settings.pool} leaves {len(free)}"
+        )
+    table = class_table(allocation, dataset.labels, len(dataset.classes))
+    weights = class_weights(dealing.n, len(dataset.classes), settings.skew)
+    target = table * (wanted / allocation.lengths)[:, None] + TINY * weights
+    validation = dealing.take(free, fit_counts(target, wanted, dealing.supply(free)), rng)
+    given_up, train = cut(rest, wanted)
+    return Sides(train, shuffled(validation, rng), sides.test), given_up
 
 
 def _by_region(dealing: _Dealing) -> Partition:

@@ -14,7 +14,7 @@ FILES = {"labelled": "data", "probe_with": "probe", "shard": "shard"}
 OURS = ("virginica", "setosa", "versicolor")  # not the order of the server
 
 
-def settings(folder: Path, served: mlserver.Served, **life: float) -> NodeSettings:
+def settings(folder: Path, served: mlserver.Served) -> NodeSettings:
     """A node that has hardly any data, and knows somebody who has seen more."""
     order = np.random.default_rng(0).permutation(len(served.x))
     labels = np.array([OURS.index(mlserver.CLASSES[k]) for k in np.arange(150) // 50])
@@ -29,7 +29,7 @@ def settings(folder: Path, served: mlserver.Served, **life: float) -> NodeSettin
             "data": {name: f"{folder}/{file}.npz" for name, file in FILES.items()},
             "neighbours": [{"name": "there", "url": served.url, **there}],
             "http": {"listen": "off"},
-            "life": {"state": folder / "state", "refresh_every": 1.0, "wait": 20.0, **life},
+            "life": {"state": folder / "state", "refresh_every": 1.0, "wait": 20.0},
             "training": {"stage1_rounds": 2, "stage2_rounds": 10, "lr": 0.001, "refresh": 5},
             "trust": {"budget": 20, "sample": 20, "warmup": 2},
         }
@@ -61,14 +61,3 @@ def test_it_is_asked_and_trusted(served: mlserver.Served, tmp_path: Path) -> Non
         traffic = status["bytes"]
         assert traffic["out"]["query"] > 0
         assert traffic["in"]["reply"] > 0
-
-
-def test_one_that_is_not_there_is_done_without(tmp_path: Path) -> None:
-    """Nobody listens at that address: the node trains, and answers by itself."""
-    nobody = mlserver.Served(
-        "http://127.0.0.1:9/v2/models/iris", np.eye(150, 4, dtype="f4"), np.zeros((150, 3))
-    )
-    with Node(settings(tmp_path, nobody, wait=0.0)).start() as node:
-        until(node, deployed)
-        assert node.predict(nobody.x[:3]).weights == {"here": 1.0}
-        assert node.status()["failures"]["silent"] > 0

@@ -135,39 +135,41 @@ def test_a_certificate_has_its_time(
     assert (got.grade, words in got.text) == (grade, True)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "camera-1.lan"])
-def test_a_door_that_is_open_to_others(folder: Path, host: str) -> None:
-    path = folder / "NODE.toml"
-    head, title, rest = path.read_text("utf-8").partition("[http]")
-    for here in ("127.0.0.7", "[::1]", "localhost", host):
-        path.write_text(head + title + rest.replace('"127.0.0.1:', f'"{here}:', 1), "utf-8")
-        assert ("clients" in own(folder)) == (here == host), "on loopback it needs no token"
-    got = own(folder)["clients"]
-    assert (got.grade, got.text.startswith(f"http.listen = {host}:")) == ("bad", True)
-    assert "without a token: set http.token, or listen on 127.0.0.1" in got.text
-    got = own(changed(folder, "[http]", '[http]\ntoken = "token.txt"'))["clients"]
-    assert (got.grade, "put a proxy with TLS before it" in got.text) == ("warning", True)
+# -- settings, data and model ---------------------------------------------------------------------
 
 
-# -- data and model -------------------------------------------------------------------------------
+def http(listen: str, **more: str) -> dict[str, dict[str, str]]:
+    return {"http": {"listen": f"{listen}:8080", **more}}
+
+
+NO_TOKEN = "without a token: set http.token, or listen on 127.0.0.1"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what", "words"),
+    ("changes", "what", "words"),
     [
-        ('kind = "linear"', 'kind = "lineal"', "model", "must be one of linear"),
-        ('kind = "linear"', 'kind = "cnn2d"', "model", "model.kind = 'cnn2d' fails on inputs of shape"),
-        ('kind = "linear"', 'kind = "small_nodes:raising"', "model", "no such device"),
-        ('kind = "linear"', 'kind = "sklearn.svm:SVC"', "model", "predict_proba"),
-        ('labelled = "data.npz"', 'labelled = "absent.npz"', "data", "absent.npz"),
-        ('labelled = "data.npz"', 'labelled = "small_nodes:broken"', "data", "the camera is off"),
-        ("shape = [8, 8]", "shape = [64]", "data", "must be [m, 64]"),
+        ({"model": {"kind": "lineal"}}, "model", "must be one of linear"),
+        ({"model": {"kind": "cnn2d"}}, "model", "model.kind = 'cnn2d' fails on inputs of shape"),
+        ({"model": {"kind": "small_nodes:raising"}}, "model", "no such device"),
+        ({"model": {"kind": "sklearn.svm:SVC"}}, "model", "predict_proba"),
+        ({"data": {"labelled": "absent.npz"}}, "data", "absent.npz"),
+        ({"data": {"labelled": "small_nodes:broken"}}, "data", "the camera is off"),
+        ({"input": {"shape": [64]}}, "data", "must be [m, 64]"),
+        (http("0.0.0.0"), "clients", f"http.listen = 0.0.0.0:8080: whoever reaches it can ask, {NO_TOKEN}"),
+        (http("camera-1.lan"), "clients", NO_TOKEN),
+        (http("192.0.2.7", token="t"), "clients", "put a proxy with TLS before it"),
+        (http("127.0.0.7"), "clients", ""),
+        (http("[::1]"), "clients", ""),
+        (http("localhost"), "clients", ""),
     ],
 )
-def test_what_is_wrong_with_data_and_model(folder: Path, old: str, new: str, what: str, words: str) -> None:
-    got = findings(changed(folder, old, new))
-    assert (got[what].grade, words in got[what].text) == ("bad", True)
-    assert "b" not in got, "then nobody is asked"
+def test_what_is_wrong(tmp_path: Path, changes: dict[str, dict[str, str]], what: str, words: str) -> None:
+    got = findings(Fleet.of(tmp_path, ["a", "b"], {"a": changes}).members["a"].folder)
+    if not words:
+        assert what not in got, "on loopback it needs no token"
+        return
+    assert (got[what].grade, words in got[what].text) == ("warning" if "TLS" in words else "bad", True)
+    assert ("b" in got) == (what == "clients"), "whose own things are broken asks nobody"
 
 
 # -- neighbours -----------------------------------------------------------------------------------

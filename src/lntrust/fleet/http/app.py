@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Shaped
@@ -39,13 +39,12 @@ try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
     from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
 except ImportError:  # said where it is used, with what to install
     Starlette = None  # type: ignore[assignment, misc]
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 MODELS = get_args(Which)
 OUTPUTS = ("probabilities", "label")
@@ -220,10 +219,9 @@ class _Door:
             wrong = f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
             raise HTTPException(415, wrong)
         large = f"body: larger than the {largest} bytes of http.largest; send fewer at once"
-        claimed = request.headers.get("content-length", "0")
+        claimed, body = request.headers.get("content-length", "0"), bytearray()
         if not claimed.isdecimal() or int(claimed) > largest:
             raise HTTPException(413, large)
-        body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.slowest) as limit:
                 share.wait_for_client(lambda: limit.reschedule(0.0))
@@ -242,14 +240,12 @@ class _Door:
         return body
 
     async def _response(self, request: Request, which: Which, body: bytearray) -> Response:
-        read = partial(self._read, body, request)
-        asked, x = await run_sync(read, abandon_on_cancel=True, limiter=self._one)
+        asked, x = await run_sync(self._read, body, request, abandon_on_cancel=True, limiter=self._one)
         share = Share(self._answers)
         per_probability = 4 if asked.outputs.get("probabilities") else _PER_PROBABILITY
         try:
             await share.take(len(x) * (per_probability * len(self._classes) + self._longest))
-            answer = partial(self._answer, which, asked, x)
-            parts, headers = await run_sync(answer, abandon_on_cancel=True)
+            parts, headers = await run_sync(self._answer, which, asked, x, abandon_on_cancel=True)
         except BaseException:
             share.release()
             raise

@@ -64,7 +64,7 @@ def cast(tensor: Tensor, dtype: np.dtype[Any]) -> Shaped[ndarray, "..."]:
     return tensor.array.astype(dtype, copy=False)
 
 
-# -- in: what the JSON may say ----------------------------------------------------------------------------
+# -- in ---------------------------------------------------------------------------------------------------
 
 
 class _Parameters(BaseModel):
@@ -116,17 +116,13 @@ def _checked(kind: TypeAdapter[Any], value: Any, where: str = "") -> Any:
         raise LNTrustError(f"{(where + path).lstrip('.')}: {found}") from None
 
 
-# -- in ---------------------------------------------------------------------------------------------------
-
-
 def read_request(
     body: bytes | bytearray, headers: Mapping[str, str], available: Sequence[str]
 ) -> InferRequest:
     """A request, from its body and the header that says where its JSON ends."""
     head, tail = split(body, headers)
     asked: _Question = _checked(_QUESTION, head)
-    all_binary = asked.parameters.binary_data_output
-    outputs = {}
+    all_binary, outputs = asked.parameters.binary_data_output, {}
     for output in asked.outputs or []:
         if output.name not in available:
             raise _wrong("outputs", output.name, f"is not there; there are {', '.join(available)}")

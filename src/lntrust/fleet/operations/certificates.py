@@ -71,10 +71,9 @@ class Authority:
         if any(made) and not all(made):
             raise LNTrustError(f"{folder}: ca.pem, ca.key and fleet.json belong together, and one is missing")
         if not all(made):
-            usage = {flag: flag in ("key_cert_sign", "crl_sign", "digital_signature") for flag in _USAGES}
-            extensions = (
-                (x509.BasicConstraints(ca=True, path_length=0), True), (x509.KeyUsage(**usage), True),
-            )  # fmt: skip
+            # Signatures, certificates and lists of those that were called back, and nothing else.
+            usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+            extensions = ((x509.BasicConstraints(ca=True, path_length=0), True), (usage, True))
             expires = _now() + timedelta(days=AUTHORITY_DAYS)
             _make(folder / "ca", f"lntrust fleet {os.urandom(4).hex()}", expires, extensions)
             write_json(folder / "fleet.json", {"schema": 1, "nodes": {}})
@@ -137,12 +136,6 @@ class Authority:
             for name, each in self._nodes.items()
         }
         write_json(self.folder / "fleet.json", {"schema": 1, "nodes": nodes})
-
-
-_USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-)  # fmt: skip
 
 
 def _make(path: Path, name: str, expires: datetime, extensions: Any, signed_by: Any = None) -> None:

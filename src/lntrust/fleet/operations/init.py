@@ -36,7 +36,7 @@ _NOTES = {
     "data": "Labels never leave this device. Inputs do, if you say so here: neighbours see what they are "
     "asked about.",
     "neighbours": '[[neighbours]]\nname = "camera-2"\naddress = "192.168.1.12:7447"',
-    "http.listen": 'a file with a bearer token that clients must show:\ntoken = "token.txt"\nhost:port, or off',
+    "http.listen": 'a file with a token that clients must show:\ntoken = "token.txt"\nhost:port, or off',
     "trust": "The preset lntrust+best, but for two settings that a live node refuses: `query`, since it "
     "always sends its\ninputs, and `final_rounds`, since it goes on probing with its validation labels. "
     'What each line does, and\nwhat it costs: "Fewer bytes, and safer" in docs/fleet.md. Without them it is '

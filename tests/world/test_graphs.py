@@ -116,7 +116,7 @@ def test_nearest_neighbours_are_the_union_of_who_is_near() -> None:
     assert min(dict(same.degree).values()) >= 2
     apart = np.array([[0.0], [1.0], [5.0], [6.0]])
     with pytest.raises(
-        LNTrustError, match=r"graph.attach = 1: the graph on 4 nodes is in 2 pieces; raise it"
+        LNTrustError, match=r"graph.attach = 1: the graph on 4 nodes is in 2 pieces; raise graph.attach"
     ):
         make_graph(GraphSettings(nodes=4, kind="knn", attach=1), 0, features=apart)
 

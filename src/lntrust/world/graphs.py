@@ -153,7 +153,7 @@ def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Gr
     if settings.connected and not nx.is_connected(graph):
         raise LNTrustError(
             f"graph.kind = knn, graph.attach = {settings.attach}: the graph on {n} nodes is in "
-            f"{nx.number_connected_components(graph)} pieces; raise it, or set graph.connected = false"
+            f"{nx.number_connected_components(graph)} pieces; raise graph.attach, or set graph.connected = false"
         )
     return graph
 

@@ -19,7 +19,7 @@ import torch
 from hypothesis import settings
 
 from lntrust import Study, load_study
-from lntrust.cli import console, main
+from lntrust.cli import main
 from lntrust.core import plugins
 from lntrust.learners.views import Views
 from lntrust.world import load_dataset
@@ -167,7 +167,6 @@ def lntrust(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def call(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["lntrust", *map(str, arguments)])
-        monkeypatch.setattr(console.DebugSwitch, "wanted", False)
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
             main()

@@ -46,13 +46,6 @@ def test_rounds_are_timed_one_by_one(heads: Study, codes: Views, monkeypatch: py
     assert (run.done, took, seen) == (4, [2.0] * 4, [0, 1, 2, 3, 4])
 
 
-def test_a_stretch_of_rounds(heads: Study, codes: Views) -> None:
-    run = Run(for_timing(heads, "independent"), "independent", 0, codes)
-    seconds, before, after = clock.timed_stretch(run, 2, 5, lambda: run.done)
-    assert (before, after, run.done) == (2, 5, 5)
-    assert seconds > 0
-
-
 def test_kinds_of_rounds(heads: Study, codes: Views) -> None:
     """Supervised rounds send nothing; distilling and refreshing ones do, as the ledger has it."""
     run = Run(for_timing(heads, "lntrust"), "lntrust", 0, codes)
@@ -67,11 +60,6 @@ def test_kinds_of_rounds(heads: Study, codes: Views) -> None:
     assert phases["distil"]["messages"] == 6 * 2 * edges
     alone = rounds_by_kind(Run(for_timing(heads, "independent"), "independent", 0, codes))
     assert set(alone.seconds) == {"supervised"}
-
-
-def test_a_whole_run(heads: Study, codes: Views) -> None:
-    assert clock.timed_run(heads, "independent", 0, codes) > 0
-    assert clock.timed_run(heads, "independent", 0, codes, "loop") > 0
 
 
 PEAK = """

@@ -13,22 +13,6 @@ from benchmarks.speed import ci
 THEMES = ("roofline", "speed", "scale", "peer")
 
 
-@pytest.mark.parametrize(
-    ("theme", "says"),
-    [
-        ("roofline", "1 cannot be beaten"),
-        ("speed", "A short run warms up first"),
-        ("scale", "no accuracy"),
-        ("peer", "python -m benchmarks.speed peer --python ENV/bin/python"),
-        ("ci", "exit code 1"),
-        ("fleet", "Takes a minute or two"),
-    ],
-)
-def test_every_theme_explains_itself(bench: Any, theme: str, says: str) -> None:
-    assert f"│ {theme} " in bench("--help").out
-    assert says in bench(theme, "--help").words
-
-
 class TestRoofline:
     def test_a_table_and_a_file(self, measured: Any) -> None:
         got, written = measured(

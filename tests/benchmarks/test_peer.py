@@ -33,16 +33,11 @@ def test_our_updates_are_counted(study: Study, views: Views) -> None:
     got = peer.ours(study, views, rounds=3)
     assert (got["rounds"], got["merges"], got["updates"]) == (3, 60, 60)
     assert (got["steps"], got["samples"]) == (120, 6000)
-    assert peer.rate(got) == 60 / got["seconds"] > 0
-
-
-def test_plain_sgd_on_linear_heads_without_dropout(study: Study, views: Views) -> None:
-    training = study.training
+    training, (learner,) = study.training, study.population.learners
     assert (training.steps, training.batch, training.momentum, training.l2) == (2, 50, 0.0, 0.0)
-    (stack,) = Run(study, "gossip_fedavg", 0, views).population.torch_stacks
-    assert stack.is_head
-    assert not stack._dropouts
+    assert (learner.kind, learner.options) == ("linear", {"dropout": 0.0})
     assert peer.peer_study().graph.nodes == 100
+    assert peer.rate(got) == 60 / got["seconds"] > 0
 
 
 def test_the_peer_is_given_our_data(study: Study, views: Views, tmp_path: Path) -> None:

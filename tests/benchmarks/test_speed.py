@@ -8,7 +8,3 @@ from lntrust.learners.views import Views
 def test_stacked_seeds(heads: Study, codes: Views) -> None:
     """As a GPU has them: all seeds in one go."""
     assert min(speed.all_at_once(heads, "independent", [0, 1], codes)) > 0
-
-
-def test_no_loop_where_none_is_wanted(heads: Study, codes: Views) -> None:
-    assert "loop" not in speed.measure(heads, "independent", [0], codes, loop_rounds=0)

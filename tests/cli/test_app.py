@@ -47,23 +47,11 @@ class TestHelp:
         assert got.code == 0
         assert all(f"│ {path[0]} " in got.out for path in COMMANDS if len(path) == 1)
 
-    @pytest.mark.parametrize(
-        ("command", "says"),
-        [
-            ("sweep", "A sweep can be stopped (Ctrl-C) and continued: give the same command again"),
-            ("sweep", "Finished runs are kept"),
-            ("tune", "scored on validation data; test data take no part"),
-            ("tune", "The ranges are in `lntrust methods NAME`"),
-            ("compare", "95 % confidence"),
-            *(
-                ("compare", f" {column}: ")
-                for column in ("Test", "Self", "gain", "Δ Indep.", "10 %", "harmed")
-            ),
-            *(("compare", f" {column}: ") for column in ("P", "GB per node", "asked")),
-        ],
-    )
-    def test_what_has_to_be_known(self, lntrust: Any, command: str, says: str) -> None:
-        assert says in lntrust(command, "--help").words
+    def test_what_every_column_means(self, lntrust: Any) -> None:
+        words = lntrust("compare", "--help").words
+        columns = ("Test", "Self", "gain", "Δ Indep.", "10 %", "harmed", "P", "GB per node", "asked")
+        assert all(f" {column}: " in words for column in columns)
+        assert "95 % confidence" in words
 
     def test_alone_it_says_what_to_try_first(self, lntrust: Any) -> None:
         got = lntrust()

@@ -1,9 +1,7 @@
 """Bad input: one message that names field or file, value and what would do; exit code 2; no debris."""
 
-import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,75 +14,98 @@ from hypothesis import strategies as st
 from lntrust import LNTrustError
 from lntrust.world import load_dataset
 
+REFUSED = [
+    ("run tiny.toml --set graph.nodez=5", "study tiny.toml: unknown field graph.nodez; did you mean nodes?"),
+    ("run tiny.toml --set training.batch=large", "training.batch = 'large': input should be a valid integer"),
+    (
+        "run tiny.toml --set partition.classes_per_node=2",
+        "classes_per_node = 2: is no longer there; leave it out",
+    ),
+    ("run tiny.toml --set training.stage2_rounds=-3", "= -3: input should be greater than or equal to 0"),
+    ("run tiny.toml --set graph.density=1.5", "graph.density = 1.5: input should be less than or equal to 1"),
+    (
+        "run tiny.toml --set partition.labelled=5000",
+        "partition.labelled = 5000 and partition.pool = 600 need 5600 examples; digits has 1797",
+    ),
+    ("run tiny.toml --set population.learners.1.view=sound", "view = 'sound': digits has no such view"),
+    ("run tiny.toml --set population.learners.0.kind=deep", "kind = 'deep': must be one of linear"),
+    ("run tiny.toml --set population.learners.0.options.depth=3", "'linear' with options {'depth': 3}"),
+    ("run tiny.toml --set graph.nodes", "--set graph.nodes: must look like path.to.field=value"),
+    ("run tiny.toml --set methods.independent.x=1", "methods.independent.x = 1: "),
+    ("run tiny.toml --set methods.independent.lr=-1", "lr = -1: input should be greater than 0"),
+    ("run tiny.toml --set methods.centralised.epochs=3", "of an unknown method; did you mean centralized?"),
+    ("run tiny.toml --method unifrom", "--method unifrom: did you mean uniform? Must be one of c"),
+    ("run tiny.toml --method unifrom", "or your own as package.module:Name"),
+    ("run tiny.toml --method independent,nothing", "--method nothing: "),
+    ("run tiny.toml --method lntrust+leen", "did you mean lntrust+lean?"),
+    ("run tiny.toml --method math:tau", "--method math:tau: must be a subclass of lntrust.methods.Method"),
+    ("run tiny.toml --method nowhere:fire:", "--method = 'nowhere:fire:'"),  # and no emoji
+    (
+        "run tiny.toml --set graph.kind=file --set graph.file=path.edges",
+        "graph.file = 'path.edges': node 5 is outside 0…4, the numbers of graph.nodes = 5",
+    ),
+    (
+        "run tiny.toml --set graph.kind=file --set graph.file=nowhere.edges",
+        "graph.file = 'nowhere.edges': there is no such file",
+    ),
+    ("run tiny.toml --out path.edges", "path.edges: is a file; must be a folder, or a name for a new one"),
+    ("run tiny.toml --out path.edges/runs", "cannot write path.edges/runs"),
+    ("run tiny.toml --device cuda", "--device cuda: torch sees no GPU here; use --device cpu, or auto"),
+    ("run wearable", "study wearable: did you mean wearables? "),
+    ("run typo.toml", "study typo.toml: unknown field training.batch_size; did you mean batch?"),
+    ("sweep quick.toml --grid partition.skw=1,2", "unknown field partition.skw; did you mean skew?"),
+    ("sweep quick.toml --grid methods.uniform.lr=0.1,-1", "methods.uniform.lr = -1"),
+    ("sweep quick.toml --grid training.lr", "--grid training.lr: must look like"),
+    ("sweep quick.toml --method uniform,indepndent", "--method indepndent: did you mean independent?"),
+    ("sweep quick.toml --address auto", "--address auto: is for --on ray"),
+    ("sweep quick.toml --on ray --workers 2", "--workers 2: is for --on local"),
+    ("sweep quick.toml --set data.dataset=cifar10 --data nowhere", "dataset cifar10: "),
+    ("sweep quick.toml --out tiny.toml", "--out tiny.toml: is a file"),
+    ("tune quick.toml --out study.json", "--out study.json: must end in .toml"),
+    ("tune quick.toml --out quick.toml", "--out quick.toml: is the study itself"),
+    ("tune quick.toml --method centralized", "--method centralized: a reference that trains until it stops"),
+    ("tune quick.toml --method uniform,lntrst", "--method lntrst: did you mean lntrust?"),
+    ("tune quick.toml --seed 0-1", "--seed 0-1: must be one seed here"),
+    ("reproduce tabel", "Must be all, a .toml file, or one of"),
+    ("reproduce sparse --method indepndent", "did you mean independent? Rows there are of independent,"),
+    ("reproduce sparse --from nowhere", "neither a folder with runs nor a collection"),
+    ("reproduce sparse --out tiny.toml", "--out tiny.toml: is a file"),
+    ("reproduce sparse --to tiny.toml", "--to tiny.toml: is a file"),
+    ("graph -o graph.gif", "--out graph.gif: must end in .png, .pdf or .svg"),
+    ("compare nowhere -o table.html", "--out table.html: must end in .md, .tex or .parquet"),
+    ("compare nowhere -o table.md -o table", "--out table: must end in"),
+    ("compare nowhere -o folder.md", "--out folder.md: is a folder"),
+    ("compare text.parquet", "text.parquet: not a readable Parquet file"),
+    ("collect nowhere -o all.json", "--out all.json: must end in .parquet"),
+    ("report nowhere -o page.pdf", "--out page.pdf: must end in .html"),
+    ("figures nowhere -o text.parquet", "--out text.parquet: is a file; must be a folder"),
+    *(
+        (f"{command} {where} -o new{suffix}", message)
+        for command, suffix in {
+            "compare": ".md",
+            "collect": ".parquet",
+            "report": ".html",
+            "figures": "",
+        }.items()
+        for where, message in (
+            ("empty", "empty: no finished run there"),
+            ("nowhere", "nowhere: neither a folder with runs nor a collection of them"),
+        )
+    ),
+]
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("graph.nodez=5", "study tiny.toml: unknown field graph.nodez; did you mean nodes?"),
-        ("training.batch=large", "training.batch = 'large': input should be a valid integer"),
-        ("partition.validation=fresh", "partition: validation = 'fresh': is no longer there; leave it out"),
-        (
-            "training.stage2_rounds=-3",
-            "training.stage2_rounds = -3: input should be greater than or equal to 0",
-        ),
-        ("graph.density=1.5", "graph.density = 1.5: input should be less than or equal to 1"),
-        (
-            "partition.labelled=5000",
-            "partition.labelled = 5000 and partition.pool = 600 need 5600 examples; digits has 1797",
-        ),
-        ("population.learners.1.view=sound", "view = 'sound': digits has no such view; it has pixels, image"),
-        (
-            "population.learners.0.kind=transformer",
-            "learner linear: kind = 'transformer': must be one of linear, mlp",
-        ),
-        (
-            "population.learners.0.options.depth=3",
-            "learner linear: kind = 'linear' with options {'depth': 3}",
-        ),
-        ("graph.nodes", "--set graph.nodes: must look like path.to.field=value"),
-        ("methods.independent.x=1", "methods.independent.x = 1: "),
-        ("methods.independent.lr=-1", "methods.independent.lr = -1: input should be greater than 0"),
-        (
-            "methods.centralised.epochs=3",
-            "methods.centralised: settings of an unknown method; did you mean centralized?",
-        ),
-    ],
-)
-def test_fields(refused: Any, tiny_file: Path, change: str, message: str) -> None:
-    assert message in refused("run", "tiny.toml", "--set", change)
 
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--method", "unifrom"], "--method unifrom: did you mean uniform? Must be one of centralized, "),
-        (["--method", "unifrom"], "or your own as package.module:Name"),
-        (["--method", "independent,nothing"], "--method nothing: "),
-        (["--method", "lntrust+leen"], "did you mean lntrust+lean?"),
-        (["--method", "math:tau"], "--method math:tau: must be a subclass of lntrust.methods.Method"),
-        (["--method", "nowhere:fire:"], "--method = 'nowhere:fire:'"),  # and no emoji
-        (["--set", "graph.kind=file", "--set", "graph.file=path.edges"],
-         "graph.file = 'path.edges': node 5 is outside 0…4; graph.nodes = 5"),
-        (["--set", "graph.kind=file", "--set", "graph.file=nowhere.edges"],
-         "graph.file = 'nowhere.edges': there is no such file"),
-        (["--out", "path.edges"], "--out path.edges: is a file; must be a folder, or a name for a new one"),
-        (["--out", "path.edges/runs"], "cannot write path.edges/runs"),
-        pytest.param(
-            ["--device", "cuda"], "--device cuda: torch sees no GPU here; use --device cpu, or auto",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU"),
-        ),
-    ],
-)  # fmt: skip
-def test_names_and_places(refused: Any, tiny_file: Path, arguments: list[str], message: str) -> None:
-    tiny_file.with_name("path.edges").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n")
-    assert message in refused("run", "tiny.toml", *arguments)
-
-
-def test_a_study_and_its_file(refused: Any, here: Path) -> None:
-    assert refused("run", "wearable").startswith("study wearable: did you mean wearables? ")
-    Path("typo.toml").write_text('inherits = "digits"\n[training]\nbatch_size = 3\n')
-    expected = "study typo.toml: unknown field training.batch_size; did you mean batch?"
-    assert refused("run", "typo.toml") == expected
+@pytest.mark.parametrize(("command", "message"), REFUSED, ids=[command for command, _ in REFUSED])
+def test_what_is_wrong_is_said_in_a_line_before_any_work(
+    refused: Any, quick_file: Path, here: Path, monkeypatch: pytest.MonkeyPatch, command: str, message: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (here / "path.edges").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n")
+    (here / "typo.toml").write_text('inherits = "digits"\n[training]\nbatch_size = 3\n')
+    (here / "text.parquet").write_text("text")
+    for name in ("empty", "folder.md"):
+        (here / name).mkdir()
+    assert message in refused(*command.split())
 
 
 @pytest.mark.parametrize(
@@ -98,37 +119,19 @@ def test_a_value_of_an_option(lntrust: Any, here: Path, wrong: list[str]) -> Non
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="a file that cannot be read by anybody")
-@pytest.mark.parametrize("command", ["run", "sweep"])
-def test_graph_file_that_cannot_be_read(lntrust: Any, tiny_file: Path, here: Path, command: str) -> None:
+def test_graph_file_that_cannot_be_read(refused: Any, tiny_file: Path) -> None:
     drawn = ["--set", "graph.kind=file", "--set", "graph.file=/proc/self/mem"]
-    got = lntrust(command, tiny_file, *drawn, "--device", "cpu")
-    assert got.code == 2
-    assert "graph.file = '/proc/self/mem': not readable" in got.err
-    assert "internal" not in got.err
+    assert "graph.file = '/proc/self/mem': not readable" in refused("run", tiny_file, *drawn)
 
 
-def windows(folder: Path, **changes: np.ndarray) -> Path:
+def windows(folder: Path) -> Path:
     """A small uci_har archive: 60 windows of 3 people."""
     rng = np.random.default_rng(0)
-    table: dict[str, np.ndarray] = {
-        "x": rng.normal(size=(60, 9, 16)).astype(np.float16),
-        "y": (np.arange(60) % 6).astype(np.uint8),
-        "subject": (np.arange(60) % 3 + 1).astype(np.uint8),
-        "segment": np.arange(60).astype(np.int16),
-        "classes": np.array([f"class {c}" for c in range(6)]),
-    }
-    path = folder / "uci_har" / "windows.npz"
+    path, i = folder / "uci_har" / "windows.npz", np.arange(60)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **(table | changes))  # type: ignore[arg-type]
+    x, classes = rng.normal(size=(60, 9, 16)).astype(np.float16), np.array([f"class {c}" for c in range(6)])
+    np.savez_compressed(path, x=x, y=(i % 6).astype(np.uint8), subject=i % 3 + 1, segment=i, classes=classes)
     return path
-
-
-def _refusal(folder: Path) -> str | None:
-    try:
-        load_dataset("uci_har", folder)
-    except LNTrustError as error:
-        return str(error)
-    return None
 
 
 class TestData:
@@ -144,58 +147,20 @@ class TestData:
             assert f"lntrust data extract cifar10 --images cifar10-raw --backbone {backbone}" in message
         assert "--data or LNTRUST_DATA" in message
 
-    def test_missing_in_the_folder_that_was_named(self, refused: Any, tmp_path: Path) -> None:
-        message = refused("run", "wearables", "--data", tmp_path / "here")
-        assert str(tmp_path / "here" / "uci_har" / "windows.npz") in message
-        assert "lntrust data extract uci_har --images uci_har-raw --data" in message
-
-    @pytest.mark.parametrize("how", ["cut", "no archive"])
-    def test_not_an_archive(self, refused: Any, tmp_path: Path, how: str) -> None:
+    @pytest.mark.parametrize("how", ["cut", "no archive", "inside"])
+    def test_an_archive_that_cannot_be_read(self, refused: Any, tmp_path: Path, how: str) -> None:
+        """Inside compressed data it is zlib that fails, with an error of its own that is no OSError."""
         path = windows(tmp_path)
-        if how == "cut":
-            path.write_bytes(path.read_bytes()[:-200])
-        else:
-            with path.open("wb") as file:
-                np.save(file, np.zeros(3))
+        data = path.read_bytes()
+        at = data.index(b"x.npy") + 25
+        ways = {
+            "cut": data[:-200],
+            "no archive": b"\x93NUMPY",
+            "inside": data[:at] + bytes(50) + data[at + 50 :],
+        }
+        path.write_bytes(ways[how])
         message = refused("run", "wearables", "--data", tmp_path)
         assert message.startswith(f"{path}: not a readable npz archive: ")
-
-    @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_nan_in_features(self, refused: Any, tmp_path: Path, bad: float) -> None:
-        """40 images of 8 features."""
-        folder = tmp_path / "cifar10"
-        folder.mkdir()
-        np.savez(folder / "labels.npz", y=(np.arange(40) % 10).astype(np.uint8))
-        codes, one = np.zeros((40, 8), np.uint8), np.ones(8, np.float32)
-        step = np.where(np.isin(np.arange(8), [2, 5]), bad, one).astype(np.float32)
-        for name, scale in (("efficientnet_b0", one), ("mobilenet_v2", step)):
-            np.savez(folder / f"{name}.npz", codes=codes, step=scale, offset=0 * one)
-        place = "dataset cifar10, view mobilenet_v2, step: column 2"
-        expected = f"{folder / 'mobilenet_v2.npz'}: {place} is {bad}; all must be finite"
-        assert refused("run", "dense-cifar10", "--data", tmp_path) == expected
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"y": np.full(60, 6, np.uint8)}, "y runs from 6 to 6; labels must be 0…5"),
-            ({"y": np.zeros(59, np.uint8)}, "y has shape (59,); must be one label for each of 60 rows"),
-            ({"x": np.zeros((60, 3, 16), np.float16)}, "x has shape (60, 3, 16); must be [N, 9, samples]"),
-            ({"subject": np.zeros(7, np.uint8)}, "subject has shape (7,); x has 60 rows"),
-            (
-                {
-                    "x": np.where(np.arange(60 * 9 * 16) == 501, np.nan, 0)
-                    .reshape(60, 9, 16)
-                    .astype(np.float16)
-                },
-                "dataset uci_har, view windows: row 3, column 4, 5 is nan; all must be finite",
-            ),
-        ],
-    )
-    def test_arrays_that_do_not_fit(
-        self, refused: Any, tmp_path: Path, changes: dict[str, np.ndarray], message: str
-    ) -> None:
-        path = windows(tmp_path, **changes)
-        assert refused("run", "wearables", "--data", tmp_path) == f"{path}: {message}"
 
     @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255), length=st.integers(1, 40))
@@ -207,20 +172,12 @@ class TestData:
         start = int(place * len(data))
         data[start : start + length] = bytes(b ^ flip for b in data[start : start + length])
         path.write_bytes(data)
-        message = _refusal(tmp_path)
-        assert message is None or message.startswith(f"{path}: ")  # some damage does no harm
-
-    def test_damage_inside_compressed_data(self, tmp_path: Path) -> None:
-        """zlib's own error, which is no OSError."""
-        path = windows(tmp_path)
-        data = bytearray(path.read_bytes())
-        name_end = data.index(b"x.npy") + len(b"x.npy") + 20
-        data[name_end : name_end + 50] = bytes(50)
-        path.write_bytes(data)
-        with path.open("rb") as file, np.load(file) as archive, pytest.raises(zlib.error):
-            archive["x"]
-        with pytest.raises(LNTrustError, match="not a readable npz archive"):
-            load_dataset("uci_har", tmp_path)
+        said = ""
+        try:
+            load_dataset("uci_har", tmp_path)  # some damage does no harm
+        except LNTrustError as error:
+            said = str(error)
+        assert not said or said.startswith(f"{path}: ")
 
 
 class TestResume:
@@ -232,16 +189,14 @@ class TestResume:
         (folder / "summary.json").unlink()
         return folder
 
-    @pytest.mark.parametrize("how", ["cut", "noise", "empty"])
-    def test_a_corrupt_checkpoint(self, how: str, refused: Any, begun: Path) -> None:
+    def test_a_corrupt_checkpoint(self, refused: Any, begun: Path) -> None:
         checkpoint = begun / "checkpoint.safetensors"
-        whole = checkpoint.read_bytes()
-        damaged = {"cut": whole[: len(whole) // 2], "noise": b"\xff" * 300, "empty": b""}[how]
-        checkpoint.write_bytes(damaged)
-        message = refused("run", "tiny.toml", "--method", "independent")
-        assert f"{checkpoint.relative_to(Path.cwd())}: not a readable safetensors file: " in message
-        assert message.endswith("remove it to start over")
-        assert checkpoint.read_bytes() == damaged
+        for damaged in (checkpoint.read_bytes()[:-500], b"\xff" * 300, b""):
+            checkpoint.write_bytes(damaged)
+            message = refused("run", "tiny.toml", "--method", "independent")
+            assert f"{checkpoint.relative_to(Path.cwd())}: not a readable safetensors file: " in message
+            assert message.endswith("remove it to start over")
+            assert checkpoint.read_bytes() == damaged
 
     def test_a_corrupt_evaluation(self, refused: Any, begun: Path) -> None:
         file = begun / "evaluations" / "round-00004.safetensors"
@@ -252,20 +207,6 @@ class TestResume:
             file.unlink(missing_ok=True)
 
 
-def _private_mount(tmp_path: Path) -> list[str] | None:
-    """How to mount a small disk that only one child sees, where that is permitted."""
-    probe = tmp_path / "probe"
-    probe.mkdir()
-    for unshare in (["unshare", "-m"], ["unshare", "-rm"]):
-        command = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(probe)]
-        try:
-            if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-                return unshare
-        except FileNotFoundError:
-            return None
-    return None
-
-
 def _small_files_only() -> None:
     import resource
 
@@ -273,28 +214,15 @@ def _small_files_only() -> None:
 
 
 def test_full_disk(tmp_path: Path) -> None:
-    """A real one of 64 kB: run.json fits, the first checkpoint does not."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
+    """As far as a limit on files can be one: run.json fits, the first checkpoint does not."""
     run = [sys.executable, "-m", "lntrust.cli", "run", "--seed", "0", "--method", "independent", "--json"]
     few = ("graph.nodes=5", "partition.labelled=250", "evaluation.checkpoint_every=1")
-    run += [*(f"--set={each}" for each in few), "--out", str(disk)]
-    listing = f"code=$?; find {disk} -type f; exit $code"  # before the disk goes with the child
-    unshare = _private_mount(tmp_path)
-    if unshare is not None:
-        script = f'mount -t tmpfs -o size=64k tmpfs {disk} && {{ "$@"; {listing}; }}'
-        command, limit = [*unshare, "sh", "-c", script, "sh", *run], None
-    else:
-        command, limit = ["sh", "-c", f'"$@"; {listing}', "sh", *run], _small_files_only
-    got = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ, preexec_fn=limit
-    )
-    left = [Path(line) for line in got.stdout.splitlines()]
-    assert got.returncode == 2, got.stderr
-    assert got.stderr.startswith(f"error: cannot write {disk}/digits/independent/seed-0-")
+    run += [*(f"--set={each}" for each in few), "--out", str(tmp_path)]
+    got = subprocess.run(run, capture_output=True, text=True, check=False, preexec_fn=_small_files_only)
+    assert (got.returncode, got.stdout) == (2, "")
+    assert got.stderr.startswith(f"error: cannot write {tmp_path}/digits/independent/seed-0-")
     assert "checkpoint.safetensors: " in got.stderr
-    assert "No space left" in got.stderr or "File too large" in got.stderr
+    assert "File too large" in got.stderr
     assert len(got.stderr.splitlines()) == 1
-    assert [path.name for path in left if path.parent.name != "worlds"] == ["run.json"], (
-        "nothing half-written"
-    )
+    left = [path.name for path in tmp_path.glob("digits/independent/**/*") if path.is_file()]
+    assert left == ["run.json"], "nothing half-written"

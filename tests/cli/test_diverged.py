@@ -52,15 +52,6 @@ def quick(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "quick.toml"
 
 
-@pytest.fixture
-def runs(quick: Path, lntrust: Any) -> Path:
-    """Independent and LNTrust as they should be, uniform not at all, and one seed of `broken` of three."""
-    methods = "independent,uniform,lntrust,broken:Breaks"
-    got = lntrust("sweep", quick, "--method", methods, "--seed", "0-2", "--device", "cpu", "--out", "runs")
-    assert got.code == 0, got.err
-    return Path("runs")
-
-
 def test_the_learning_rate_that_was_an_internal_error(lntrust: Any, tmp_path: Path) -> None:
     some = ["--method", "lntrust", "--seed", "0", "--set", "training.lr=1000", "--device", "cpu"]
     got = lntrust("run", "digits", *some, "--out", tmp_path)
@@ -148,7 +139,11 @@ def test_sweep_goes_on_and_keeps_what_diverged(lntrust: Any, quick: Path) -> Non
     assert [json.loads(line)["diverged"] for line in again.out.splitlines()] == [None, 1, None]
 
 
-def test_compare_and_collect(lntrust: Any, runs: Path) -> None:
+def test_compare_collect_report_and_figures(lntrust: Any, quick: Path) -> None:
+    """Independent and LNTrust as they should be, uniform not at all, and one seed of `broken` of three."""
+    methods, runs = "independent,uniform,lntrust,broken:Breaks", Path("runs")
+    got = lntrust("sweep", quick, "--method", methods, "--seed", "0-2", "--device", "cpu")
+    assert got.code == 0, got.err
     names = ["all.md", "all.tex", "all.parquet"]
     got = lntrust("compare", runs, *(word for name in names for word in ("-o", name)))
     assert got.code == 0, got.err
@@ -174,9 +169,6 @@ def test_compare_and_collect(lntrust: Any, runs: Path) -> None:
     assert collected.code == 0
     assert "12 runs" in collected.out
     assert lntrust("compare", "kept.parquet").out == lntrust("compare", runs).out
-
-
-def test_report_and_figures(lntrust: Any, runs: Path) -> None:
     got = lntrust("report", runs, "-o", "page.html")
     assert got.code == 0, got.err
     assert "12 runs" in got.out

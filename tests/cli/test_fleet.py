@@ -30,9 +30,7 @@ def test_certs(lntrust: Any, tmp_path: Path) -> None:
     [
         (["--node", "a"], "NAME=HOST"),
         (["--node", "a=x,,y"], "NAME=HOST"),
-        (["--node", "a=x:1"], "neither a host name nor an address"),
         (["--renew", "a"], "has no certificate"),
-        (["--remove", "a"], "has no certificate"),
     ],
 )
 def test_what_is_wrong_is_said(lntrust: Any, tmp_path: Path, arguments: list[str], words: str) -> None:

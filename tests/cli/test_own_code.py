@@ -5,53 +5,49 @@ from typing import Any
 
 import pytest
 
-HEAD = "from lntrust.methods import Method\n\n\nclass Mine(Method):\n    about = 'mine'\n\n"
+OWN = """
+import torch
+from lntrust.methods import Method
+
+class Mine(Method):
+    about = "mine"
+
+    def {signature}:
+        {body}
+"""
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
 @pytest.mark.parametrize(
-    ("name", "source", "message"),
+    ("signature", "body", "message"),
     [
+        ("round(self, site, state, t)", "1 / (t - 1)", "NAME.py:9, in round: ZeroDivisionError: division by"),
+        # What was called came to grief, and the line that called it is the one to look at.
+        ("start(self, site)", "torch.ones(2) @ torch.ones(3)", "NAME.py:9, in start: RuntimeError: "),
         (
-            "divides",
-            "    def round(self, site, state, t):\n        1 / (t - 2)\n        return state\n",
-            "NAME.py:8, in round: ZeroDivisionError: division by zero",
-        ),
-        (  # what was called came to grief, and the line that called it is the one to look at
-            "misshapes",
-            "    def start(self, site):\n        import torch\n        torch.ones(2) @ torch.ones(3)\n",
-            "NAME.py:9, in start: RuntimeError: ",
+            "start(self, site)",
+            "return {'share': 0.5}",
+            "start left 'share' in its state, a float; must be a te",
         ),
         (
-            "forgets",
-            "    def start(self, site):\n        return {'share': 0.5}\n",
-            "method NAME:Mine: start left 'share' in its state, a float; must be a tensor",
+            "start(self, site=undefined)",
+            "pass",
+            "cannot import NAME: NameError: name 'undefined' is not defi",
         ),
         (
-            "misspells",
-            "\n\nshare = undefined\n",
-            "cannot import NAME: NameError: name 'undefined' is not defined (NAME.py:9)",
+            "start(self, site)",
+            "pass",
+            "NAME:Mine: start returned a NoneType; must be a dictionary of tensors",
         ),
-        *(
-            (
-                f"returns_nothing_from_{verb}",
-                f"    def {verb}({arguments}):\n        pass\n",
-                f"method NAME:Mine: {verb} returned a NoneType; must be {what}",
-            )
-            for verb, arguments, what in (
-                ("start", "self, site", "a dictionary of tensors"),
-                ("round", "self, site, state, t", "a dictionary of tensors"),
-                ("deploy", "self, site, state", "a Deployment"),
-            )
-        ),
+        ("round(self, site, state, t)", "pass", "round returned a NoneType; must be a dictionary of tensors"),
+        ("deploy(self, site, state)", "pass", "deploy returned a NoneType; must be a Deployment"),
     ],
 )
 def test_it_is_said_where(
-    lntrust: Any, quick_file: Path, here: Path, command: str, name: str, source: str, message: str
+    lntrust: Any, quick_file: Path, here: Path, signature: str, body: str, message: str
 ) -> None:
-    module = f"own_method_{name}_{command}"
-    Path(f"{module}.py").write_text(HEAD + source)
-    got = lntrust(command, quick_file, "--method", f"{module}:Mine", "--device", "cpu")
+    module = f"own_{here.name}"
+    Path(f"{module}.py").write_text(OWN.format(signature=signature, body=body))
+    got = lntrust("run", quick_file, "--method", f"{module}:Mine", "--device", "cpu")
     assert got.code == 2
     assert message.replace("NAME", module) in got.err
     assert "This is a bug" not in got.err
@@ -59,9 +55,13 @@ def test_it_is_said_where(
 
 
 def test_a_sweep_goes_on_with_the_others(lntrust: Any, quick_file: Path, here: Path) -> None:
-    Path("own_method_beside.py").write_text(HEAD + "    def round(self, site):\n        pass\n")
-    got = lntrust("sweep", quick_file, "--method", "own_method_beside:Mine,independent", "--device", "cpu")
+    for name, body in {"divides": "1 / (t - 1)", "forgets": "return {'share': 0.5}"}.items():
+        text = OWN.format(signature="round(self, site, state, t)", body=body)
+        Path(f"own_method_{name}_beside.py").write_text(text)
+    methods = "own_method_divides_beside:Mine,own_method_forgets_beside:Mine,independent"
+    got = lntrust("sweep", quick_file, "--method", methods, "--device", "cpu")
     assert got.code == 2
-    assert "1 of 2 tasks failed:" in got.err
-    assert "own_method_beside:Mine, seed 0: failed: method own_method_beside:Mine: round cannot be" in got.err
+    assert "2 of 3 tasks failed:" in got.err
+    assert "failed: own_method_divides_beside.py:9, in round: ZeroDivisionError: division by zero" in got.err
+    assert "failed: method own_method_forgets_beside:Mine: round left 'share' in its state" in got.err
     assert "independent" in got.out

@@ -1,12 +1,7 @@
 """`lntrust reproduce`, with a table of a small study."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,29 +75,6 @@ def test_a_table_and_its_files(lntrust: Any, here: Path) -> None:
         assert (here / "t" / name).read_bytes() == (here / "reproduction" / name).read_bytes()
 
 
-def test_what_was_killed_goes_on(lntrust: Any, here: Path) -> None:
-    """`kill -9` between two runs; the same command ends with the table of one that was left alone."""
-    arguments = ("reproduce", "mine.toml", "--out", "killed", "--to", "a")
-    command = [sys.executable, "-m", "lntrust.cli", *arguments]
-    process = subprocess.Popen(
-        command, start_new_session=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    until = time.monotonic() + 60
-    while not any((here / "killed").rglob("summary.json")) and time.monotonic() < until:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
-    begun = summaries(here / "killed")
-    assert begun
-    got = lntrust(*arguments)
-    assert got.code == 0, got.err
-    assert "kept " in got.err
-    assert len(read_runs([here / "killed"])) == 6
-    assert begun.items() <= summaries(here / "killed").items(), "what was done is kept"
-    whole = lntrust("reproduce", "mine.toml", "--out", "whole", "--to", "b")
-    assert whole.out == got.out
-
-
 def test_other_seeds_and_the_rows_of_one_method(lntrust: Any, here: Path) -> None:
     got = lntrust("reproduce", "mine.toml", "--seed", "3", "--method", "independent")
     assert got.code == 0, got.err
@@ -118,22 +90,6 @@ def test_without_a_name_all_are_listed(lntrust: Any) -> None:
     assert got.code == 0
     assert "Table 1" in got.out
     assert "communication" in got.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["tabel"], "Must be all, a .toml file, or one of"),
-        (["mine.toml", "--method", "indepndent"], "did you mean independent? Rows there are of independent,"),
-        (["mine.toml", "--from", "nowhere"], "neither a folder with runs nor a collection"),
-        (["mine.toml", "--out", "tiny.toml"], "is a file"),
-        (["mine.toml", "--to", "tiny.toml"], "is a file"),
-    ],
-)
-def test_what_is_wrong_is_said(lntrust: Any, here: Path, arguments: list[str], words: str) -> None:
-    got = lntrust("reproduce", *arguments)
-    assert got.code == 2
-    assert words in " ".join(got.err.split())
 
 
 def test_given_runs_of_some_seeds_are_not_mixed_with_new_ones(lntrust: Any, here: Path) -> None:

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 
 def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
     lntrust: Any, quick_file: Path, here: Path
@@ -39,22 +37,3 @@ def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
         assert json.loads((folder / "summary.json").read_text()) == line
     rates = [json.loads(p.read_text())["settings"]["lr"] for p in here.rglob("uniform/*/run.json")]
     assert sorted(rates) == [0.02, 0.02, 0.2, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--grid", "partition.skw=1,2"], "study .*: unknown field partition.skw; did you mean skew?"),
-        (["--grid", "methods.uniform.lr=0.1,-1"], "methods.uniform.lr = -1"),
-        (["--grid", "training.lr"], "--grid training.lr: must look like"),
-        (["--method", "uniform,indepndent"], "--method indepndent: did you mean independent?"),
-        (["--address", "auto"], "--address auto: is for --on ray"),
-        (["--on", "ray", "--workers", "2"], "--workers 2: is for --on local"),
-        (["--set", "data.dataset=cifar10", "--data", "nowhere"], "dataset cifar10: .* is not there"),
-        (["--out", "tiny.toml"], "--out tiny.toml: is a file"),
-    ],
-)
-def test_what_is_wrong_is_said_before_any_work(
-    refused: Any, quick_file: Path, arguments: list[str], message: str
-) -> None:
-    assert re.match(message, refused("sweep", quick_file, *arguments))

@@ -1,11 +1,8 @@
 """`lntrust tune` as its users see it."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from lntrust import load_study
 from lntrust.methods import Method, Site, State
@@ -75,22 +72,6 @@ def test_what_was_set_is_in_the_study_that_is_written(lntrust: Any, quick_file: 
     tuned = load_study(to)
     assert tuned.training.lr == tuned.methods["uniform"]["lr"] == 0.02
     assert "inherits" not in to.read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "study.json"], "--out study.json: must end in .toml"),
-        (["--out", "quick.toml"], "--out quick.toml: is the study itself"),
-        (["--method", "centralized"], "--method centralized: .*nothing to tune"),
-        (["--method", "uniform,lntrst"], "--method lntrst: did you mean lntrust?"),
-        (["--seed", "0-1"], "--seed 0-1: must be one seed here"),
-    ],
-)
-def test_what_cannot_be_tuned_is_refused_before_the_first_trial(
-    refused: Any, quick_file: Path, arguments: list[str], message: str
-) -> None:
-    assert re.match(message, refused("tune", "quick.toml", *arguments))
 
 
 def test_ctrl_c_keeps_the_log_and_says_what_there_is_to_do(

@@ -34,14 +34,6 @@ def test_a_node_learns_only_from_its_own_list(schedule: str) -> None:
         assert seen[i] == set(ids.tolist())
 
 
-def test_every_node_takes_exactly_the_steps() -> None:
-    source = make(steps=3)
-    for t in range(4):
-        got = list(source.round(t))
-        assert len(got) == source.drawn == 3
-        assert all(batch.active is None for batch in got)
-
-
 def test_all_examples_are_used_equally_often() -> None:
     """A batch runs on into the next shuffle: after any number of steps, counts differ by one at most."""
     source = make()
@@ -103,11 +95,6 @@ def test_drawing_many_steps_at_once_changes_nothing(at_once: int, monkeypatch: p
     monkeypatch.setattr(batch_module, "_DRAWN_AT_ONCE", at_once)
     for a, b in zip(rounds(make(), 6), expected, strict=True):
         assert torch.equal(a.examples, b.examples)
-
-
-def test_batches_do_not_depend_on_other_nodes() -> None:
-    for a, b in zip(rounds(make(3), 3), rounds(make(6), 3), strict=True):
-        assert torch.equal(a.examples, b.examples[:3])
 
 
 def test_stages_and_seeds_shuffle_anew() -> None:

@@ -122,7 +122,7 @@ def test_numbers_that_are_none_become_nan(tmp_path: Path) -> None:
 
 def test_a_node_has_it_and_learns_nothing(tmp_path: Path) -> None:
     file = write(tmp_path / "m.onnx")
-    nodes = population(learner("onnx", file=str(file), input="x"), "forest", n=2)
+    nodes = population(learner("onnx", file=str(file)), "forest", n=2)
     nodes.refit(lists(2))
     nodes.refit(lists(2, seed=1))  # other data, the same answers
     got = nodes.predict_all(everything())[0].numpy()
@@ -140,7 +140,6 @@ def test_a_node_has_it_and_learns_nothing(tmp_path: Path) -> None:
     [
         ({}, "missing 1 required positional argument: 'file'"),
         ({"file": "none.onnx"}, "none.onnx': is not there"),
-        ({"file": "m.onnx", "input": "y"}, r"input = 'y': its input is x \(tensor\(float\)\)"),
         ({"file": "m.onnx", "output": "y"}, "output = 'y': must name a tensor of real numbers among logits"),
         ({"file": "m.onnx", "colour": "red"}, "unexpected keyword argument 'colour'"),
         ({"file": 3}, "kind = 'onnx' with options {'file': 3}"),

@@ -4,24 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 from torch.nn.functional import cross_entropy
-from toy import (
-    BACKENDS,
-    CLASSES,
-    CPU,
-    DATASET,
-    LABELS,
-    batch_of,
-    everything,
-    labelled,
-    learner,
-    lists,
-    mean_loss,
-    module_of,
-    only_stack,
-    population,
-    train,
-)
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Seeds
@@ -34,7 +18,7 @@ from lntrust.learners.views import Views
 
 def test_initial_weights_are_pytorchs_default() -> None:
     """U(−1/√D, 1/√D) for the weight and the bias of a linear layer with D inputs."""
-    stack = only_stack(population("mlp", n=200))
+    stack = toy.only_stack(toy.population("mlp", n=200))
     bounds = {"2": 6**-0.5, "4": 7**-0.5}
     for name, p in stack.params.items():
         bound = bounds[name.split(".")[0]]
@@ -47,14 +31,14 @@ def test_initial_weights_are_pytorchs_default() -> None:
 
 def test_initial_weights_depend_on_seed_and_node_alone() -> None:
     torch.manual_seed(1)
-    few = population("mlp", n=2)
+    few = toy.population("mlp", n=2)
     torch.manual_seed(2)  # torch's own generator has no say
-    many, mixed = population("mlp", n=6), population("linear", "mlp", n=6)
-    for name, p in only_stack(few).params.items():
-        assert torch.equal(p, only_stack(many).params[name][:2])
+    many, mixed = toy.population("mlp", n=6), toy.population("linear", "mlp", n=6)
+    for name, p in toy.only_stack(few).params.items():
+        assert torch.equal(p, toy.only_stack(many).params[name][:2])
     for name, p in mixed.torch_stacks[1].params.items():  # node 1 is the first of its stack
-        assert torch.equal(p[0], only_stack(many).params[name][1])
-        assert not torch.equal(p[0], only_stack(population("mlp", n=2, seed=1)).params[name][1])
+        assert torch.equal(p[0], toy.only_stack(many).params[name][1])
+        assert not torch.equal(p[0], toy.only_stack(toy.population("mlp", n=2, seed=1)).params[name][1])
 
 
 # -- linear heads -------------------------------------------------------------------------------------
@@ -63,27 +47,27 @@ def test_initial_weights_depend_on_seed_and_node_alone() -> None:
 @pytest.mark.parametrize("view", ["flat", "image"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5, 0.2])
 def test_the_fast_path_for_heads_equals_the_generic_one(view: str, dropout: float) -> None:
-    fast, generic = (population(learner("linear", view=view, dropout=dropout)) for _ in range(2))
-    assert only_stack(fast).is_head
-    only_stack(generic).is_head = False
+    fast, generic = (toy.population(toy.learner("linear", view=view, dropout=dropout)) for _ in range(2))
+    assert toy.only_stack(fast).is_head
+    toy.only_stack(generic).is_head = False
     for nodes in (fast, generic):
-        train(nodes)
+        toy.train(nodes)
     for name, value in fast.state().items():
-        torch.testing.assert_close(value, generic.state()[name], rtol=0, atol=1e-10, msg=name)
-    ids = everything()
-    torch.testing.assert_close(fast.predict_all(ids), generic.predict_all(ids), rtol=0, atol=1e-10)
+        toy.close(value, generic.state()[name], 1e-10, msg=name)
+    ids = toy.everything()
+    toy.close(fast.predict_all(ids), generic.predict_all(ids), 1e-10)
     pairs = torch.tensor([4, 0, 0, 2]), torch.tensor([9, 9, 1, 0])
-    torch.testing.assert_close(fast.predict(*pairs), generic.predict(*pairs), rtol=0, atol=1e-10)
+    toy.close(fast.predict(*pairs), generic.predict(*pairs), 1e-10)
 
 
-@BACKENDS
+@toy.BACKENDS
 @pytest.mark.parametrize("kind", ["linear", "mlp", "cnn2d"])
 def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: Backend) -> None:
     """One node, torch.optim.SGD beside it, the same batches."""
     settings = {"lr": 0.03, "momentum": 0.8, "l2": 0.01}
-    nodes = population(learner(kind, dropout=0.0), n=1, backend=backend, **settings)
-    stack, batches = only_stack(nodes), labelled(nodes)
-    module = module_of(stack, 0).train()
+    nodes = toy.population(toy.learner(kind, dropout=0.0), n=1, backend=backend, **settings)
+    stack, batches = toy.only_stack(nodes), toy.labelled(nodes)
+    module = toy.module_of(stack, 0).train()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.03, momentum=0.8, weight_decay=0.01)
     for t in range(4):
         for batch in batches.round(t):
@@ -92,87 +76,72 @@ def test_steps_are_plain_sgd_with_momentum_and_weight_decay(kind: str, backend: 
             loss.backward()
             optimiser.step()
             ours = nodes.step(batch)
-            torch.testing.assert_close(ours[0], loss.detach(), rtol=0, atol=1e-12)
+            toy.close(ours[0], loss.detach())
     for name, p in module.named_parameters():
-        torch.testing.assert_close(stack.params[name][0], p.detach(), rtol=0, atol=1e-12)
+        toy.close(stack.params[name][0], p.detach())
     answers = module(stack.view).softmax(-1).detach()
-    torch.testing.assert_close(nodes.predict_all(everything())[0], answers, rtol=0, atol=1e-12)
+    toy.close(nodes.predict_all(toy.everything())[0], answers)
 
 
 @pytest.mark.parametrize("kind", ["own_models:Scaled", "own_models:squashed"])
 def test_what_only_looks_like_a_head_is_run_as_it_is(kind: str) -> None:
-    stacked, looped = train(population(kind)), train(population(kind, backend="loop"))
-    torch.testing.assert_close(
-        stacked.predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
-    )
+    stacked, looped = toy.train(toy.population(kind)), toy.train(toy.population(kind, backend="loop"))
+    toy.close(stacked.predict_all(toy.everything()), looped.predict_all(toy.everything()), 1e-10)
 
 
 # -- dropout ------------------------------------------------------------------------------------------
 
 
-def test_dropout_acts_in_steps_and_never_in_answers() -> None:
-    nodes = population("linear", n=3, lr=1e-30)
-    ids = torch.arange(8).expand(3, 8)
-    batch_losses = [nodes.descend("supervised", ids, mean_loss, (LABELS[ids],)) for _ in range(3)]
-    assert len({float(losses[0]) for losses in batch_losses}) == 3  # a new mask at each step
-    assert torch.equal(nodes.predict_all(everything()), nodes.predict_all(everything()))
-    stack = only_stack(nodes)
-    plain = stack.view @ stack.params["2.weight"][1].T + stack.params["2.bias"][1]
-    torch.testing.assert_close(nodes.predict_all(everything())[1], plain.softmax(-1))
-
-
 def test_a_layer_in_two_places_drops_independently() -> None:
-    nodes = population("own_models:shared_dropout")
-    first, second = (only_stack(nodes).skeleton.get_submodule(name) for name in ("1", "4"))
+    nodes = toy.population("own_models:shared_dropout")
+    first, second = (toy.only_stack(nodes).skeleton.get_submodule(name) for name in ("1", "4"))
     assert first is not second  # each place has its own layer, and so its own masks
     assert (first.unit_shape, second.unit_shape) == ((6,), (8,))
-    looped = train(population("own_models:shared_dropout", backend="loop"))
-    torch.testing.assert_close(
-        train(nodes).predict_all(everything()), looped.predict_all(everything()), rtol=0, atol=1e-10
-    )
+    looped = toy.train(toy.population("own_models:shared_dropout", backend="loop"))
+    toy.close(toy.train(nodes).predict_all(toy.everything()), looped.predict_all(toy.everything()), 1e-10)
 
 
 # -- users' own modules -------------------------------------------------------------------------------
 
 
 def test_batch_normalisation_is_looped_and_trains_each_node_on_its_own() -> None:
-    nodes = population("own_models:normalised", n=3)
-    stack = only_stack(nodes)
+    nodes = toy.population("own_models:normalised", n=3)
+    stack = toy.only_stack(nodes)
     assert stack.looped
     assert "batch normalisation" in str(stack.looped_because)
     assert not stack.buffers["1.running_mean"].any()  # the trial left no trace
-    train(nodes, rounds=40)
+    toy.train(nodes, rounds=40)
     mean = stack.buffers["1.running_mean"]
     assert stack.buffers["1.num_batches_tracked"].tolist() == [200] * 3
-    own = torch.stack([stack.view[torch.from_numpy(ids)].mean(0) for ids in lists(3)])
-    torch.testing.assert_close(mean, own, rtol=0, atol=0.3)  # node by node its own data's mean
-    answers = nodes.predict_all(everything()).argmax(-1)
-    for i, ids in enumerate(lists(3)):
-        assert (answers[i, ids] == LABELS[ids]).double().mean() > 0.7
+    own = torch.stack([stack.view[torch.from_numpy(ids)].mean(0) for ids in toy.lists(3)])
+    toy.close(mean, own, 0.3)  # node by node its own data's mean
+    answers = nodes.predict_all(toy.everything()).argmax(-1)
+    for i, ids in enumerate(toy.lists(3)):
+        assert (answers[i, ids] == toy.LABELS[ids]).double().mean() > 0.7
 
 
 def test_batch_statistics_of_resting_nodes_stand_still() -> None:
-    nodes = population("own_models:normalised", n=3)
-    nodes.step(batch_of(nodes, torch.tensor([False, True, False])))
-    assert only_stack(nodes).buffers["1.num_batches_tracked"].tolist() == [0, 1, 0]
+    nodes = toy.population("own_models:normalised", n=3)
+    nodes.step(toy.batch_of(nodes, torch.tensor([False, True, False])))
+    assert toy.only_stack(nodes).buffers["1.num_batches_tracked"].tolist() == [0, 1, 0]
 
 
 def test_what_vmap_cannot_run_is_looped_with_the_reason() -> None:
-    nodes = population("own_models:Branching")
-    assert only_stack(nodes).looped
-    assert "torch.vmap cannot run it" in str(only_stack(nodes).looped_because)
-    before = nodes.predict_all(everything())
-    assert not torch.allclose(train(nodes).predict_all(everything()), before)
+    nodes = toy.population("own_models:Branching")
+    assert toy.only_stack(nodes).looped
+    assert "torch.vmap cannot run it" in str(toy.only_stack(nodes).looped_because)
+    before = nodes.predict_all(toy.everything())
+    assert not torch.allclose(toy.train(nodes).predict_all(toy.everything()), before)
 
 
-@BACKENDS
+@toy.BACKENDS
 def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Backend) -> None:
-    nodes = population("own_models:InPlace", backend=backend)
-    stack = only_stack(nodes)
-    train(nodes, rounds=1)
-    answers = nodes.predict_all(everything())
+    nodes = toy.population("own_models:InPlace", backend=backend)
+    stack = toy.only_stack(nodes)
+    toy.train(nodes, rounds=1)
+    answers = nodes.predict_all(toy.everything())
     pairs = nodes.predict(torch.tensor([0, 4]), torch.tensor([0, 1]))
-    original = torch.from_numpy(DATASET.view("flat")).double()  # type: ignore[arg-type]
+    original = torch.from_numpy(toy.DATASET.view("flat")).double()  # type: ignore[arg-type]
     assert torch.equal(stack.view, original)
     x = (original - 3) / 2
     for i in range(5):
@@ -181,24 +150,27 @@ def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Backend) ->
     torch.testing.assert_close(pairs, torch.stack([answers[0, 0], answers[4, 1]]))
 
 
-@BACKENDS
+@toy.BACKENDS
 def test_frozen_parameters_stay_as_they_are(backend: Backend) -> None:
-    nodes = population("own_models:frozen", backend=backend)
-    before = {name: t.clone() for name, t in only_stack(nodes).state().items()}
-    after = only_stack(train(nodes)).state()
+    nodes = toy.population("own_models:frozen", backend=backend)
+    before = {name: t.clone() for name, t in toy.only_stack(nodes).state().items()}
+    after = toy.only_stack(toy.train(nodes)).state()
     moved = {name.split("/")[1] for name, t in after.items() if not torch.equal(t, before[name])}
     assert moved == {"4.weight", "4.bias"}
 
 
-@BACKENDS
+@toy.BACKENDS
 def test_what_has_nothing_to_train_only_answers_and_an_unused_layer_does_no_harm(backend: Backend) -> None:
-    nodes = population("own_models:finished", "own_models:Idle", n=4, backend=backend)
-    before, idle = nodes.predict_all(everything()), nodes.torch_stacks[1].params["idle.weight"].clone()
-    after = train(nodes).predict_all(everything())
+    nodes = toy.population("own_models:finished", "own_models:Idle", n=4, backend=backend)
+    before, idle = nodes.predict_all(toy.everything()), nodes.torch_stacks[1].params["idle.weight"].clone()
+    after = toy.train(nodes).predict_all(toy.everything())
     assert torch.equal(after[::2], before[::2])
     assert not torch.allclose(after[1::2], before[1::2])
     assert not nodes.last_loss["supervised"].isnan().any()
     assert torch.equal(nodes.torch_stacks[1].params["idle.weight"], idle)  # as torch.optim.SGD leaves it
+
+
+FORESTS = "sklearn.ensemble:RandomForest"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +182,13 @@ def test_what_has_nothing_to_train_only_answers_and_an_unused_layer_does_no_harm
         ("own_models:Pair", {}, r"returns tuple: must be logits"),
         ("own_models:wrong_input", {}, r"fails on inputs of shape \[2, 6\]"),
         ("own_models:nonsense", {}, "made a dict: must be a torch nn.Module or an estimator"),
-        ("sklearn.svm:SVC", {}, "made a SVC: must be"),
+        (f"{FORESTS}Classifier", {"trees": 3}, "trees: unknown options; known are n_est"),
+        ("sklearn.naive_bayes:GaussianNB", {"a": 1, "b": 2}, "a, b: unknown options; known are priors, var"),
+        ("sklearn.svm:LinearSVC", {}, "made a LinearSVC: must be .* an estimator with predict_proba"),
+        ("sklearn.linear_model:SGDClassifier", {"loss": "hinge"}, "made a SGDClassifier.* loss = log_loss"),
+        (f"{FORESTS}Regressor", {}, "made a RandomForestRegressor: must be"),
+        ("sklearn.pipeline:Pipeline", {}, "missing 1 required positional argument: 'steps'"),
+        ("sklearn.ensemble:NoSuchClassifier", {}, "has nothing named NoSuchClassifier"),
         ("own_models:absent", {}, "own_models has nothing named absent"),
         ("own_models:not_a_factory", {}, "not callable"),
         ("no_such_package.models:factory", {}, "cannot import no_such_package"),
@@ -223,28 +201,18 @@ def test_what_has_nothing_to_train_only_answers_and_an_unused_layer_does_no_harm
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(kind: str, options: dict[str, Any], message: str) -> None:
-    chosen = learner(kind, name="mine", view="flat").model_copy(update={"options": options})
+    chosen = toy.learner(kind, name="mine", view="flat").model_copy(update={"options": options})
     with pytest.raises(LNTrustError, match=rf"(?s)learner mine: kind.*{message}"):
-        population(chosen)
+        toy.population(chosen)
 
 
 def test_a_refused_module_leaves_torchs_generator_alone() -> None:
-    view, before = Views(DATASET, CPU, torch.float64)["flat"], torch.random.get_rng_state()
+    view, before = Views(toy.DATASET, toy.CPU, torch.float64)["flat"], torch.random.get_rng_state()
     with pytest.raises(LNTrustError):
-        Stack(learner("own_models:Gambler"), torch.tensor([0]), view, CLASSES, Seeds((0,), 1), "batched")
+        Stack(
+            toy.learner("own_models:Gambler"), torch.tensor([0]), view, toy.CLASSES, Seeds((0,), 1), "batched"
+        )
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 # -- keeping ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["mlp", "own_models:normalised", "own_models:frozen"])
-def test_a_loaded_stack_goes_on_as_if_nothing_had_happened(kind: str) -> None:
-    through = train(population(kind), rounds=2)
-    resumed = population(kind)
-    resumed.load({name: t.clone() for name, t in through.state().items()})
-    for nodes in (through, resumed):
-        for batch in labelled(nodes, stage=2).round(0):
-            nodes.step(batch)
-    for name, value in through.state().items():
-        assert torch.equal(value, resumed.state()[name]), name

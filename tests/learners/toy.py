@@ -125,6 +125,10 @@ def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
 
 
+def close(a: Tensor, b: Tensor, atol: float = 1e-12, msg: str | None = None) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=atol, equal_nan=True, msg=msg)
+
+
 def module_of(stack: Stack, i: int) -> nn.Module:
     """The i-th node of a stack as an ordinary module that answers."""
     module: nn.Module = build(stack.learner, tuple(stack.view.shape[1:]), CLASSES).double()

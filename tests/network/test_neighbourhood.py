@@ -28,16 +28,3 @@ def test_equals_a_loop(seed: int, n: int, share: float) -> None:
         assert around.edge[i].tolist() == [-1, *row, *[-1] * padding]
         assert around.mask[i].tolist() == [True] * (1 + len(row)) + [False] * padding
         assert around.open[i].tolist() == [False] + [True] * len(row) + [False] * padding
-
-
-def test_open_does_not_change_the_closed_one() -> None:
-    around = Neighbourhood.of(torch.tensor([[0, 1], [1, 0]]), 2)
-    assert not around.open[:, 0].any()
-    assert around.mask.all()
-
-
-def test_nobody_knows_anybody() -> None:
-    around = Neighbourhood.of(torch.zeros(0, 2, dtype=torch.int64), 3)
-    assert around.member.tolist() == [[0], [1], [2]]
-    assert around.mask.all()
-    assert not around.open.any()

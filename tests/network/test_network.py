@@ -106,15 +106,6 @@ class TestBytes:
         self.check(network, lengths, INPUT)
         assert total(network) == sum(question(B) + answer(B) for _, B in lengths if B > 0)
 
-    def test_the_reply_of_one_asked_edge_is_booked_the_other_way(self) -> None:
-        run = make("graph.kind=complete")
-        for e, (asker, answerer) in enumerate(run.world.edges.tolist()):
-            network = fresh(run)
-            network.ask(questions(run.world, 2, "shard"), "probe", torch.tensor([e]))
-            ((way,),) = np.nonzero(network.ledger.payload("reply"))
-            assert run.world.edges[way].tolist() == [answerer, asker]
-            assert np.flatnonzero(network.ledger.payload("query")).tolist() == [e]
-
     @NAMINGS
     def test_the_pool_goes_by_id_whatever_the_study_says(self, query: str) -> None:
         run = make(f"network.query={query}")
@@ -127,16 +118,23 @@ class TestBytes:
             assert total(network) == times * E * (by_id + answer(6))
         torch.testing.assert_close(replies.regular(), run.population.predict_all(ids[0])[network.edges[:, 1]])
 
-    @pytest.mark.parametrize("source", ["validation", "batch", "deployment"])
-    def test_ids_are_for_public_examples_only(self, source: Source) -> None:
+    def test_shards_go_by_id_where_the_study_says_so(self) -> None:
         run = make("network.query=ids")
         network, E = fresh(run), len(run.world.edges)
         network.ask(questions(run.world, 5, "shard"), "distil")
         self.check(network, ((e, 5) for e in range(E)), 4)
-        before = network.ledger.payload("query").copy()
         assert total(network) == E * (wire("query", ids=np.zeros(5, np.uint32)) + answer(5))
+
+    @pytest.mark.parametrize(
+        ("query", "source"),
+        [("ids", "validation"), ("ids", "batch"), ("ids", "deployment"), ("handle", "batch"),
+         ("handle", "deployment")],
+    )  # fmt: skip
+    def test_what_is_private_or_new_each_time_travels(self, query: str, source: Source) -> None:
+        run = make(f"network.query={query}")
+        network = fresh(run)
         network.ask(questions(run.world, 5, source), "probe")
-        assert (network.ledger.payload("query") - before).tolist() == [5 * INPUT] * E
+        assert network.ledger.payload("query").tolist() == [5 * INPUT] * len(run.world.edges)
 
     @pytest.mark.parametrize("source", ["shard", "validation"])
     def test_a_handle_pays_for_the_set_once_per_edge(self, source: Source) -> None:
@@ -160,14 +158,6 @@ class TestBytes:
         expected[1] += then
         assert network.ledger.payload("query").tolist() == expected
         assert network.ledger.payload("reply").sum() == (2 * E + 1) * 4 * C * 5
-
-    @pytest.mark.parametrize("source", ["batch", "deployment"])
-    def test_handles_are_for_sets_that_stay(self, source: Source) -> None:
-        """Batches and deployed queries are new each time: they travel."""
-        run = make("network.query=handle")
-        network = fresh(run)
-        network.ask(questions(run.world, 5, source), "probe")
-        assert network.ledger.payload("query").tolist() == [5 * INPUT] * len(run.world.edges)
 
     def test_shard_and_validation_have_handles_of_their_own(self) -> None:
         run = make("network.query=handle")
@@ -248,26 +238,6 @@ class TestWireFormat:
         own = one.site.shard[:, :9]  # a node hears itself as it is
         torch.testing.assert_close(network.own(own), one.population.predict_own(own))
 
-    def test_silence_is_silence_in_any_encoding(self, one: Run) -> None:
-        network = fresh(one, wire_format=WireFormat(reply="top3"))
-        network.misbehaviour[2] = lambda p: p * torch.nan
-        replies = network.ask(questions(one.world, 9, "shard"), "probe")
-        it = network.edges[:, 1] == 2
-        assert torch.equal(replies.sound, ~it)
-        assert (replies.regular()[it] == 0).all()
-        assert (network.heard(one.population.predict_all(one.site.shard[0]))[2] == 0).all()
-
-    def test_a_run_says_how_its_method_speaks(self) -> None:
-        rounds = ["training.stage2_rounds=2", "training.refresh=2", "methods.lntrust.warmup=0"]
-        few = ["methods.lntrust.budget=20", "methods.lntrust.sample=20"]
-        bytes_ = {}
-        for name, more in {"plain": [], "ids": ["query=ids"], "top3": ["reply=top3"]}.items():
-            own = [f"methods.lntrust.{each}" for each in more]
-            bytes_[name] = make(*rounds, *few, *own, method="lntrust")()["bytes"]
-        assert bytes_["ids"]["query"] < bytes_["plain"]["query"] == bytes_["top3"]["query"]
-        assert bytes_["top3"]["reply"] * 40 == bytes_["plain"]["reply"] * 6  # 3 classes and their codes
-        assert bytes_["top3"]["per_deployed_query"] != bytes_["plain"]["per_deployed_query"]
-
 
 WRONG: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "silent": lambda _: None,
@@ -323,13 +293,6 @@ def test_a_node_alone_has_nobody_to_ask() -> None:
     assert network.send(none, {"x": torch.zeros(1, 2)}, "anchors", "x")["x"].shape == (0, 2)
     assert network.ledger.payload().tolist() == []
     assert total(network) == run()["bytes"]["total"] == 0
-
-
-def test_an_isolated_node_is_left_out() -> None:
-    run = make("graph.kind=gnm", "graph.density=0.1", "graph.connected=false")  # one edge for five nodes
-    assert len(run.world.edges) == 2
-    replies = fresh(run).ask(questions(run.world, 3, "shard"), "probe")
-    assert replies.regular().shape == (2, 3, C)
 
 
 def test_a_loaded_network_remembers_bytes_and_deposits() -> None:

@@ -51,15 +51,6 @@ class TestSend:
             received[name].zero_()
             assert torch.equal(tensors[name], t)
 
-    def test_it_is_booked_on_the_senders_edge(self) -> None:
-        network = on(complete(3))
-        tensors = {"weight": torch.zeros(5, 10, 64), "steps": torch.zeros(5, dtype=torch.int64)}
-        network.send(torch.tensor([4, 1]), tensors, "anchors", "gossip")
-        payload = 10 * 64 * 4 + 8
-        assert network.ledger.payload("anchors", "gossip").tolist() == [0, payload, 0, 0, payload, 0]
-        one = wire("anchors", weight=np.zeros((10, 64), np.float32), steps=np.array(0))
-        assert total(network) == 2 * one
-
     def test_nobody_sends_what_the_codec_cannot_carry(self) -> None:
         x = {"x": torch.zeros(5, 2, dtype=torch.bfloat16)}
         for way in (on([(0, 1)]).send, on([(0, 1)]).charge):
@@ -138,30 +129,6 @@ class TestAverage:
         got = on([(0, 2)]).average(torch.tensor([0]), torch.tensor([0.5]).double(), theta, "mix")
         assert got[:3].tolist() == [[0.0], [0.0], [0.5]]
         assert not got[3:].any()
-
-    @pytest.mark.parametrize("pairs", [complete(5), [(0, 1)]], ids=["full", "sparse"])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_one_message_per_edge_with_the_parameters_and_what_travels_beside(
-        self, pairs: Pairs, dtype: torch.dtype
-    ) -> None:
-        network, P, number = on(pairs), 7, DTYPES[dtype]
-        E = len(network.edges)
-        theta, weights = torch.ones(30, P, dtype=dtype), torch.ones(E - 1, dtype=dtype)
-        beside = {"count": torch.arange(30), "spread": torch.zeros(30, 2, dtype=torch.float32)}
-        network.average(torch.arange(1, E), weights, theta, "mix", **beside)
-        payload = np.dtype(number).itemsize * P + 8 + 2 * 4
-        assert network.ledger.payload("parameters", "mix").tolist() == [0] + [payload] * (E - 1)
-        assert network.ledger.payload().sum() == payload * (E - 1)
-        assert network.ledger.summary()["by_phase"]["mix"]["messages"] == E - 1
-        spread = np.zeros(2, np.float32)
-        one = wire("parameters", parameters=np.zeros(P, number), count=np.array(0), spread=spread)
-        assert total(network) == one * (E - 1)
-
-    def test_nothing_sent_nothing_arrives(self) -> None:
-        network, none = on(complete(3)), torch.zeros(0, dtype=torch.int64)
-        assert not network.average(none, torch.zeros(0), torch.ones(3, 4), "mix").any()
-        assert total(network) == 0
-        assert network.ledger.summary()["by_phase"] == {}
 
     def test_a_broken_model_reaches_its_neighbours_and_nobody_else(self) -> None:
         """0 · NaN is NaN: a full matrix would carry it to everybody."""

@@ -1,14 +1,18 @@
 """The command line: all commands, and what `lntrust` alone says. Each group of commands has a file here."""
 
+import runpy
+import shlex
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from lntrust import __version__
+import lntrust
 from lntrust.cli import options, results, studies
-from lntrust.cli.beside import FORWARD, run_beside
-from lntrust.cli.console import say, start
+from lntrust.cli.console import err, say, start
 from lntrust.cli.data import data
 from lntrust.cli.fleet import fleet
 from lntrust.cli.node import node
@@ -16,6 +20,7 @@ from lntrust.cli.reproduce import reproduce
 from lntrust.cli.run import run
 from lntrust.cli.sweep import sweep
 from lntrust.cli.tune import tune
+from lntrust.core.errors import LNTrustError
 
 _FIRST = """\
 Learned Neighbor Trust: nodes that learn whom to ask. Try first:
@@ -41,10 +46,10 @@ app = typer.Typer(
 @app.callback()
 def first(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    version: Annotated[bool, Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        say(f"lntrust {__version__}")
+        say(f"lntrust {lntrust.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         say(_FIRST)
@@ -60,10 +65,31 @@ for name, group in {"data": data, "fleet": fleet, "node": node}.items():
     app.add_typer(group, name=name)
 
 
-@app.command(context_settings=FORWARD)
+_FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+@app.command(context_settings=_FORWARD)
 def bench(context: typer.Context) -> None:
     """Measure speed, memory and bytes on this machine: `python -m benchmarks.speed` in a checkout."""
-    run_beside("benchmarks.speed", context.args)
+    _run_beside("benchmarks.speed", context.args)
+
+
+@fleet.command(context_settings=_FORWARD)
+def demo(context: typer.Context) -> None:
+    """Nodes on this machine learn from each other; two are killed, and a client goes on asking."""
+    _run_beside("examples.fleet_demo", context.args)
+
+
+def _run_beside(module: str, arguments: list[str]) -> None:
+    """`python -m MODULE ARGUMENTS` of what lies beside the package in a checkout, and is not in the wheel."""
+    command = f"python -m {shlex.join([module, *arguments])}"
+    root = Path(lntrust.__file__).parents[2]
+    if not root.joinpath(*module.split("."), "__main__.py").is_file():
+        raise LNTrustError(f"this is in lntrust's sources, not in the package; in a checkout: {command}")
+    say(f"hint: in {root} this is {command}", err)
+    sys.path.insert(0, str(root))
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:

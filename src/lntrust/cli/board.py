@@ -2,60 +2,61 @@
 
 import json
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from lntrust.cli.console import Notes, err, say
+from lntrust.cli.console import err, notes, say
 from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import value_of
 
 if TYPE_CHECKING:
-    from lntrust.experiment.sweep import Answer, Summary, Task
+    from lntrust.experiment.sweep import Answer, Summary, Task, Work
+    from lntrust.world import Dataset
 
 
 class Board:
     """Keeps what tasks give, and shows how many are done, which are running and how long the rest takes.
 
-    `name` is what a task is called; no two of them may be called the same.
+    Without `resume`, what earlier runs have left is taken away. `name` is what a task is called; no two of
+    them may be called the same.
     """
 
     def __init__(
-        self, tasks: Sequence["Task"], folder: Path, as_json: bool, resume: bool = True,
-        name: Callable[["Task"], str] = str,
+        self, tasks: Sequence["Task"], datasets: Mapping[str, "Dataset"], work: "Work", resume: bool,
+        as_json: bool = False, name: Callable[["Task"], str] = str,
     ) -> None:  # fmt: skip
-        self.tasks, self._folder, self._name = tasks, folder, name
-        self._as_json, self._resume = as_json, resume
-        self.lines: dict[str, list[Summary]] = {}
-        self.failed: dict[str, str] = {}
-        self.todo: list[Task] = []
-        self._kept: list[Task] = []
-        self._notes = Notes()
+        from lntrust.experiment.sweep import forget
+
+        self.tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
+        if not resume:
+            forget(self.tasks, work.folder)
+        self._work, self._resume, self._as_json, self._name = work, resume, as_json, name
+        self._lines: dict[str, list[Summary]] = {}
+        self._failed: dict[str, str] = {}
+        self._note = notes()
         self._parts: dict[str, float] = {}  # what is done of tasks under way
         self._done = 0
         self._began = time.monotonic()
         columns = (BarColumn(), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=err, disable=not err.is_terminal)
-        for task in tasks:
-            summaries = task.finished(folder)
-            if summaries is None:
-                self.todo.append(task)
-            else:
-                self._kept.append(task)
+        for task in self.tasks:
+            summaries = task.finished(work.folder)
+            if summaries is not None:
                 self._keep(task, summaries)
+        self._kept = [task for task in self.tasks if name(task) in self._lines]
+        self.todo = [task for task in self.tasks if name(task) not in self._lines]
         self._shown = self._bar.add_task("", total=len(self.todo))
 
     def __enter__(self) -> "Board":
         from lntrust.experiment.store import kept_and_anew
 
-        waiting = [each for task in self.todo for each in task.identities]
-        kept = [each for task in self._kept for each in task.identities]
-        news = kept_and_anew(self._folder, kept, waiting)
+        kept, waiting = ([of for task in some for of in task.identities] for some in (self._kept, self.todo))
+        news = kept_and_anew(self._work.folder, kept, waiting)
         if news and self._resume:
             say(news, err)
         self._bar.start()
@@ -65,53 +66,63 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def run_here(self, workers: int | None, threads: int | None = None) -> None:
+        """Carry out on this machine what is to do."""
+        from lntrust.experiment.sweep import local
+
+        count, cores = local.workers_and_threads(self.tasks[0].device, workers)
+        work = self._work.model_copy(update={"threads": threads or cores})
+        self.watch(local.run_tasks(self.todo, work, count, self._part))
+
     def watch(self, answers: Generator[tuple["Task", "Answer"], None, None]) -> None:
         """Keep and show the answers as they come; whoever gives them ends with this."""
         with closing(answers):
             for task, answer in answers:
                 self._ended(task, answer)
 
-    def part(self, task: "Task", share: float) -> None:
-        self._parts[self._name(task)] = share
-        self._show()
+    @property
+    def lines(self) -> "list[Summary]":
+        """The summaries of all tasks that did not fail, in the tasks' order."""
+        return [line for task in self.tasks for line in self._lines.get(self._name(task), [])]
 
     def check(self) -> None:
         """Fail if a task has failed."""
-        if self.failed:
-            reasons = [
-                f"  {name}: {self.failed[name]}"
-                for name in map(self._name, self.tasks)
-                if name in self.failed
-            ]
+        reasons = [
+            f"  {task}: {self._failed[task]}" for task in map(self._name, self.tasks) if task in self._failed
+        ]
+        if reasons:
             raise LNTrustError("\n".join([f"{len(reasons)} of {len(self.tasks)} tasks failed:", *reasons]))
+
+    def _part(self, task: "Task", share: float) -> None:
+        self._parts[self._name(task)] = share
+        self._show()
 
     def _ended(self, task: "Task", answer: "Answer") -> None:
         from lntrust.experiment.divergence import what_diverged
 
-        self._parts.pop(self._name(task), None)
+        name, bad = self._name(task), what_diverged(answer.summaries)
+        self._parts.pop(name, None)
         self._done += 1
-        bad = what_diverged(answer.summaries)
         for text in answer.notices:
-            self._notes.say(text)
+            self._note(text)
         if answer.error is None:
             self._keep(task, answer.summaries)
             scores = [summary["test"] for summary in answer.summaries if summary["test"] is not None]
             result = f"test {sum(scores) / len(scores):.3f}" if scores else "" if bad else "done"
             result = "; ".join(filter(None, [result, bad]))
         else:
-            self.failed[self._name(task)] = answer.error
+            self._failed[name] = answer.error
             result = f"failed: {answer.error}"
         if answer.error is not None or bad or not err.is_terminal:
-            say(f"{self._name(task)}: {result}; {self._pace()}", err)
+            say(f"{name}: {result}; {self._pace()}", err)
         self._show()
 
     def _keep(self, task: "Task", summaries: "list[Summary]") -> None:
         setting = {path: value_of(text) for path, text in task.setting.items()}
-        pairs = zip(summaries, task.folders, strict=True)
-        self.lines[self._name(task)] = [
-            {**summary, "setting": setting, "folder": str(self._folder / below)} for summary, below in pairs
-        ]
-        for line in self.lines[self._name(task)] if self._as_json else []:
+        folders = [str(self._work.folder / below) for below in task.folders]
+        lines = [{**s, "setting": setting, "folder": f} for s, f in zip(summaries, folders, strict=True)]
+        self._lines[self._name(task)] = lines
+        for line in lines if self._as_json else []:
             print(json.dumps(line, allow_nan=False), flush=True)
 
     def _show(self) -> None:

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import typer
 from rich.console import Console
@@ -16,25 +17,14 @@ out = Console(emoji=False)  # `mine:Fire` is a name
 err = Console(stderr=True, emoji=False)
 
 
-class DebugSwitch:
-    wanted = False
-
-
 def say(text: str, to: Console = out, style: str | None = None) -> None:
     """Print text as it is: nothing in it is markup, and lines break where the terminal breaks them."""
     to.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-class Notes:
+def notes() -> Callable[[str], None]:
     """Says each thing once, however many runs it is true of."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            say(f"note: {text}", err)
+    return cache(lambda text: say(f"note: {text}", err))
 
 
 @contextmanager
@@ -57,13 +47,16 @@ def start(app: typer.Typer) -> None:
     try:
         app()
     except Exception as error:
-        if DebugSwitch.wanted:
+        if "--debug" in sys.argv:
             raise
-        code, text = 2, f"error: {error}"
-        if not isinstance(error, LNTrustError) and (users := users_fault(error)):
+        code, text = (
+            1,
+            f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",
+        )
+        if isinstance(error, LNTrustError):
+            code, text = 2, f"error: {error}"
+        elif users := users_fault(error):
+            code = 2
             text = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
-        elif not isinstance(error, LNTrustError):
-            code = 1
-            text = f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where."
         say(text, err, style="red")
         sys.exit(code)

@@ -7,12 +7,13 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Column, Table
+from typer import Argument, Option
 
 from lntrust.cli import options
 from lntrust.cli.console import err, out, say
 
 data = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
-Name = Annotated[str, typer.Argument(help="cifar10, cifar100, eurosat or uci_har.")]
+Name = Annotated[str, Argument(help="cifar10, cifar100, eurosat or uci_har.")]
 
 
 @data.callback()
@@ -38,8 +39,8 @@ def show(context: typer.Context, data: options.DataDir = None, debug: options.De
 @data.command()
 def download(
     name: Name,
-    to: Annotated[Path, typer.Option(help="A new folder for the raw files.")],
-    url: Annotated[str | None, typer.Option(help="Another address than the publisher's.")] = None,
+    to: Annotated[Path, Option(help="A new folder for the raw files.")],
+    url: Annotated[str | None, Option(help="Another address than the publisher's.")] = None,
     debug: options.Debug = False,
 ) -> None:
     """Fetch a dataset's raw files from its publisher, check them and unpack them."""
@@ -54,17 +55,15 @@ def download(
 @data.command()
 def extract(
     name: Name,
-    images: Annotated[Path, typer.Option(help="The folder with the raw files.")],
+    images: Annotated[Path, Option(help="The folder with the raw files.")],
     backbone: Annotated[
-        Literal["mobilenet_v2", "efficientnet_b0"], typer.Option(help="Whose features to compute.")
+        Literal["mobilenet_v2", "efficientnet_b0"], Option(help="Whose features to compute.")
     ] = "mobilenet_v2",
     onnx: Annotated[
-        Path | None, typer.Option(help="Take the backbone from this ONNX file, not from torchvision.")
+        Path | None, Option(help="Take the backbone from this ONNX file, not from torchvision.")
     ] = None,
-    coordinates: Annotated[
-        Path | None, typer.Option(help="eurosat: a CSV with file, latitude, longitude.")
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    coordinates: Annotated[Path | None, Option(help="eurosat: a CSV with file, latitude, longitude.")] = None,
+    batch: Annotated[int, Option(min=1, help="Images at a time.")] = 64,
     device: options.Device = "auto",
     data: options.DataDir = None,
     debug: options.Debug = False,

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option
 
 from lntrust.cli import options
-from lntrust.cli.beside import FORWARD, run_beside
 from lntrust.cli.console import out
 from lntrust.core.errors import LNTrustError
 
@@ -19,27 +19,20 @@ fleet = typer.Typer(
 SOON = 14.0  # days
 
 
-@fleet.callback()
-def _fleet() -> None:
-    pass
-
-
 @fleet.command()
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The authority's folder; made if it is new.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="The authority's folder; made if it is new.")],
     node: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=HOST,…", help="Certify a node that others reach at these names or addresses."
-        ),
+        Option(metavar="NAME=HOST,…", help="Certify a node that others reach at these names or addresses."),
     ] = None,
     renew: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A new key and certificate; all: for every node.")
+        list[str] | None, Option(metavar="NAME", help="A new key and certificate; all: for every node.")
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Forget a node's key, and renew no more.")
+        list[str] | None, Option(metavar="NAME", help="Forget a node's key, and renew no more.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, help="How long new certificates hold.")] = 90,
+    days: Annotated[int, Option(min=1, help="How long new certificates hold.")] = 90,
     debug: options.Debug = False,
 ) -> None:
     """A certificate authority for a fleet: one certificate per node, then a list of all.
@@ -51,14 +44,17 @@ def certs(
     """
     from lntrust.fleet.operations.certificates import Authority
 
-    asked = [_split(text) for text in node or []]
+    asked = [text.partition("=") for text in node or []]
+    for name, sign, hosts in asked:
+        if not name or not all(hosts.split(",")):
+            raise LNTrustError(f"--node {name}{sign}{hosts}: must look like NAME=HOST or NAME=HOST,HOST")
     if not asked and not (folder / "fleet.json").is_file():
         raise LNTrustError(f"{folder}: is no authority's folder; --node NAME=HOST founds one")
     authority = Authority.open(folder)
     for name in remove or []:
         authority.remove(name)
-    for name, hosts in asked:
-        authority.issue(name, hosts, days)
+    for name, _, hosts in asked:
+        authority.issue(name, hosts.split(","), days)
     living = [each.name for each in authority.nodes() if not each.removed]
     for name in living if renew == ["all"] else renew or []:
         authority.renew(name, days)
@@ -67,21 +63,6 @@ def certs(
     for each in authority.nodes():
         left = (each.expires - now) / timedelta(days=1)
         state = "expired" if left < 0 else f"{left:.0f} days left" + (", renew it" if left < SOON else "")
-        state = "removed" if each.removed else state
-        table.add_row(
-            escape(each.name), escape(", ".join(each.hosts)), f"{each.expires:%Y-%m-%d %H:%M} UTC", state
-        )
+        state, hosts = "removed" if each.removed else state, escape(", ".join(each.hosts))
+        table.add_row(escape(each.name), hosts, f"{each.expires:%Y-%m-%d %H:%M} UTC", state)
     out.print(table if authority.nodes() else f"{folder}: no node has a certificate yet; --node NAME=HOST")
-
-
-@fleet.command(context_settings=FORWARD)
-def demo(context: typer.Context) -> None:
-    """Nodes on this machine learn from each other; two are killed, and a client goes on asking."""
-    run_beside("examples.fleet_demo", context.args)
-
-
-def _split(text: str) -> tuple[str, list[str]]:
-    name, sign, hosts = text.partition("=")
-    if not sign or not name or not all(hosts.split(",")):
-        raise LNTrustError(f"--node {text}: must look like NAME=HOST or NAME=HOST,HOST")
-    return name, hosts.split(",")

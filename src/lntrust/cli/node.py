@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Column, Table
+from typer import Argument, Option
 
 from lntrust.cli import options
 from lntrust.cli.console import err, out
@@ -19,31 +20,25 @@ node = typer.Typer(help="A live node beside a model on a device.", no_args_is_he
 
 _ROWS = 20  # answers that are shown one by one
 NodeFile = Annotated[
-    Path, typer.Argument(metavar="NODE.toml", help="The node's settings, or the folder they lie in.")
+    Path, Argument(metavar="NODE.toml", help="The node's settings, or the folder they lie in.")
 ]
 
 
 @node.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for the node; made if it is new.")],
-    name: Annotated[str | None, typer.Option(help="As in its certificate. Default: the folder's.")] = None,
+    folder: Annotated[Path, Argument(metavar="DIR", help="A folder for the node; made if it is new.")],
+    name: Annotated[str | None, Option(help="As in its certificate. Default: the folder's.")] = None,
     certificates: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Copy node.pem, node.key and ca.pem from here."),
+        Path | None, Option(metavar="DIR", help="Copy node.pem, node.key and ca.pem from here.")
     ] = None,
     neighbour: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=HOST:PORT", help="Somebody to ask; may be given several times."),
+        Option(metavar="NAME=HOST:PORT", help="Somebody to ask; may be given several times."),
     ] = None,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where neighbours reach it.")
-    ] = "127.0.0.1:7447",
-    http: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where clients reach it.")
-    ] = "127.0.0.1:8080",
+    listen: Annotated[str, Option(metavar="HOST:PORT", help="Where neighbours reach it.")] = "127.0.0.1:7447",
+    http: Annotated[str, Option(metavar="HOST:PORT", help="Where clients reach it.")] = "127.0.0.1:8080",
     example: Annotated[
-        int | None,
-        typer.Option(min=0, help="Write data to try it with: part N of scikit-learn's digits."),
+        int | None, Option(min=0, help="Write data to try it with: part N of scikit-learn's digits.")
     ] = None,
     debug: options.Debug = False,
 ) -> None:
@@ -77,7 +72,7 @@ def settings(debug: options.Debug = False) -> None:
 @node.command()
 def check(
     file: NodeFile,
-    wait: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for neighbours.")] = 5.0,
+    wait: Annotated[float, Option(min=0.1, help="Seconds to wait for neighbours.")] = 5.0,
     debug: options.Debug = False,
 ) -> None:
     """Whether a node can run: settings, certificates, model, data, and every neighbour.
@@ -102,7 +97,7 @@ def check(
 def run(
     file: NodeFile,
     log: Annotated[
-        Literal["json", "text"] | None, typer.Option(help="How to log, on standard error. Default: life.log.")
+        Literal["json", "text"] | None, Option(help="How to log, on standard error. Default: life.log.")
     ] = None,
     debug: options.Debug = False,
 ) -> None:
@@ -119,8 +114,8 @@ def run(
 @node.command()
 def status(
     file: NodeFile,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until interrupted.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Again every second, until interrupted.")] = False,
+    as_json: Annotated[bool, Option("--json", help="As one JSON object.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """What a running node is doing: whom it trusts, who is there, what has passed."""
@@ -147,12 +142,12 @@ def status(
 def predict(
     file: NodeFile,
     inputs: Annotated[
-        Path, typer.Argument(metavar="INPUTS", help=".npz or .parquet with inputs x; .npy; or .json, a list.")
+        Path, Argument(metavar="INPUTS", help=".npz or .parquet with inputs x; .npy; or .json, a list.")
     ],
     model: Annotated[
-        Literal["ensemble", "self"], typer.Option(help="With those it trusts, or the node's own model alone.")
+        Literal["ensemble", "self"], Option(help="With those it trusts, or the node's own model alone.")
     ] = "ensemble",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with all probabilities.")] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object, with all probabilities.")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Ask a running node to classify inputs, through its HTTP door."""

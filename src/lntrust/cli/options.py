@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
-from lntrust.cli.console import DebugSwitch, err, say
+from lntrust.cli.console import err, say
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import once_each
-
-
-def _want_debug(value: bool) -> bool:
-    DebugSwitch.wanted = DebugSwitch.wanted or value
-    return value
 
 
 def no_file(parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
@@ -27,12 +23,20 @@ def no_file(parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
     return folder
 
 
+def a_file(path: Path, *suffixes: str) -> None:
+    """Refuse what does not end in one of these, and a folder where a file is meant."""
+    if path.suffix not in suffixes:
+        raise LNTrustError(f"--out {path}: must end in {' or '.join(', '.join(suffixes).rsplit(', ', 1))}")
+    if path.is_dir():
+        raise LNTrustError(f"--out {path}: is a folder; must be a file, or a name for a new one")
+
+
 StudyName = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
+    str, Argument(metavar="STUDY", help="A study's name (`lntrust studies`) or a .toml file.")
 ]
 Methods = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--method",
         help="A method's name (`lntrust methods`) or package.module:Name; several with commas between, or "
         "given several times. Default: those the study compares.",
@@ -40,15 +44,15 @@ Methods = Annotated[
 ]
 Seeds = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--seed",
         help="Seeds and ranges of them: 0, 0,2 or 0-4; may be given several times. Default: the study's.",
     ),
 ]
-Seed = Annotated[list[str] | None, typer.Option("--seed", help="The seed. Default: 0.")]
+Seed = Annotated[list[str] | None, Option("--seed", help="The seed. Default: 0.")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="path.to.field=value",
         help="Change a field of the study; may be given several times.",
@@ -56,20 +60,20 @@ Sets = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
+    Option("--data", help="Where the datasets are; else LNTRUST_DATA, else ~/.local/share/lntrust."),
 ]
-Device = Annotated[Literal["cpu", "cuda", "auto"], typer.Option(help="auto takes a GPU where there is one.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", callback=no_file, help="Where run folders go.")]
+Device = Annotated[Literal["cpu", "cuda", "auto"], Option(help="auto takes a GPU where there is one.")]
+Out = Annotated[Path, Option("--out", metavar="DIR", callback=no_file, help="Where run folders go.")]
 Resume = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--resume/--fresh",
         help="Keep what is finished and go on with what was begun (the default), or make all anew.",
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    Option(
         min=1,
         help="Tasks at a time on this machine. Default: 1 on a CPU, since one run uses all cores. More pay "
         "where a run uses one core only, as it does below a million input numbers a step (nodes × batch × "
@@ -77,15 +81,12 @@ Workers = Annotated[
     ),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="One JSON object per run on standard output, and nothing else there.")
+    bool, Option("--json", help="One JSON object per run on standard output, and nothing else there.")
 ]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", is_eager=True, callback=_want_debug, help="Show the traceback of an error."),
-]
+Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]  # `console.start` does
 RunPaths = Annotated[
     list[Path],
-    typer.Argument(
+    Argument(
         metavar="RUNS",
         help="Folders with runs at any depth, and collections (.parquet, by `lntrust collect`). "
         "What is in several of them counts once.",

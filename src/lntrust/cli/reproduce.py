@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from lntrust.cli import options
 from lntrust.cli.board import Board
 from lntrust.cli.console import err, interruptible, out, say
-from lntrust.cli.results import say_verdicts, write_tables
+from lntrust.cli.results import show, write_tables
 
 if TYPE_CHECKING:
     from lntrust.experiment.reproduction import Reproduction
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="NAME…", help="Tables and figures by name, or all; without a name, the list of them."
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Only the rows of this method; several with commas between, or several times."),
+        Option(help="Only the rows of this method; several with commas between, or several times."),
     ] = None,
     seed: Annotated[
-        list[str] | None,
-        typer.Option(help="Seeds and ranges of them, as 0,2 or 0-9. Default: as the paper, 0-2."),
+        list[str] | None, Option(help="Seeds and ranges of them, as 0,2 or 0-9. Default: as the paper, 0-2.")
     ] = None,
     from_: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--from", metavar="RUNS",
+        Option(
+            "--from",
+            metavar="RUNS",
             help="Take runs that lie here, in a folder or a collection, whatever device they were made on.",
         ),
     ] = None,
@@ -48,14 +48,15 @@ def reproduce(
     resume: options.Resume = True,
     to: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR", callback=options.no_file,
+        Option(
+            metavar="DIR",
+            callback=options.no_file,
             help="Where tables and figures go: NAME.md, .tex, .parquet, …",
         ),
     ] = Path("reproduction"),
     as_json: options.Json = False,
     debug: options.Debug = False,
-) -> None:  # fmt: skip
+) -> None:
     """Make tables and figures of the paper: run what is missing, then show ours beside the paper's.
 
     Finished runs are kept and begun ones go on where they stopped, so the
@@ -65,17 +66,13 @@ def reproduce(
     """
     from lntrust.experiment.reproduction import given_and_missing, list_reproductions, load_reproduction
     from lntrust.experiment.store import read_runs
+    from lntrust.experiment.sweep import Work, datasets_of
     from lntrust.learners.views import pick_device
 
     known = list_reproductions()
     if not names:
-        table = Table(
-            "name",
-            "in the paper",
-            "title",
-            "runs",
-            caption="lntrust reproduce NAME, or all. Tables share runs.",
-        )
+        caption = "lntrust reproduce NAME, or all. Tables share runs."
+        table = Table("name", "in the paper", "title", "runs", caption=caption)
         for name in known:
             one = load_reproduction(name)
             runs = {str(path) for task in one.tasks("cpu") for path in task.folders}
@@ -88,8 +85,12 @@ def reproduce(
     records, tasks = given_and_missing(chosen, seeds, given, kind, options.methods_of(method))
     board = None
     if tasks:
-        board, made = _make(tasks, workers, kind, data, folder, resume)
-        records = [*made, *records]
+        datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
+        work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
+        with interruptible(resume), Board(tasks, datasets, work, resume, name=_name) as board:
+            board.run_here(workers)
+        made = [Path(line["folder"]) for line in board.lines]
+        records = [*(read_runs(made) if made else []), *records]
     if as_json:
         for record in records:
             print(json.dumps(record.summary, allow_nan=False), flush=True)
@@ -97,27 +98,6 @@ def reproduce(
         _show(one, records, seeds, to, as_json)
     if board:
         board.check()
-
-
-def _make(
-    tasks: "Sequence[Task]", workers: int | None, kind: str, data: Path | None, folder: Path, resume: bool
-) -> "tuple[Board, list[Record]]":
-    """Run the tasks that are not finished; the runs of all that did not fail."""
-    from lntrust.experiment.store import read_runs
-    from lntrust.experiment.sweep import Work, datasets_of, forget
-    from lntrust.experiment.sweep import local as local_pool
-
-    datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
-    tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
-    if not resume:
-        forget(tasks, folder)
-    count, cores = local_pool.workers_and_threads(kind, workers)
-    work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=cores)
-    with interruptible(resume), Board(tasks, work.folder, False, resume, _name) as board:
-        board.watch(local_pool.run_tasks(board.todo, work, count, board.part))
-    done = [task for task in tasks if _name(task) not in board.failed]
-    folders = [work.folder / path for task in done for path in task.folders]
-    return board, read_runs(folders) if folders else []
 
 
 def _name(task: "Task") -> str:
@@ -128,12 +108,11 @@ def _show(
     one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path, as_json: bool
 ) -> None:
     """The tables on the screen, and all files."""
-    from lntrust.report import figures, sections_of_one, terminal
+    from lntrust.report import figures, sections_of_one
 
     sections = sections_of_one(one, records, seeds)
-    for section in [] if as_json else sections:
-        out.print(terminal(section, out.width))
-        say_verdicts(section)
+    if not as_json:
+        show(sections)
     written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
     for path in written:
         write_tables(path, sections)

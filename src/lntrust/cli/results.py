@@ -1,13 +1,13 @@
 """`lntrust compare`, `collect`, `report`, `figures`: finished runs as tables, one file, a page, pictures."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from rich.markup import escape
+from typer import Option
 
 from lntrust.cli import options
 from lntrust.cli.console import out, say
@@ -22,14 +22,14 @@ def compare(
     runs: options.RunPaths,
     to: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--out", "-o", metavar="FILE",
             help="Also write the tables: .md, .tex (needs booktabs) or .parquet (a row per row, with more "
-            "columns); may be given several times.",
-        ),
+            "columns); may be given several times."
+        )
     ] = None,
     by_study: Annotated[
-        bool, typer.Option("--by-study", help="A table per study with all its runs, not the paper's tables.")
+        bool, Option("--by-study", help="A table per study with all its runs, not the paper's tables.")
     ] = False,
     debug: options.Debug = False,
 ) -> None:  # fmt: skip
@@ -69,30 +69,32 @@ def compare(
     each node's classes, unless test sets overlap with training sets.
     """
     from lntrust.experiment.store import read_runs
-    from lntrust.report import Section, rows_of, sections_of, terminal
+    from lntrust.report import Section, rows_of, sections_of
 
     for path in to or []:
-        _check_file(path, ".md", ".tex", ".parquet")
+        options.a_file(path, ".md", ".tex", ".parquet")
     records = read_runs(runs)
     if by_study:
         sections = [Section(name, name, name, rows) for name, rows in rows_of(records).items()]
     else:
         sections = sections_of(records)
-    for section in sections:
-        out.print(terminal(section, out.width))
-        say_verdicts(section)
+    show(sections)
     for path in to or []:
         write_tables(path, sections)
         say(f"{path}: written")
 
 
-def say_verdicts(section: "Section") -> None:
-    """What the paper says of the rows, and whether ours say it, too."""
-    for verdict in section.verdicts:
-        words = escape(f"{verdict.says}\n  {verdict.words}")
-        out.print(f"[bold]{verdict.outcome}[/bold]: {words}", highlight=False)
-    if section.verdicts:
-        out.print()
+def show(sections: "Sequence[Section]") -> None:
+    """Tables on the terminal, and under each whether our runs say what the paper says."""
+    from lntrust.report import terminal
+
+    for section in sections:
+        out.print(terminal(section, out.width))
+        for verdict in section.verdicts:
+            words = escape(f"{verdict.says}\n  {verdict.words}")
+            out.print(f"[bold]{verdict.outcome}[/bold]: {words}", highlight=False)
+        if section.verdicts:
+            out.print()
 
 
 def write_tables(path: Path, sections: "Sequence[Section]") -> None:
@@ -102,32 +104,18 @@ def write_tables(path: Path, sections: "Sequence[Section]") -> None:
     from lntrust.core.files import write_whole
     from lntrust.report import arrow, latex, markdown
 
-    write: Callable[[Path], object]
     if path.suffix == ".parquet":
-        write = partial(pq.write_table, arrow(sections))
+        write_whole(path, partial(pq.write_table, arrow(sections)))
     else:
         text = "\n".join(map(markdown if path.suffix == ".md" else latex, sections))
-
-        def write(temporary: Path) -> object:
-            return temporary.write_text(text, "utf-8")
-
-    write_whole(path, write)
-
-
-def _check_file(path: Path, *suffixes: str) -> None:
-    if path.suffix not in suffixes:
-        *firsts, last = suffixes
-        expected = f"{', '.join(firsts)} or {last}" if firsts else last
-        raise LNTrustError(f"--out {path}: must end in {expected}")
-    if path.is_dir():
-        raise LNTrustError(f"--out {path}: is a folder; must be a file, or a name for a new one")
+        write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
 def collect(
     runs: options.RunPaths,
-    to: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The collection: a .parquet file.")],
+    to: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The collection: a .parquet file.")],
     thin: Annotated[
-        bool, typer.Option("--thin", help="Of the nodes' trust keep the last refresh only, not its course.")
+        bool, Option("--thin", help="Of the nodes' trust keep the last refresh only, not its course.")
     ] = False,
     debug: options.Debug = False,
 ) -> None:
@@ -138,7 +126,7 @@ def collect(
     """
     from lntrust.experiment.store import read_runs, write_collection
 
-    _check_file(to, ".parquet")
+    options.a_file(to, ".parquet")
     records = read_runs(runs)
     write_collection(records, to, thin)
     methods, studies = {record.method for record in records}, {record.study for record in records}
@@ -150,7 +138,7 @@ def collect(
 def report(
     runs: options.RunPaths,
     to: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The page: a file that ends in .html.")
+        Path, Option("--out", "-o", metavar="FILE", help="The page: a file that ends in .html.")
     ] = Path("report.html"),
     debug: options.Debug = False,
 ) -> None:
@@ -163,7 +151,7 @@ def report(
     from lntrust.experiment.store import read_runs
     from lntrust.report.page import write_page
 
-    _check_file(to, ".html")
+    options.a_file(to, ".html")
     records = read_runs(runs)
     write_page(records, to, shlex.join(["lntrust", "report", *map(str, runs), "-o", str(to)]))
     say(f"{to}: {count_text(len(records), 'run')}, {to.stat().st_size / 1e6:.1f} MB")
@@ -172,11 +160,10 @@ def report(
 def figures(
     runs: options.RunPaths,
     folder: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", callback=options.no_file, help="Where the figures go."),
+        Path, Option("--out", "-o", metavar="DIR", callback=options.no_file, help="Where the figures go.")
     ],
     format_: Annotated[
-        Literal["png", "pdf", "both"], typer.Option("--format", help="PNG has 200 dots per inch.")
+        Literal["png", "pdf", "both"], Option("--format", help="PNG has 200 dots per inch.")
     ] = "both",
     debug: options.Debug = False,
 ) -> None:
@@ -189,10 +176,10 @@ def figures(
     from lntrust.report import sections_of
     from lntrust.report.figures import all_figures, save
 
-    nothing = True
+    drawn = False
     for stem, figure in all_figures(sections_of(read_runs(runs))):
         for path in save(figure, folder / stem, format_):
             say(str(path))
-        nothing = False
-    if nothing:
+        drawn = True
+    if not drawn:
         raise LNTrustError(f"{', '.join(map(str, runs))}: nothing there that can be drawn")

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer import Option
 
 from lntrust.cli import options
-from lntrust.cli.console import Notes, err, interruptible, out, say
+from lntrust.cli.console import err, interruptible, notes, out, say
 from lntrust.study.loading import load_study
 
 _FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
@@ -22,7 +21,7 @@ def run(
     method: options.Methods = None,
     preset: Annotated[
         Literal["lean", "safe", "best"] | None,
-        typer.Option(
+        Option(
             help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, hardly ever "
             "worse than alone; best, both. Short for --method lntrust+PRESET."
         ),
@@ -31,14 +30,13 @@ def run(
     set_: options.Sets = None,
     device: options.Device = "auto",
     backend: Annotated[
-        Literal["batched", "loop"],
-        typer.Option(help="All nodes at once, or one at a time (slow, to be read)."),
+        Literal["batched", "loop"], Option(help="All nodes at once, or one at a time (slow, to be read).")
     ] = "batched",
     data: options.DataDir = None,
     folder: options.Out = Path("runs"),
     resume: options.Resume = True,
     certify: Annotated[
-        bool, typer.Option("--certify", help="Report the paper's bounds beside what happened (lntrust only).")
+        bool, Option("--certify", help="Report the paper's bounds beside what happened (lntrust only).")
     ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -65,12 +63,12 @@ def run(
         find_method(name, chosen)
         for field in hidden_by(name, set_ or []):
             say(f"note: {name} has its own {field}; to change it: --set 'methods.{name}.{field}=…'", err)
-    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
+    with err.status(f"loading {chosen.data.dataset}"):
         views = load_views(chosen, device, data)
     if resume and (news := finished_before(chosen, methods, seeds, views, folder, backend, certify)):
         say(news, err)
     summaries: list[dict[str, Any]] = []
-    notes = Notes()
+    note = notes()
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
@@ -91,13 +89,13 @@ def run(
     with interruptible(resume), bar:
         for made in compared(
             chosen, methods, seeds, views, folder, resume=resume, begin=begin,
-            backend=backend, certify=certify, notice=notes.say,
+            backend=backend, certify=certify, notice=note,
         ):  # fmt: skip
             summaries += made
             for summary in made:
                 if bad := what_diverged([summary]):
                     which = f"{summary['method']}, seed {summary['seed']}"
-                    notes.say(f"{which}: {bad}, no scores; if its steps were too large, a smaller lr helps")
+                    note(f"{which}: {bad}, no scores; if its steps were too large, a smaller lr helps")
                 if as_json:
                     print(json.dumps(summary, allow_nan=False), flush=True)
     if as_json:

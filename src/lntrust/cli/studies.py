@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
 from rich.table import Column, Table
+from typer import Argument, Option
 
 from lntrust.cli import options
 from lntrust.cli.console import out, say
@@ -16,9 +16,7 @@ from lntrust.study.loading import describe, list_studies, load_study
 
 
 def studies(
-    name: Annotated[
-        str | None, typer.Argument(help="A study's name or .toml file; without it, the list.")
-    ] = None,
+    name: Annotated[str | None, Argument(help="A study's name or .toml file; without it, the list.")] = None,
     set_: options.Sets = None,
     debug: options.Debug = False,
 ) -> None:
@@ -40,7 +38,7 @@ def studies(
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method's name; without it, the list.")] = None,
+    name: Annotated[str | None, Argument(help="A method's name; without it, the list.")] = None,
     debug: options.Debug = False,
 ) -> None:
     """List the methods, or show one: what it does, what it exchanges, its settings."""
@@ -81,8 +79,7 @@ def graph(
     set_: options.Sets = None,
     data: options.DataDir = None,
     to: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="PNG, PDF or SVG file. Default: STUDY-seedS.png here."),
+        Path | None, Option("--out", "-o", help="PNG, PDF or SVG file. Default: STUDY-seedS.png here.")
     ] = None,
     debug: options.Debug = False,
 ) -> None:
@@ -93,8 +90,7 @@ def graph(
 
     chosen, seed_ = load_study(study, set_ or []), options.seed_of(seed)
     path = to or Path(f"{chosen.name}-seed{seed_}.png")
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise LNTrustError(f"--out {path}: must end in .png, .pdf or .svg")
+    options.a_file(path, ".png", ".pdf", ".svg")
     dataset = load_dataset(chosen.data.dataset, data)
     world = build_world(chosen, dataset, seed_)
     draw_topology(describe_world(world, dataset), f"{chosen.name}, seed {seed_}", path)

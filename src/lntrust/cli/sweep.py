@@ -1,10 +1,9 @@
 """`lntrust sweep`: methods × seeds × settings, on this machine or on many."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from lntrust.cli import options
 from lntrust.cli.board import Board
@@ -18,7 +17,7 @@ def sweep(
     seed: options.Seeds = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="path.to.field=value,…",
             help="Values of a field to try, written as for --set. Several grids: every combination.",
         ),
@@ -26,21 +25,18 @@ def sweep(
     set_: options.Sets = None,
     on: Annotated[
         Literal["local", "ray"],
-        typer.Option(
+        Option(
             help="Processes of this machine, or a Ray cluster (needs lntrust\\[ray]; --out is then a folder "
             "that all its machines share)."
         ),
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(
-            help="ray: an existing cluster, HOST:PORT or auto. Default: one is started on this machine."
-        ),
+        Option(help="ray: an existing cluster, HOST:PORT or auto. Default: one is started on this machine."),
     ] = None,
     workers: options.Workers = None,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="CPU threads of a task. Default: local, cores over workers; ray, 1."),
+        int | None, Option(min=1, help="CPU threads of a task. Default: local, cores over workers; ray, 1.")
     ] = None,
     device: options.Device = "auto",
     data: options.DataDir = None,
@@ -63,7 +59,7 @@ def sweep(
     end, and the exit code is 2. A run that diverges is no failure: it has a
     row without scores.
     """
-    from lntrust.experiment.sweep import Task, Work, datasets_of, forget, plan
+    from lntrust.experiment.sweep import Work, datasets_of, plan
 
     if address and on != "ray":
         raise LNTrustError(f"--address {address}: is for --on ray")
@@ -71,35 +67,23 @@ def sweep(
         raise LNTrustError(f"--workers {workers}: is for --on local; Ray uses all the room there is")
     asked = (study, set_ or [], grid or [], options.methods_of(method), options.seeds_of(seed))
     datasets = datasets_of(plan(*asked, "cpu"), data)  # what is wrong is said before a cluster is started
-
-    def planned(kind: str) -> list[Task]:
-        tasks = [task.on(datasets[task.study.data.dataset]) for task in plan(*asked, kind)]
-        if not resume:
-            forget(tasks, folder)
-        return tasks
-
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve(), threads=threads or 1)
-    with interruptible(resume), ExitStack() as stack:
+    with interruptible(resume):
         if on == "ray":
-            from lntrust.experiment.sweep import ray as ray_cluster
+            from lntrust.experiment.sweep import ray as cluster
 
-            stack.enter_context(ray_cluster.connected(address))
-            tasks = planned(ray_cluster.device_of_cluster(device))
-            board = stack.enter_context(Board(tasks, work.folder, as_json, resume))
-            board.watch(ray_cluster.run_tasks(board.todo, work, datasets))
+            with cluster.connected(address):
+                tasks = plan(*asked, cluster.device_of_cluster(device))
+                with Board(tasks, datasets, work, resume, as_json) as board:
+                    board.watch(cluster.run_tasks(board.todo, work, datasets))
         else:
-            from lntrust.experiment.sweep import local as local_pool
             from lntrust.learners.views import pick_device
 
-            tasks = planned(pick_device(device).type)
-            count, cores = local_pool.workers_and_threads(tasks[0].device, workers)
-            board = stack.enter_context(Board(tasks, work.folder, as_json, resume))
-            work = work.model_copy(update={"threads": threads or cores})
-            board.watch(local_pool.run_tasks(board.todo, work, count, board.part))
-    summaries = [line for task in tasks for line in board.lines.get(str(task), [])]
-    if summaries and not as_json:
+            with Board(plan(*asked, pick_device(device).type), datasets, work, resume, as_json) as board:
+                board.run_here(workers, threads)
+    if board.lines and not as_json:
         from lntrust.report import results_table
 
-        out.print(results_table(summaries))
-        out.print(f"Run folders: {folder / summaries[0]['study']}", highlight=False)
+        out.print(results_table(board.lines))
+        out.print(f"Run folders: {folder / board.lines[0]['study']}", highlight=False)
     board.check()

@@ -2,14 +2,13 @@
 
 import json
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from typer import Option
 
 from lntrust.cli import options
 from lntrust.cli.console import err, interruptible, out, say
@@ -21,18 +20,18 @@ from lntrust.study.settings import STUDY_NAME
 def tune(
     study: options.StudyName,
     method: options.Methods = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials a method, the study as it stands included.")] = 8,
+    trials: Annotated[int, Option(min=1, help="Trials a method, the study as it stands included.")] = 8,
     seed: options.Seed = None,
     set_: options.Sets = None,
     device: options.Device = "auto",
     data: options.DataDir = None,
     to: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE.toml", help="The winning study. Default: STUDY-tuned.toml here."),
+        Option("--out", metavar="FILE.toml", help="The winning study. Default: STUDY-tuned.toml here."),
     ] = None,
     resume: options.Resume = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per method on standard output, and nothing else.")
+        bool, Option("--json", help="One JSON object per method on standard output, and nothing else.")
     ] = False,
     debug: options.Debug = False,
 ) -> None:
@@ -60,7 +59,7 @@ def tune(
     methods = options.methods_of(method) or [name for name in chosen.compare if name != "centralized"]
     if "centralized" in methods:
         raise LNTrustError("--method centralized: a reference that trains until it stops; nothing to tune")
-    with err.status(f"loading {chosen.data.dataset}") if err.is_terminal else nullcontext():
+    with err.status(f"loading {chosen.data.dataset}"):
         views = load_views(chosen, device, data)
     searches = {name: Search(chosen, name, seed_, views, log) for name in methods}  # says what is wrong
     if not resume:
@@ -68,10 +67,7 @@ def tune(
         searches = {name: Search(chosen, name, seed_, views, log) for name in methods}
     inherited = None if set_ else study if study in list_studies() else str(Path(study).resolve())
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with (
-        interruptible(),
-        Progress(*columns, console=err, disable=not err.is_terminal) as bar,
-    ):
+    with interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         for name, search in searches.items():
 
             def watch(number: int, name: str = name) -> Any:

@@ -40,8 +40,7 @@ class Labelled:
         seeds = Seeds.of(seed, nodes)
         self.lists = lists
         self._labels = labels
-        # Of the node's world.
-        self._first_label = seeds.world(device)[:, None] * (len(labels) // len(seeds))
+        self._first_label = seeds.world(device)[:, None] * (len(labels) // len(seeds))  # of the node's world
         self._training = training
         self._values = torch.from_numpy(lists.values).to(device)
         self._offsets = torch.from_numpy(lists.offsets[:-1].copy()).to(device)
@@ -66,7 +65,9 @@ class Labelled:
         else:
             n = len(self._keys) // len(self._schedule_keys)
             turns = [active_steps(key, n, n * steps) for key in fold(self._schedule_keys, t)]
-            for row in side_by_side(turns):
+            most = max(map(len, turns))  # a world that has ended waits for the others
+            padded = [torch.nn.functional.pad(each, (0, 0, 0, most - len(each))) for each in turns]
+            for row in torch.cat(padded, 1):
                 self.drawn += 1
                 positions = self._positions(self.steps_taken, 1)
                 self.steps_taken = self.steps_taken + row
@@ -79,13 +80,9 @@ class Labelled:
             count = max(1, _DRAWN_AT_ONCE // (B * len(self._keys)))
             if self._last is not None:
                 count = max(1, min(count, self._last - step))
-            start, whole = (
-                step,
-                self._batch(self._positions(torch.full_like(self.steps_taken, step), count), None),
-            )
+            whole = self._batch(self._positions(torch.full_like(self.steps_taken, step), count), None)
             parts = zip(torch.split(whole.examples, B, 1), torch.split(whole.labels, B, 1), strict=True)
-            held = [Batch(examples, labels) for examples, labels in parts]
-            self._cache = (start, held)
+            start, held = self._cache = step, [Batch(examples, labels) for examples, labels in parts]
         return held[step - start]
 
     def _positions(self, step: Int[Tensor, "n"], steps: int) -> Int[Tensor, "n steps*B"]:
@@ -95,9 +92,3 @@ class Labelled:
     def _batch(self, positions: Int[Tensor, "n B"], active: Bool[Tensor, "n"] | None) -> Batch:
         examples = self._values[self._offsets[:, None] + positions]
         return Batch(examples, self._labels[self._first_label + examples], active)
-
-
-def side_by_side(tables: list[Bool[Tensor, "most n"]]) -> Bool[Tensor, "most worlds*n"]:
-    """Whose turn it is in several worlds at once: one that has ended waits for the others."""
-    most = max(len(table) for table in tables)
-    return torch.cat([torch.nn.functional.pad(t, (0, 0, 0, most - len(t))) for t in tables], 1)

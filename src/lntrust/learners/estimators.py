@@ -4,7 +4,7 @@ They take no gradient steps. They are fitted when a stage begins and at refresh 
 and, where the method has some, on pseudo-labels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,11 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import users_fault
 from lntrust.core.randomness import Seeds
-from lntrust.learners.inference import Layout
 from lntrust.learners.modules import Build, build
 from lntrust.study.settings import LearnerSettings
 
 _REMEMBERED = 2_000_000  # answers are remembered for datasets of at most this many probabilities
+_ROWS = ("examples", "labels", "weights")
 _SMALL = 2_000  # examples that are answered in one call sooner than some of them in several
 
 
@@ -58,31 +58,20 @@ class Estimators:
         self._fitted_on: list[tuple[ndarray, ndarray, ndarray] | None] = [None] * len(nodes)
 
     def fit(
-        self,
-        k: int,
-        examples: Int[ndarray, "r"],
-        labels: Int[ndarray, "r"],
-        weights: Float[ndarray, "r"],
+        self, k: int, examples: Int[ndarray, "r"], labels: Int[ndarray, "r"], weights: Float[ndarray, "r"]
     ) -> None:
         """Fit the k-th estimator from scratch, unless it already stands on exactly this."""
-        last = self._fitted_on[k]
-        new = (examples, labels, weights)
-        if last is not None and all(np.array_equal(a, b) for a, b in zip(last, new, strict=True)):
+        last, new = self._fitted_on[k], (examples, labels, weights)
+        if last is not None and all(map(np.array_equal, last, new)):
             return
-        model = self._build(self.learner, tuple(self.view.shape[1:]), self.classes)
-        node = int(self.nodes[k])
+        model, node = self._build(self.learner, tuple(self.view.shape[1:]), self.classes), int(self.nodes[k])
         random_state = self._seeds.small_seed("estimators", node)
-        with self._blamed(model, "get_params and set_params"):
+        with self._blamed(model, " must have get_params and set_params as in scikit-learn"):
             names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
             model.set_params(**dict.fromkeys(names, random_state))
-        try:
+        needs = "sample_weight, which pseudo-labels need"
+        with self._blamed(model, f".fit with {needs}, fails on the {len(examples)} examples of node {node}"):
             model.fit(self._inputs[examples], labels, sample_weight=weights)
-        except Exception as error:  # the model may be the user's, and fail in any way
-            why = users_fault(error) or error
-            raise LNTrustError(
-                f"learner {self.learner.name}: {type(model).__name__}.fit with sample_weight, which "
-                f"pseudo-labels need, fails on the {len(examples)} examples of node {node}: {why}"
-            ) from error
         self._models[k], self._fitted_on[k] = model, new
         self._answers.pop(k, None)
 
@@ -115,7 +104,7 @@ class Estimators:
         if model is None:
             out[:] = 1.0 / self.classes
         elif len(examples):
-            with self._blamed(model, "classes_ and predict_proba"):
+            with self._blamed(model, " must have classes_ and predict_proba as in scikit-learn"):
                 seen = np.asarray(model.classes_, dtype=np.int64)
                 said = np.asarray(model.predict_proba(self._inputs[examples]))
                 if said.shape != (shape := (len(examples), len(seen))):  # numpy would spread it
@@ -124,7 +113,7 @@ class Estimators:
         return out
 
     @contextmanager
-    def _blamed(self, model: Any, verbs: str) -> Iterator[None]:
+    def _blamed(self, model: Any, wrong: str) -> Iterator[None]:
         """What goes wrong in here is the model's doing, whoever has written it."""
         try:
             yield
@@ -132,41 +121,38 @@ class Estimators:
             raise
         except Exception as error:
             why = users_fault(error) or f"{type(error).__name__}: {error}"
-            whose = f"learner {self.learner.name}: {type(model).__name__}"
-            raise LNTrustError(f"{whose} must have {verbs} as in scikit-learn: {why}") from error
+            raise LNTrustError(
+                f"learner {self.learner.name}: {type(model).__name__}{wrong}: {why}"
+            ) from error
 
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
-        """p_j(x) of every estimator on its own world's examples."""
         ids = examples.cpu().numpy()
         return self._tensor(np.stack([self._answer(k, ids[s]) for k, s in enumerate(self._world)]))
 
     def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
-        """p_i(x) of every estimator on examples of its own."""
         return self._tensor(np.stack([self._answer(k, ids) for k, ids in enumerate(examples.cpu().numpy())]))
 
-    def layout(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Layout:
-        """Single (member, example) pairs, sorted by member."""
-        return Layout(examples.cpu(), torch.bincount(member, minlength=len(self.nodes)).tolist())
-
-    def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
-        """p_j(x) for the pairs of a layout."""
-        pieces = torch.split(layout.examples, layout.counts)
-        return self._tensor(np.concatenate([self._answer(k, p.numpy()) for k, p in enumerate(pieces)]))
+    def asked(
+        self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]
+    ) -> Callable[[], Float[Tensor, "P C"]]:
+        """p_j(x) for (member, example) pairs, sorted by member: told at each call."""
+        counts = torch.bincount(member, minlength=len(self.nodes)).tolist()
+        lists = [ids.numpy() for ids in torch.split(examples.cpu(), counts)]
+        return lambda: self._tensor(np.concatenate([self._answer(k, ids) for k, ids in enumerate(lists)]))
 
     def _tensor(self, answers: Float[ndarray, "*s"]) -> Float[Tensor, "*s"]:
         return torch.from_numpy(answers).to(self.view.device, self.view.dtype)
 
     def state(self) -> dict[str, Tensor]:
         """The training set of every fitted estimator: no pickles, a load fits again."""
-        out: dict[str, Tensor] = {}
-        for k, fitted in enumerate(self._fitted_on):
-            if fitted is not None:
-                for name, array in zip(("examples", "labels", "weights"), fitted, strict=True):
-                    out[f"fit/{k}/{name}"] = torch.from_numpy(array)
-        return out
+        fitted = [(k, rows) for k, rows in enumerate(self._fitted_on) if rows is not None]
+        return {
+            f"fit/{k}/{name}": torch.from_numpy(array)
+            for k, rows in fitted
+            for name, array in zip(_ROWS, rows, strict=True)
+        }
 
     def load(self, state: dict[str, Tensor]) -> None:
         for k in range(len(self.nodes)):
-            if f"fit/{k}/examples" in state:
-                parts = (state[f"fit/{k}/{name}"] for name in ("examples", "labels", "weights"))
-                self.fit(k, *(part.cpu().numpy() for part in parts))
+            if f"fit/{k}/{_ROWS[0]}" in state:
+                self.fit(k, *(state[f"fit/{k}/{name}"].cpu().numpy() for name in _ROWS))

@@ -5,7 +5,7 @@ backend runs it k times. Both take the same inputs and the same masks.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -28,16 +28,6 @@ Backend = Literal["batched", "loop"]
 # cache; on a GPU as many as keep it busy. Fewer are not worth a piece.
 _WORTH_A_PIECE = 400_000
 _LEARNT_AT_ONCE = {"cpu": 2_600_000, "cuda": 64_000_000}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Questions to the members of a stack, put in order once, to be asked as often as wanted."""
-
-    examples: Int[Tensor, "blocks size"] | Int[Tensor, "P"]
-    counts: list[int]  # looped: how many questions each member gets
-    of_block: Int[Tensor, "blocks"] | None = None  # whose questions a block holds
-    slot: Int[Tensor, "P"] | None = None  # where the answer to each question stands
 
 
 class Models:
@@ -78,11 +68,10 @@ class Models:
         linear = [module for module in self.skeleton.modules() if isinstance(module, nn.Linear)]
         # What a representation is: the input of the last linear layer, where something trained makes it.
         self._last = linear[-1] if linear and not self.is_head else None
+        self.looped = False
         self.looped_because = self._trial()
         self.looped = backend == "loop" or self.looped_because is not None
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
-
-    # -- building ---------------------------------------------------------------------------------
 
     def _fresh(self, seeds: Seeds, node: int) -> nn.Module:
         """The module of one node, initialised from its own key, always on the CPU."""
@@ -133,46 +122,42 @@ class Models:
         try:
             with torch.no_grad():
                 masks = self._masks(torch.zeros_like(self.nodes[:1]), len(x))
-                self._stacked(self._slice(slice(0, 1)), masks, self.view[:2][None].clone(), train=True)
+                self._run({**self._slice(slice(0, 1)), **masks}, self.view[:2][None].clone(), train=True)
         except RuntimeError as error:
             return f"torch.vmap cannot run it ({str(error).splitlines()[0]})"
         return None
 
-    # -- running ----------------------------------------------------------------------------------
-
-    def _slice(self, which: slice | Int[Tensor, "_"]) -> dict[str, Tensor]:
+    def _slice(self, which: slice | int | Int[Tensor, "_"]) -> dict[str, Tensor]:
+        """Parameters and buffers of some nodes of the stack."""
         return {name: t[which] for name, t in {**self.params, **self.buffers}.items()}
-
-    def _of(self, i: int) -> dict[str, Tensor]:
-        """Parameters and buffers of the i-th node of the stack."""
-        return {name: t[i] for name, t in self._slice(slice(None)).items()}
 
     def _one(self, state: dict[str, Tensor], x: Float[Tensor, "B *s"], train: bool) -> Tensor:
         self.skeleton.train(train)
         out: Tensor = functional_call(self.skeleton, state, (x,))
         return out
 
-    def _stacked(
-        self, state: dict[str, Tensor], masks: dict[str, Tensor], x: Tensor, train: bool
+    def _run(
+        self, state: dict[str, Tensor], x: Float[Tensor, "k B *s"], train: bool
     ) -> Float[Tensor, "k B C"]:
+        """Logits of nodes, whose parameters, buffers and masks these are, each on its own inputs."""
+        if self.looped:
+            return torch.stack([self._one(_at(state, i), x[i], train) for i in range(len(x))])
         if self.is_head:
-            return heads.logits(state, x, masks.get(heads.MASK))
-        out: Tensor = torch.vmap(lambda s, one: self._one(s, one, train))({**state, **masks}, x)
+            return heads.logits(state, x, state.get(heads.MASK))
+        out: Tensor = torch.vmap(lambda s, one: self._one(s, one, train))(state, x)
         return out
 
     def _forward(
-        self, state: dict[str, Tensor], masks: dict[str, Tensor], x: Tensor, embed: bool
+        self, state: dict[str, Tensor], x: Float[Tensor, "k B *s"], embed: bool
     ) -> tuple[Float[Tensor, "k B C"], Float[Tensor, "k B E"] | None]:
         """Logits in training, of one node or of all at once, and the representation where wanted."""
         if not embed or self._last is None:
-            if not self.looped:
-                return self._stacked(state, masks, x, train=True), None
-            return self._one(_first({**state, **masks}), x[0], train=True)[None], None
-        if not self.looped:
-            both: tuple[Tensor, Tensor] = torch.vmap(self._embedded)({**state, **masks}, x)
-            return both
-        logits, embedding = self._embedded(_first({**state, **masks}), x[0])
-        return logits[None], embedding[None]
+            return self._run(state, x, train=True), None
+        if self.looped:
+            logits, embedding = self._embedded(_at(state, 0), x[0])
+            return logits[None], embedding[None]
+        both: tuple[Tensor, Tensor] = torch.vmap(self._embedded)(state, x)
+        return both
 
     def _embedded(self, state: dict[str, Tensor], x: Float[Tensor, "B *s"]) -> tuple[Tensor, Tensor]:
         """Logits of one node in training, and what its last linear layer saw."""
@@ -210,8 +195,6 @@ class Models:
         flat = torch.index_select(self.view, 0, examples.flatten(), out=out)
         return flat.view(*examples.shape, *self.view.shape[1:])
 
-    # -- answering --------------------------------------------------------------------------------
-
     @torch.no_grad()
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every node of the stack on its own world's examples."""
@@ -240,8 +223,8 @@ class Models:
     def _logits_on(self, who: slice, x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:
         """Logits of some nodes of the stack on the same inputs."""
         if self.looped:  # each gets inputs of its own: a module may work in place
-            numbers = range(who.start, who.stop)
-            return torch.stack([self._one(self._of(i), x.clone(), False) for i in numbers], 1)
+            nodes = range(who.start, who.stop)
+            return torch.stack([self._one(self._slice(i), x.clone(), False) for i in nodes], 1)
         state = self._slice(who)
         if self.is_head:
             return heads.shared_logits(state, x)
@@ -253,66 +236,62 @@ class Models:
     @torch.no_grad()
     def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
         """p_i(x) of every node of the stack on examples of its own."""
-        logits = []
-        for which in self._pieces(examples.shape[1]):
-            x, state = self._inputs(examples[which]), self._slice(which)
-            if self.looped:
-                logits.append(self._one(_first(state), x[0], train=False)[None])
-            else:
-                logits.append(self._stacked(state, {}, x, train=False))
+        pieces = self._pieces(examples.shape[1])
+        logits = [self._run(self._slice(which), self._inputs(examples[which]), False) for which in pieces]
         return softmax(torch.cat(logits))
 
-    def layout(self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Layout:
-        """Every model's questions in blocks of one size, so that lists of any lengths stack.
+    def asked(
+        self, member: Int[Tensor, "P"], examples: Int[Tensor, "P"]
+    ) -> Callable[[], Float[Tensor, "P C"]]:
+        """p_j(x) for (member of the stack, example) pairs, sorted by member: told at each call.
 
-        For (member of the stack, example) pairs, sorted by member.
+        Every model's questions stand in blocks of one size, so that lists of any lengths stack; looped, each
+        model has a block of its own size.
         """
         counts = torch.bincount(member, minlength=len(self.nodes))
+        rank = torch.arange(len(member), device=member.device)
         if self.looped:
-            return Layout(examples, counts.tolist())
-        blocks = (counts + self.block - 1) // self.block
-        of_block = torch.repeat_interleave(torch.arange(len(counts), device=member.device), blocks)
-        rank = torch.arange(len(member), device=member.device) - (counts.cumsum(0) - counts)[member]
-        slot = (blocks.cumsum(0) - blocks)[member] * self.block + rank
-        padded = torch.zeros(len(of_block) * self.block, dtype=torch.int64, device=member.device)
-        padded[slot] = examples
-        return Layout(padded.view(-1, self.block), [], of_block, slot)
+            lists = enumerate(torch.split(examples, counts.tolist()))
+            blocks = [(member.new_tensor([i]), ids[None]) for i, ids in lists if len(ids)]
+            slot = rank
+        else:
+            number = (counts + self.block - 1) // self.block
+            of_block = torch.repeat_interleave(torch.arange(len(counts), device=member.device), number)
+            rank = rank - (counts.cumsum(0) - counts)[member]
+            slot = (number.cumsum(0) - number)[member] * self.block + rank
+            padded = torch.zeros(len(of_block) * self.block, dtype=torch.int64, device=member.device)
+            padded[slot] = examples
+            at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else self.at_once
+            size = max(1, at_once // (self.block * max(1, self.view[0].numel())))
+            cut = (torch.split(of_block, size), torch.split(padded.view(-1, self.block), size))
+            blocks = [(who, ids) for who, ids in zip(*cut, strict=True) if len(who)]
 
-    @torch.no_grad()
-    def predict(self, layout: Layout) -> Float[Tensor, "P C"]:
-        """p_j(x) for the pairs of a layout."""
-        if not len(layout.examples):
-            return torch.empty(0, self.classes, device=self.view.device, dtype=self.view.dtype)
-        if layout.of_block is None:
-            pieces = enumerate(torch.split(layout.examples, layout.counts))
-            each = [self._one(self._of(i), self.view[ids], train=False) for i, ids in pieces if len(ids)]
-            return softmax(torch.cat(each))
-        at_once = _LEARNT_AT_ONCE[self.view.device.type] if self.is_head else self.at_once
-        size = max(1, at_once // (self.block * max(1, self.view[0].numel())))
-        blocks = zip(torch.split(layout.of_block, size), torch.split(layout.examples, size), strict=True)
-        logits = [self._stacked(self._slice(w), {}, self._inputs(ids), train=False) for w, ids in blocks]
-        return softmax(torch.cat(logits).flatten(0, 1)[layout.slot])
+        @torch.no_grad()
+        def answers() -> Float[Tensor, "P C"]:
+            logits = [self.view.new_empty(0, self.classes)]
+            for who, ids in blocks:
+                logits.append(self._run(self._slice(who), self._inputs(ids), train=False).flatten(0, 1))
+            return softmax(torch.cat(logits)[slot])
+
+        return answers
 
     @torch.no_grad()
     def logits_of(
         self, member: Int[Tensor, "q"], x: Float[Tensor, "r A *s"], row: Int[Tensor, "q"]
     ) -> Float[Tensor, "q A C"]:
         """What member[k] of the stack says about inputs x[row[k]], which need not be examples."""
-        if not len(member):
-            return x.new_empty(0, x.shape[1], self.classes)
-        if self.looped:
-            pairs = zip(member.tolist(), row.tolist(), strict=True)
-            return torch.stack([self._one(self._of(m), x[r].clone(), train=False) for m, r in pairs])
-        if self.is_head:  # all who speak of the same inputs at once: nothing but heads is copied
-            out = x.new_empty(len(member), x.shape[1], self.classes)
+        out = x.new_empty(len(member), x.shape[1], self.classes)
+        if self.is_head and not self.looped:  # all who speak of an input at once: nothing but heads is copied
             of_row = torch.split(row.argsort(stable=True), torch.bincount(row, minlength=len(x)).tolist())
             for r, speakers in enumerate(of_row):
                 if len(speakers):
                     out[speakers] = heads.shared_logits(self._slice(member[speakers]), x[r]).transpose(0, 1)
             return out
-        per_piece = max(1, self.at_once // max(1, x[:1].numel()))
-        pieces = zip(torch.split(member, per_piece), torch.split(row, per_piece), strict=True)
-        return torch.cat([self._stacked(self._slice(m), {}, x[r], train=False) for m, r in pieces])
+        size = max(1, self.at_once // max(1, x[:1].numel()))
+        for k in range(0, len(member), size):
+            some = slice(k, k + size)
+            out[some] = self._run(self._slice(member[some]), x[row[some]], train=False)
+        return out
 
     @torch.no_grad()
     def noisy_logits(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B C"]:
@@ -320,14 +299,14 @@ class Models:
         pieces = []
         for which in self._pieces(examples.shape[1]):
             state = self._slice(which) | {name: b[which].clone() for name, b in self.buffers.items()}
-            masks = self._masks(key[which], examples.shape[1])
-            pieces.append(self._forward(state, masks, self._inputs(examples[which]), embed=False)[0])
+            state |= self._masks(key[which], examples.shape[1])
+            pieces.append(self._run(state, self._inputs(examples[which]), train=True))
         return torch.cat(pieces)
 
 
-def _first(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def _at(state: dict[str, Tensor], i: int) -> dict[str, Tensor]:
     """One node's, without the axis of nodes."""
-    return {name: t[0] for name, t in state.items()}
+    return {name: t[i] for name, t in state.items()}
 
 
 def _parameters(module: nn.Module, trained: bool) -> dict[str, Tensor]:

@@ -47,48 +47,35 @@ class Dropout(nn.Module):
         return x * self.mask
 
 
+def _head(inputs: int, classes: int, dropout: float) -> tuple[nn.Module, nn.Module, nn.Module]:
+    return nn.Flatten(), nn.Dropout(dropout), nn.Linear(inputs, classes)
+
+
 def linear(input_shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
     """Dropout, then one linear map: the paper's head."""
-    return nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(prod(input_shape), classes))
+    return nn.Sequential(*_head(prod(input_shape), classes, dropout))
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256, dropout: float = 0.5) -> nn.Module:
     """Dropout, one hidden layer of ReLU units."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Dropout(dropout),
-        nn.Linear(prod(input_shape), hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, classes),
-    )
+    hidden_layer = _head(prod(input_shape), hidden, dropout)
+    return nn.Sequential(*hidden_layer, nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def cnn1d(input_shape: tuple[int, ...], classes: int, width: int = 32, dropout: float = 0.5) -> nn.Module:
     """Two strided convolutions over time, averaged; input [channels, time]."""
-    return nn.Sequential(
-        nn.Conv1d(input_shape[0], width, 9, stride=2, padding=4),
-        nn.ReLU(),
-        nn.Conv1d(width, 2 * width, 9, stride=2, padding=4),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool1d(4),
-        nn.Flatten(),
-        nn.Dropout(dropout),
-        nn.Linear(8 * width, classes),
-    )
+    first = nn.Conv1d(input_shape[0], width, 9, stride=2, padding=4)
+    second = nn.Conv1d(width, 2 * width, 9, stride=2, padding=4)
+    features = (first, nn.ReLU(), second, nn.ReLU(), nn.AdaptiveAvgPool1d(4))
+    return nn.Sequential(*features, *_head(8 * width, classes, dropout))
 
 
 def cnn2d(input_shape: tuple[int, ...], classes: int, width: int = 16, dropout: float = 0.5) -> nn.Module:
     """Two convolutions over an image [channels, height, width], the second strided."""
-    return nn.Sequential(
-        nn.Conv2d(input_shape[0], width, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4),
-        nn.Flatten(),
-        nn.Dropout(dropout),
-        nn.Linear(32 * width, classes),
-    )
+    first = nn.Conv2d(input_shape[0], width, 3, padding=1)
+    second = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+    features = (first, nn.ReLU(), second, nn.ReLU(), nn.AdaptiveAvgPool2d(4))
+    return nn.Sequential(*features, *_head(32 * width, classes, dropout))
 
 
 def forest(_input_shape: tuple[int, ...], _classes: int, trees: int = 100, **options: Any) -> Any:

@@ -25,27 +25,33 @@ _NEARLY = 0.05  # a quantised softmax does not sum to 1 exactly
 class OnnxClassifier:
     """A model in an ONNX file, with the face of a scikit-learn classifier.
 
-    `input` and `output` name its tensors, needed only where there is a choice. `logits` says whether the
-    output still needs a softmax; none: see, once, whether it gives probabilities on random inputs.
+    `output` names one of its outputs, needed only where there is a choice. `logits` says whether that still
+    needs a softmax; none: see, once, whether it gives probabilities on random inputs.
     """
 
     def __init__(
-        self,
-        file: str | Path,
-        input_shape: tuple[int, ...],
-        classes: int,
-        *,
-        input: str | None = None,
-        output: str | None = None,
-        logits: bool | None = None,
-    ) -> None:
+        self, file: str | Path, input_shape: tuple[int, ...], classes: int, *,
+        output: str | None = None, logits: bool | None = None,
+    ) -> None:  # fmt: skip
         self._where = f"onnx: file = {str(file)!r}"
         self._session = _session(Path(file), self._where)
-        tensor = self._the_input(input)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or inputs[0].type not in DTYPES:
+            wanted = f"must have one, of {', '.join(DTYPES)}"
+            raise LNTrustError(f"{self._where}: has the inputs {_listed(inputs)}; {wanted}")
+        (tensor,) = inputs
         self._input, self._dtype = tensor.name, DTYPES[tensor.type]
         self._fixed_batch = _number(tensor.shape[0]) if tensor.shape else None
         self._shape = self._shape_for(tensor.shape, input_shape)
-        self._output = self._the_output(output).name
+        # Without a name the only one of real numbers: labels may stand beside it.
+        real = [each.name for each in outputs if DTYPES.get(each.type, "").startswith("float")]
+        fit = [name for name in real if output in (None, name)]
+        if len(fit) != 1:
+            raise LNTrustError(
+                f"{self._where}: output = {output!r}: must name a tensor of real numbers among "
+                f"{_listed(outputs)}; of scikit-learn's models, convert with zipmap = False"
+            )
+        (self._output,) = fit
         self.classes_: Int[ndarray, "C"] = np.arange(classes)
         trial = self._run(np.random.default_rng(0).random((_TRIAL, prod(input_shape))))
         sound = bool((trial >= -1e-6).all() and (abs(trial.sum(1) - 1) < _NEARLY).all())
@@ -91,31 +97,6 @@ class OnnxClassifier:
                 f"{classes} classes; must be [{size}, {classes}]: another model, or another output"
             )
         return np.asarray(y[: len(x)], dtype=np.float64).reshape(len(x), classes)
-
-    def _the_input(self, name: str | None) -> Any:
-        tensors = self._session.get_inputs()
-        if len(tensors) != 1:
-            raise LNTrustError(f"{self._where}: has the inputs {_listed(tensors)}; must have one")
-        (tensor,) = tensors
-        if name not in (None, tensor.name):
-            raise LNTrustError(f"{self._where}: input = {name!r}: its input is {_listed(tensors)}")
-        if tensor.type not in DTYPES:
-            raise LNTrustError(
-                f"{self._where}: input {tensor.name!r} is {tensor.type}; must be one of {', '.join(DTYPES)}"
-            )
-        return tensor
-
-    def _the_output(self, name: str | None) -> Any:
-        """The one of that name; without a name the only one of real numbers: labels may stand beside it."""
-        tensors = self._session.get_outputs()
-        real = [each for each in tensors if DTYPES.get(each.type, "").startswith("float")]
-        fit = real if name is None else [each for each in real if each.name == name]
-        if len(fit) != 1:
-            raise LNTrustError(
-                f"{self._where}: output = {name!r}: must name a tensor of real numbers among "
-                f"{_listed(tensors)}; of scikit-learn's models, convert with zipmap = False"
-            )
-        return fit[0]
 
     def _shape_for(self, wanted: Sequence[int | str | None], given: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one example as the model wants it: as given, flat, or with other sides of 1."""

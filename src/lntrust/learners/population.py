@@ -1,7 +1,7 @@
 """The population: every node's learner, grouped into stacks of one architecture each."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lntrust.core.cuda_graphs import CudaGraph
-from lntrust.core.losses import Loss, cross_entropy, softmax
+from lntrust.core.losses import Loss, cross_entropy
 from lntrust.core.randomness import Seeds, fold
 from lntrust.core.threads import together
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
-from lntrust.learners.inference import Backend, Layout
+from lntrust.learners.inference import Backend
 from lntrust.learners.modules import Build, build
 from lntrust.learners.training import Stack
-from lntrust.learners.views import ExampleViews
+from lntrust.learners.views import Views
 from lntrust.study.settings import LearnerSettings, TrainingSettings
 from lntrust.world.ragged import Ragged
 
@@ -33,24 +33,6 @@ class PseudoLabels:
     weight: Float[Tensor, "total"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which questions to put to whom, each different one once: made once, answered as often as wanted."""
-
-    parts: list[tuple[Layout, Int[Tensor, "p"]]]  # of each stack: its questions, and the rows they fill
-    rows: int
-    inverse: Int[Tensor, "P"]  # the row that answers each question
-
-
-@dataclass(frozen=True)
-class Public:
-    """Examples that all nodes of a world are asked about, and how they look to each stack."""
-
-    examples: Int[Tensor, "worlds U"]
-    inputs: list[list[Float[Tensor, "U *s"]]]  # by stack and world
-    first: Int[Tensor, "n"]  # where each node's answers begin in the table of all of them
-
-
 class Population:
     """All learners of a run. Node i is entry i of every tensor with a node axis.
 
@@ -62,7 +44,7 @@ class Population:
         self,
         learners: Sequence[LearnerSettings],
         kinds: Int[np.ndarray, "n"],
-        views: ExampleViews,
+        views: Views,
         labels: Int[Tensor, "worlds*N"],
         classes: int,
         training: TrainingSettings,
@@ -80,7 +62,6 @@ class Population:
         self.device, self.dtype = views.device, views.dtype
         self.backend: Backend = backend
         self.training = training
-        self._known_labels = labels.cpu().numpy().reshape(len(self.seeds), -1)
         self._dropout_keys = self.seeds.keys("dropout", self.device)
         self._of_purpose: dict[str, Int[Tensor, "n"]] = {}  # dropout keys
         self._fold = CudaGraph(fold)
@@ -115,8 +96,8 @@ class Population:
 
     def twin(self) -> "Population":
         """Another of the same making: as this one was before it learned anything."""
-        made_of = (self._learners, self._kinds, self._views, self.labels, self.classes, self.training)
-        return Population(*made_of, self.seeds, self.backend, self._common_start, self._build)
+        own = (self._learners, self._kinds, self._views, self.labels, self.classes, self.training)
+        return Population(*own, self.seeds, self.backend, self._common_start, self._build)
 
     def sibling(
         self,
@@ -133,9 +114,7 @@ class Population:
 
     def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
         """What nodes know their worlds' examples to be; −1 for what nobody may know."""
-        return self.labels[node // self.seeds.n * (len(self.labels) // len(self.seeds)) + examples]
-
-    # -- learning ---------------------------------------------------------------------------------
+        return self.labels.view(len(self.seeds), -1)[node // self.seeds.n, examples]
 
     def step(
         self,
@@ -187,8 +166,9 @@ class Population:
                 goal = tuple(target[nodes] for target in targets)
                 turn = None if active is None else active[nodes]
                 beside = None if inputs is None else inputs.get(stack.learner.name)
-                of_batch = (examples[nodes], loss, goal, key[nodes])
-                each.append(stack.step(*of_batch, self.training, l2, turn, beside, embed))
+                of_batch, settings = (examples[nodes], key[nodes], turn, beside, *goal), self.training
+                how = {"lr": settings.lr, "momentum": settings.momentum, "l2": l2, "embed": embed}
+                each.append(stack.step(*of_batch, loss=loss, **how))
         for nodes, some in zip(whose, each, strict=True):
             losses[nodes] = some
         if active is not None:
@@ -239,18 +219,16 @@ class Population:
         for stack in self.stacks:
             if not isinstance(stack, Estimators):
                 continue
+            known = self.labels.view(len(self.seeds), -1).cpu().numpy()
             for k, i in enumerate(stack.nodes.tolist()):
                 ids = labelled[i]
-                rows = (ids, self._known_labels[i // self.seeds.n, ids], np.ones(len(ids)))
+                rows = (ids, known[i // self.seeds.n, ids], np.ones(len(ids)))
                 if pseudo is not None:
                     part = slice(pseudo.examples.offsets[i], pseudo.examples.offsets[i + 1])
-                    soft = pseudo.targets[part].cpu().numpy().astype(np.float64)
-                    weight = pseudo.weight[part].cpu().numpy().astype(np.float64)
+                    soft, weight = (t[part].cpu().double().numpy() for t in (pseudo.targets, pseudo.weight))
                     more = weighted_rows(pseudo.examples[i], soft, weight)
                     rows = tuple(np.concatenate(pair) for pair in zip(rows, more, strict=True))  # type: ignore[assignment]
                 stack.fit(k, *rows)
-
-    # -- answering --------------------------------------------------------------------------------
 
     def predict_all(self, examples: Int[Tensor, "U"] | Int[Tensor, "worlds U"]) -> Float[Tensor, "n U C"]:
         """Every node's class probabilities on the same examples, or on those of its world."""
@@ -262,45 +240,6 @@ class Population:
             out[stack.nodes] = stack.predict_all(each)
         return out
 
-    def bring(self, examples: Int[Tensor, "worlds U"]) -> Public:
-        """Bring examples that all nodes of a world are asked about again and again to where they are used."""
-        inputs = [[stack.view.index_select(0, ids) for ids in examples] for stack in self.torch_stacks]
-        order = torch.cat([stack.nodes for stack in self.torch_stacks]) if self.torch_stacks else None
-        if order is None or len(order) < self.n:
-            return Public(examples, [], torch.empty(0))  # estimators are asked by predict_all
-        # Tables are world after world, example after example, and stack after stack.
-        n, size = self.seeds.n, examples.shape[1]
-        in_world = [order[order // n == s] for s in range(len(self.seeds))]
-        place = torch.empty(self.n, dtype=torch.int64, device=self.device)
-        for nodes in in_world:
-            place[nodes] = torch.arange(n, device=self.device)
-        first = self.seeds.world(self.device) * size * n + place
-        return Public(examples, inputs, first)
-
-    @torch.no_grad()
-    def public_logits(self, public: Public) -> Tensor:
-        """What all nodes say about all public examples of their world; `predict_public` reads it."""
-        if not public.inputs:
-            return self.predict_all(public.examples)
-        (worlds, size), n = public.examples.shape, self.seeds.n
-        table = torch.empty(worlds, size, n, self.classes, device=self.device, dtype=self.dtype)
-        first = 0
-        for stack, x in zip(self.torch_stacks, public.inputs, strict=True):
-            last = first + len(stack.nodes) // worlds  # every world has as many nodes of a kind
-            stack.logits_into([part[:, first:last] for part in table], x)
-            first = last
-        return table
-
-    def predict_public(
-        self, public: Public, logits: Tensor, node: Int[Tensor, "*#s"], place: Int[Tensor, "*s"]
-    ) -> Float[Tensor, "*s C"]:
-        """Class probabilities of nodes on public.examples[·, place], out of all logits."""
-        if not public.inputs:
-            return logits[node, place]  # of predict_all: estimators have no logits
-        row = public.first[node] + place * self.seeds.n
-        asked = logits.view(-1, self.classes).index_select(0, row.flatten())
-        return softmax(asked).view(*row.shape, self.classes)
-
     def predict_own(self, examples: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """Every node's class probabilities on examples of its own."""
         out = torch.empty(*examples.shape, self.classes, device=self.device, dtype=self.dtype)
@@ -310,11 +249,13 @@ class Population:
 
     def predict(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
         """Class probabilities for (node, example) pairs, each different pair computed once."""
-        return self.answer(self.plan(nodes, examples))
+        return self.asked(nodes, examples)()
 
-    def plan(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Plan:
-        """What `answer` needs to know about (node, example) pairs; worth keeping if they come again."""
-        total = self._known_labels.shape[1]
+    def asked(
+        self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]
+    ) -> Callable[[], Float[Tensor, "P C"]]:
+        """The same, laid out once, for pairs that come again: told at each call."""
+        total = len(self.labels) // len(self.seeds)
         pairs, inverse = torch.unique(nodes * total + examples, return_inverse=True)
         node, example = pairs // total, pairs % total
         place = torch.full((self.n,), -1, dtype=torch.int64, device=self.device)
@@ -324,17 +265,15 @@ class Population:
             place[stack.nodes] = torch.arange(len(stack.nodes), device=self.device)
             member = place[node]
             mine = torch.nonzero(member >= 0).flatten()
-            parts.append((stack.layout(member[mine], example[mine]), mine))
-        return Plan(parts, len(pairs), inverse)
+            parts.append((mine, stack.asked(member[mine], example[mine])))
 
-    def answer(self, plan: Plan) -> Float[Tensor, "P C"]:
-        """Class probabilities for the pairs of a plan."""
-        out = torch.empty(plan.rows, self.classes, device=self.device, dtype=self.dtype)
-        for stack, (layout, row) in zip(self.stacks, plan.parts, strict=True):
-            out[row] = stack.predict(layout)
-        return out[plan.inverse]
+        def answers() -> Float[Tensor, "P C"]:
+            out = torch.empty(len(pairs), self.classes, device=self.device, dtype=self.dtype)
+            for row, told in parts:
+                out[row] = told()
+            return out[inverse]
 
-    # -- sharing ----------------------------------------------------------------------------------
+        return answers
 
     def parameters(self, stack: Stack) -> Float[Tensor, "n P"]:
         """The flattened parameters of one architecture's nodes; 0 for everybody else."""
@@ -359,8 +298,6 @@ class Population:
         finally:
             for stack, params in zip(chosen, own, strict=True):
                 stack.params = params
-
-    # -- keeping ----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
         """All that changes in training, for a checkpoint."""

@@ -1,5 +1,6 @@
 """A stack: models of one architecture that learn together, one SGD step of every node at a time."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -12,45 +13,21 @@ from lntrust.core.randomness import dropout_mask, fold
 from lntrust.core.threads import scratch, side_by_side
 from lntrust.learners import linear as heads
 from lntrust.learners.inference import Models
-from lntrust.study.settings import TrainingSettings
 
 
 class Stack(Models):
     """k nodes with the same torch architecture and the same view; they learn, share and are kept."""
 
     @cached_property
-    def _replayed_step(self) -> CudaGraph:
-        return CudaGraph(self._step)
-
-    # -- learning ---------------------------------------------------------------------------------
+    def step(self) -> Callable[..., Float[Tensor, "k"]]:
+        """One SGD step for every (active) node, as `_step` has it; that of heads is replayed on a GPU."""
+        return CudaGraph(self._step) if self.is_head and not self.looped else self._step
 
     def head_inputs(self, examples: Int[Tensor, "k B"], key: Int[Tensor, "k"]) -> Float[Tensor, "k B D"]:
         """The inputs of a linear head under the dropout masks of these keys."""
         x = self._inputs(examples).flatten(2)
         mask = self._masks(key, examples.shape[1]).get(heads.MASK)
         return x if mask is None else x * mask
-
-    def step(
-        self,
-        examples: Int[Tensor, "k B"],
-        loss: Loss,
-        targets: tuple[Tensor, ...],
-        key: Int[Tensor, "k"],
-        training: TrainingSettings,
-        l2: float,
-        active: Bool[Tensor, "k"] | None,
-        inputs: Float[Tensor, "k A *s"] | None = None,
-        embed: bool = False,
-    ) -> Float[Tensor, "k"]:
-        """One SGD step for every (active) node; returns the losses before it.
-
-        `inputs` are appended to the examples. With `embed`, the loss is also given the representations.
-        """
-        step = self._replayed_step if self.is_head and not self.looped else self._step
-        return step(
-            examples, key, active, inputs, *targets,
-            loss=loss, lr=training.lr, momentum=training.momentum, l2=l2, embed=embed,
-        )  # fmt: skip
 
     def _step(
         self,
@@ -65,6 +42,10 @@ class Stack(Models):
         l2: float,
         embed: bool,
     ) -> Float[Tensor, "k"]:
+        """The losses before the step: v ← μv + g + l2·θ;  θ ← θ − lr·v.
+
+        `inputs` are appended to the examples. With `embed`, the loss is also given the representations.
+        """
         losses = torch.zeros(len(self.nodes), device=self.view.device, dtype=self.view.dtype)
 
         def learn(which: slice) -> None:
@@ -78,7 +59,17 @@ class Stack(Models):
                 which, x, loss, tuple(t[which] for t in targets), key[which], embed
             )
             for name, gradient in gradients.items():
-                self._update(name, which, gradient, lr, momentum, l2, turn)
+                p, v = self.params[name][which], self.momentum[name][which]
+                if l2:
+                    gradient = gradient.add(p, alpha=l2)
+                new = torch.add(gradient, v, alpha=momentum)
+                if turn is None:
+                    p.sub_(new, alpha=lr)
+                else:
+                    theirs = turn.view(-1, *[1] * (p.ndim - 1))
+                    new = torch.where(theirs, new, v)
+                    p.sub_(torch.where(theirs, new, 0.0), alpha=lr)
+                v.copy_(new)
 
         pieces = self._pieces(examples.shape[1] + (0 if inputs is None else inputs.shape[1]))
         if self.is_head and not self.looped and not self.view.is_cuda:
@@ -107,38 +98,14 @@ class Stack(Models):
             return heads.gradients(self._slice(which), x, mask, loss, (*targets, *beside))
         params = {name: p[which].detach().requires_grad_() for name, p in self.params.items()}
         buffers = {name: b[which] for name, b in self.buffers.items()}
-        logits, embedding = self._forward({**params, **buffers}, self._masks(key, x.shape[1]), x, embed)
+        state = {**params, **buffers, **self._masks(key, x.shape[1])}
+        logits, embedding = self._forward(state, x, embed)
         losses = loss(logits, *targets, embedding) if embed else loss(logits, *targets)
         if not params:
             return {}, losses  # nothing in it is trained
         gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
         found = {name: g for name, g in zip(params, gradients, strict=True) if g is not None}
         return found, losses.detach()
-
-    def _update(
-        self,
-        name: str,
-        which: slice,
-        gradient: Tensor,
-        lr: float,
-        momentum: float,
-        l2: float,
-        active: Bool[Tensor, "k"] | None,
-    ) -> None:
-        """v ← μv + g + l2·θ;  θ ← θ − lr·v."""
-        p, v = self.params[name][which], self.momentum[name][which]
-        if l2:
-            gradient = gradient.add(p, alpha=l2)
-        new = torch.add(gradient, v, alpha=momentum)
-        if active is not None:
-            turn = active.view(-1, *[1] * (p.ndim - 1))
-            new = torch.where(turn, new, v)
-            p.sub_(torch.where(turn, new, 0.0), alpha=lr)
-        else:
-            p.sub_(new, alpha=lr)
-        v.copy_(new)
-
-    # -- sharing ----------------------------------------------------------------------------------
 
     def flat(self) -> Float[Tensor, "k P"]:
         """All trained parameters of every node, one after another."""
@@ -149,10 +116,7 @@ class Stack(Models):
         parts = torch.split(rows, [p[0].numel() for p in self.params.values()], 1)
         return {name: part.view(p.shape) for (name, p), part in zip(self.params.items(), parts, strict=True)}
 
-    # -- keeping ----------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Tensor]:
-        """All that changes in training."""
         tables = {"param": self.params, "buffer": self.buffers, "momentum": self.momentum}
         return {f"{what}/{name}": t for what, table in tables.items() for name, t in table.items()}
 

@@ -1,7 +1,6 @@
 """Views on the device: decoded once, shared by every run of a process."""
 
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,16 +13,6 @@ from lntrust.study.settings import Study
 from lntrust.world.data.datasets import Coded, Dataset, check_finite, load_dataset
 
 _DECODED_AT_ONCE = 4096
-
-
-class ExampleViews(Protocol):
-    """What a population needs of views: how every example looks, by the view's name, on one device."""
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    def __getitem__(self, name: str) -> Float[Tensor, "N *s"]: ...
 
 
 class Views:
@@ -66,7 +55,6 @@ class Views:
 
 
 def load_views(study: Study, device: str = "auto", data: Path | None = None) -> Views:
-    """A study's dataset on a device."""
     dtype = getattr(torch, study.training.precision)
     return Views(load_dataset(study.data.dataset, data), pick_device(device), dtype)
 
@@ -79,12 +67,10 @@ def numbers_in_a_step(study: Study, views: Views, nodes: int) -> int:
 
 def pick_device(name: str) -> torch.device:
     """`cpu`, `cuda` or `auto`."""
-    if name not in ("cpu", "cuda", "auto"):
-        raise LNTrustError(f"--device {name}: must be cpu, cuda or auto")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise LNTrustError(
-            "--device cuda: torch sees no GPU here; use --device cpu, or auto to take one where there is one"
-        )
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", found, "auto"):
+        wrong = "must be cpu, cuda or auto"
+        if name == "cuda":
+            wrong = "torch sees no GPU here; use --device cpu, or auto to take one where there is one"
+        raise LNTrustError(f"--device {name}: {wrong}")
+    return torch.device(found if name == "auto" else name)

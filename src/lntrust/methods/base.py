@@ -17,7 +17,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Seeds, Stream, choose, fold
 from lntrust.learners import Batch, Labelled, Population
 from lntrust.learners.estimators import Estimators
-from lntrust.learners.population import Plan, PseudoLabels
+from lntrust.learners.population import PseudoLabels
 from lntrust.network import Network, Questions, Replies, WireFormat
 from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.study.settings import MethodSettings, Settings
@@ -183,17 +183,17 @@ class Site:
         return Questions.ragged(self.world.partition.validation, "validation", self.population.device)
 
     @cached_property
-    def _own_validation(self) -> tuple[Int[Tensor, "T"], Plan]:
+    def _own_validation(self) -> tuple[Int[Tensor, "T"], Callable[[], Float[Tensor, "T C"]]]:
         owner = torch.from_numpy(self.world.partition.validation.owner).to(self.population.device)
-        return owner, self.population.plan(owner, self.validation.ids)
+        return owner, self.population.asked(owner, self.validation.ids)
 
     def probe(self, phase: str, held: Bool[Tensor, "E"] | None = None) -> Probe:
         """Ask everybody about V_i. Over edges where the asker holds a copy of the model, nothing travels."""
         population, around, questions = self.population, self.around, self.validation
-        owner, own = self._own_validation
+        owner, of_own = self._own_validation
         shape = (len(questions.ids), around.mask.shape[1], population.classes)
         probabilities = torch.zeros(shape, dtype=population.dtype, device=population.device)
-        probabilities[:, 0] = population.answer(own)  # a node needs no network for itself
+        probabilities[:, 0] = of_own()  # a node needs no network for itself
         mask = torch.zeros_like(around.mask)
         mask[:, 0] = True
         parts = [None] if held is None else [torch.nonzero(some).flatten() for some in (~held, held)]

@@ -55,24 +55,17 @@ class Ledger:
 
     def summary(self, edges: slice = slice(None)) -> dict[str, Any]:
         """Totals by kind and by phase, over some of the edges or all. `total` includes framing."""
-        payloads: dict[str, int] = dict.fromkeys(KINDS, 0)
         framings: dict[str, int] = dict.fromkeys(KINDS, 0)
         phases: dict[str, dict[str, int]] = {}
         for phase, kind, counts in self:
             payload, framing, messages = counts[edges].sum(0).tolist()
-            if not messages:
-                continue
-            payloads[kind] += payload
-            framings[kind] += framing
-            entry = phases.setdefault(phase, dict.fromkeys((*KINDS, "framing", "messages"), 0))
-            entry[kind] += payload
-            entry["framing"] += framing
-            entry["messages"] += messages
-        framing = sum(framings.values())
-        return {
-            "total": sum(payloads.values()) + framing, **payloads, "framing": framing, "by_phase": phases,
-            "framing_by_kind": framings,
-        }  # fmt: skip
+            if messages:
+                framings[kind] += framing
+                entry = phases.setdefault(phase, dict.fromkeys((*KINDS, "framing", "messages"), 0))
+                for name, count in ((kind, payload), ("framing", framing), ("messages", messages)):
+                    entry[name] += count
+        sums = {name: sum(each[name] for each in phases.values()) for name in (*KINDS, "framing")}
+        return {"total": sum(sums.values()), **sums, "by_phase": phases, "framing_by_kind": framings}
 
     def state(self) -> dict[str, Tensor]:
         return {f"{phase}/{kind}": torch.from_numpy(counts.copy()) for phase, kind, counts in self}

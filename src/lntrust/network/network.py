@@ -28,6 +28,7 @@ from lntrust.world import World
 
 Sent = Literal["parameters", "anchors", "reply"]
 Naming = Literal["inputs", "ids", "handle"]
+_STAY = ("shard", "validation")  # sources that are the same at every question: they can have a handle
 # A graph with more than one in so many of all edges is averaged over as a full matrix.
 _FULL = 32
 
@@ -70,8 +71,6 @@ class Network:
     def faulty(self) -> Int[ndarray, "E"]:
         """Replies refused so far, by edge of the query."""
         return self._faulty.cpu().numpy()
-
-    # -- asking and sending -----------------------------------------------------------------------------
 
     def ask(self, questions: Questions, phase: str, edges: Int[Tensor, "q"] | None = None) -> Replies:
         """Each asker's questions to its neighbours (all, or those of `edges`); their predictions."""
@@ -138,8 +137,6 @@ class Network:
         finally:
             self._charging = before
 
-    # -- inside -----------------------------------------------------------------------------------
-
     def _answers(self, questions: Questions, route: Route) -> Float[Tensor, "P C"]:
         """What the answerers say. Each (model, example) is computed once, however many ask."""
         if questions.source in ("pool", "shard") and self._pool.pays(route):
@@ -152,8 +149,8 @@ class Network:
                 route.answers = cache.answers
             else:
                 asked = route.answerer[route.of_edge], questions.ids[route.question]
-                plan = self._population.plan(*asked)
-                route.answers = lambda *_: self._population.answer(plan)
+                told = self._population.asked(*asked)
+                route.answers = lambda *_: told()
         return route.answers(questions, route)
 
     def _cache(self, examples: Sequence[Int[ndarray, "U"]]) -> AnswerCache:
@@ -191,10 +188,7 @@ class Network:
             sound[silent] = False
         if self._charging:  # what an evaluation overhears is nobody's loss
             self._faulty.index_add_(0, route.edge, (~sound).long())
-        # Where all are sound nothing has to be done; but to know that, one would wait for a GPU.
-        if probabilities.is_cuda or not bool(sound.all()):
-            probabilities = torch.where(sound[route.of_edge][:, None], probabilities, 0.0)
-        return self._encoding.heard(probabilities), sound
+        return self._sound_only(probabilities, sound[route.of_edge]), sound
 
     def heard(self, own: Float[Tensor, "n U C"]) -> Float[Tensor, "n U C"]:
         """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
@@ -202,10 +196,13 @@ class Network:
         for node in self.misbehaviour:
             answer = self._twisted(node, own[node])
             out[node] = 0.0 if answer is None else answer
-        sound = probability_rows(out)
-        if out.is_cuda or not bool(sound.all()):  # as in _checked
-            out = torch.where(sound[..., None], out, 0.0)
-        return self._encoding.heard(out)
+        return self._sound_only(out, probability_rows(out))
+
+    def _sound_only(self, said: Float[Tensor, "*s C"], sound: Bool[Tensor, "*s"]) -> Float[Tensor, "*s C"]:
+        """As it is heard. Where all is sound nothing is left out: to know that, one would wait for a GPU."""
+        if said.is_cuda or not bool(sound.all()):
+            said = torch.where(sound[..., None], said, 0.0)
+        return self._encoding.heard(said)
 
     def _twisted(self, node: int, answer: Float[Tensor, "m C"]) -> Float[Tensor, "m C"] | None:
         """What a misbehaving node makes of its answer; none if that has another shape."""
@@ -215,7 +212,7 @@ class Network:
     def _charge(self, edge: Int[ndarray, "q"], counts: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """Book the query on each edge and the reply on its way back. Nothing asked, nothing sent."""
         edge, counts = edge[counts > 0], counts[counts > 0]
-        if self._naming == "handle" and source in ("shard", "validation"):
+        if self._naming == "handle" and source in _STAY:
             self._deposit(edge, source, phase)
         for m in np.unique(counts).tolist():
             some = edge[counts == m]
@@ -226,20 +223,19 @@ class Network:
         how = self._naming
         if source == "pool" or (how == "ids" and source == "shard"):
             return size({"ids": ((examples,), "uint32")})
-        if how == "handle" and source in ("shard", "validation"):
+        if how == "handle" and source in _STAY:
             return size({"handle": ((1,), "int64"), "positions": ((examples,), "uint32")})
         return size({"inputs": self._inputs(examples)})
 
     def _deposit(self, edge: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """The first time an asker names a set to an answerer, the whole set travels under a handle."""
-        p = self._world.partition
-        lengths = (p.shard if source == "shard" else p.validation).lengths
+        lengths = getattr(self._world.partition, source).lengths
         for e in edge.tolist():
             if (e, source) not in self._deposited:
                 self._deposited.add((e, source))
                 inputs = self._inputs(int(lengths[self._world.edges[e, 0]]))
-                spec = {"handle": ((1,), "int64"), "inputs": inputs}
-                self.ledger.book(np.array([e]), phase, "query", size(spec))
+                deposit = size({"handle": ((1,), "int64"), "inputs": inputs})
+                self.ledger.book_one(e, phase, "query", deposit)
 
     def _inputs(self, examples: int) -> Spec:
         return (examples, *self._world.input_shape), self._world.input_dtype
@@ -251,12 +247,10 @@ class Network:
         """What one deployed question to `members` neighbours costs, framing included."""
         return members * (self._query(1, "deployment").total + self._reply(1).total)
 
-    # -- keeping ----------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Tensor]:
         out = {f"ledger/{name}": t for name, t in self.ledger.state().items()}
         out["faulty"] = self._faulty
-        for source in ("shard", "validation"):
+        for source in _STAY:
             held = sorted(e for e, s in self._deposited if s == source)
             out[f"deposited/{source}"] = torch.tensor(held, dtype=torch.int64)
         return out
@@ -265,9 +259,7 @@ class Network:
         booked = {n.removeprefix("ledger/"): t for n, t in state.items() if n.startswith("ledger/")}
         self.ledger.load(booked)
         self._faulty.copy_(state["faulty"])
-        self._deposited = {
-            (e, source) for source in ("shard", "validation") for e in state[f"deposited/{source}"].tolist()
-        }
+        self._deposited = {(e, source) for source in _STAY for e in state[f"deposited/{source}"].tolist()}
 
 
 def probability_rows(answers: Float[Tensor, "*s C"]) -> Bool[Tensor, "*s"]:

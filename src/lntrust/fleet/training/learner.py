@@ -30,6 +30,7 @@ from lntrust.learners.estimators import Estimators
 from lntrust.learners.modules import Build
 from lntrust.learners.population import PseudoLabels
 from lntrust.learners.training import Stack
+from lntrust.learners.views import Views
 from lntrust.study.settings import LearnerSettings
 from lntrust.world import Ragged
 
@@ -55,7 +56,7 @@ class Snapshot:
             return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-class OwnView:
+class OwnView(Views):
     """How the node's own examples look to its model: the one view there is, by any name."""
 
     def __init__(self, view: Float[Tensor, "N *v"]) -> None:

@@ -35,40 +35,18 @@ TINY = """
 inherits = "digits"
 compare = ["independent", "uniform", "lntrust"]
 seeds = [0]
-
-[graph]
-nodes = 5
-
-[partition]
-labelled = 250
-
-[training]
-stage1_rounds = 2
-stage2_rounds = 3
-refresh = 2
-
-[evaluation]
-every = 2
-checkpoint_every = 1
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
-
-[[population.learners]]
-name = "forest"
-kind = "forest"
-view = "pixels"
-options = { trees = 5 }
+graph.nodes = 5
+partition.labelled = 250
+training = { stage1_rounds = 2, stage2_rounds = 3, refresh = 2 }
+evaluation = { every = 2, checkpoint_every = 1 }
+population.learners = [
+  { name = "linear", kind = "linear", view = "pixels" },
+  { name = "forest", kind = "forest", view = "pixels", options = { trees = 5 } },
+]
 """
 QUICK = """
 inherits = "tiny.toml"
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
+population.learners = [{ name = "linear", kind = "linear", view = "pixels" }]
 """
 SMALL = (
     "graph.nodes=5", "partition.labelled=250", "training.stage1_rounds=1", "training.stage2_rounds=2",

@@ -18,12 +18,7 @@ partition.labelled = 300
 training = { stage1_rounds = 2, stage2_rounds = 4, refresh = 2 }
 evaluation = { every = 2, checkpoint_every = 2 }
 methods = { uniform = { lr = 1e12 }, lntrust = { warmup = 1 } }
-
-[[population.learners]]
-name = "mlp"
-kind = "mlp"
-view = "pixels"
-options = { hidden = 16 }
+population.learners = [{ name = "mlp", kind = "mlp", view = "pixels", options = { hidden = 16 } }]
 """
 METHODS = """
 import torch

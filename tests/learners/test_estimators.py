@@ -128,13 +128,6 @@ def test_a_random_state_inside_a_composite_is_set_too() -> None:
     assert only(nodes).model(0).get_params()["estimator__random_state"] == expected
 
 
-@pytest.mark.parametrize("kind", ["sklearn.neighbors:KNeighborsClassifier", "own_models:pipeline"])
-def test_an_estimator_without_weights_is_refused(kind: str) -> None:
-    nodes = population(learner(kind, name="mine"), n=1)
-    with pytest.raises(LNTrustError, match=r"learner mine: \w+\.fit with sample_weight, which pseudo-labels"):
-        nodes.refit(lists(1))
-
-
 def test_a_failing_fit_names_the_node() -> None:
     nodes = population(learner("sklearn.linear_model:LogisticRegression", name="mine"), n=2)
     with pytest.raises(LNTrustError, match=r"LogisticRegression\.fit .* fails on the 9 examples of node 1"):

@@ -271,18 +271,6 @@ class TestWrongAnswers:
         resumed.load(network.state())
         assert resumed.faulty.tolist() == network.faulty.tolist()
 
-    def test_a_lie_in_good_form_is_heard(self) -> None:
-        run = make("graph.kind=complete")
-        network = fresh(run)
-        network.misbehaviour[2] = lambda p: p.flip(1)
-        asked = questions(run.world, 4, "shard")
-        replies, honest = network.ask(asked, "probe"), fresh(run).ask(asked, "probe")
-        of_liar = network.edges[:, 1] == 2
-        assert replies.sound.all()
-        assert torch.equal(replies.regular()[of_liar], honest.regular()[of_liar].flip(2))
-        assert torch.equal(replies.regular()[~of_liar], honest.regular()[~of_liar])
-        assert not network.faulty.any()
-
 
 def test_a_node_alone_has_nobody_to_ask() -> None:
     run = make("graph.nodes=1", "partition.labelled=60")

@@ -114,7 +114,7 @@ class Population:
 
     def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
         """What nodes know their worlds' examples to be; −1 for what nobody may know."""
-        return self.labels.view(len(self.seeds), -1)[node // self.seeds.n, examples]
+        return self.labels.reshape(len(self.seeds), -1)[node // self.seeds.n, examples]
 
     def step(
         self,
@@ -219,7 +219,7 @@ class Population:
         for stack in self.stacks:
             if not isinstance(stack, Estimators):
                 continue
-            known = self.labels.view(len(self.seeds), -1).cpu().numpy()
+            known = self.labels.reshape(len(self.seeds), -1).cpu().numpy()
             for k, i in enumerate(stack.nodes.tolist()):
                 ids = labelled[i]
                 rows = (ids, known[i // self.seeds.n, ids], np.ones(len(ids)))

@@ -25,8 +25,8 @@ def compare(
         Option(
             "--out", "-o", metavar="FILE",
             help="Also write the tables: .md, .tex (needs booktabs) or .parquet (a row per row, with more "
-            "columns); may be given several times."
-        )
+            "columns); may be given several times.",
+        ),
     ] = None,
     by_study: Annotated[
         bool, Option("--by-study", help="A table per study with all its runs, not the paper's tables.")

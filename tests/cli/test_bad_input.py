@@ -42,7 +42,7 @@ REFUSED = [
     ("run tiny.toml --method nowhere:fire:", "--method = 'nowhere:fire:'"),  # and no emoji
     (
         "run tiny.toml --set graph.kind=file --set graph.file=path.edges",
-        "graph.file = 'path.edges': node 5 is outside 0…4, the numbers of graph.nodes = 5",
+        "graph.file = 'path.edges': node 5 is outside 0…4",
     ),
     (
         "run tiny.toml --set graph.kind=file --set graph.file=nowhere.edges",

@@ -1,5 +1,7 @@
 """The paper's statements, held against runs of every kind."""
 
+from typing import Any
+
 import pytest
 from made_up import Scores, made, made_seeds
 
@@ -38,17 +40,16 @@ class TestAbove:
         assert judge(claim, [a, low, row("C", 0.6, 0.7)]).outcome == "holds"
 
     def test_not_run(self) -> None:
-        verdict = judge(Claim(says="…", above="A", below=["B", "C"]), [row("B", 0.8)])
-        assert verdict.outcome == "not run"
-        assert verdict.words == "not run: A, C"
-        other_seed = Row("B", [made(seed=5)])
-        assert judge(ABOVE, [row("A", 0.8, 0.8), other_seed]).outcome == "not run"
-
-    def test_what_diverged_decides_nothing(self) -> None:
+        """What is missing, has no seed in common or diverged decides nothing."""
+        a = row("A", 0.8, 0.8)
         broken = [made(seed=seed, test=None, own=None, diverged=7) for seed in (0, 1)]
-        verdict = judge(ABOVE, [row("A", 0.8, 0.8), Row("B", [], diverged=broken)])
-        assert verdict.outcome == "not run"
-        assert verdict.words == "without scores: B (seeds 0, 1 diverged at round 7)"
+        for rows, words in (
+            ([row("B", 0.8)], "not run: A"),
+            ([a, Row("B", [made(seed=5)])], "the rows have no seeds, nodes or scores in common"),
+            ([a, Row("B", [], diverged=broken)], "without scores: B (seeds 0, 1 diverged at round 7)"),
+        ):
+            verdict = judge(ABOVE, rows)
+            assert (verdict.outcome, verdict.words) == ("not run", words)
 
     def test_only_common_seeds_are_paired(self) -> None:
         b = Row("B", [made(seed=1, test=0.7), made(seed=7, test=0.0)])
@@ -70,10 +71,6 @@ class TestAbove:
         assert judge(ABOVE, [row("A", noisy, noisy), b]).outcome == "undecided", "not without pooled scores"
         large = judge(ABOVE, [row("A", 0.9, 0.9, pooled=0.1), b])
         assert large.outcome == "holds", "a large margin is judged on the nodes' own test sets"
-
-    def test_of_the_nodes_own_models(self) -> None:
-        claim = Claim(says="…", above="A", below=["B"], on="self")
-        assert judge(claim, [row("A", 0.1, own=0.8), row("B", 0.9, own=0.7)]).outcome == "holds"
 
     def test_a_best_round_is_one_number_a_seed(self) -> None:
         paper = {"sets": ["reading=paper"]}
@@ -100,9 +97,11 @@ class TestAlike:
         verdict = judge(self.claim, [row("A", 0.80), row("B", 0.81), row("C", third)])
         assert (verdict.outcome, verdict.words) == (outcome, words)
 
-    def test_of_the_nodes_own_models(self) -> None:
-        claim = Claim(says="…", alike=["A", "B"], on="self")
-        assert judge(claim, [row("A", 0.1, own=0.7), row("B", 0.9, own=0.7)]).outcome == "holds"
+
+@pytest.mark.parametrize("claim", [{"above": "A", "below": ["B"]}, {"alike": ["A", "B"], "within": 0.2}])
+def test_of_the_nodes_own_models(claim: dict[str, Any]) -> None:
+    rows = [row("A", 0.1, own=0.8), row("B", 0.9, own=0.7)]
+    assert judge(Claim(says="…", on="self", **claim), rows).outcome == "holds"
 
 
 class TestAgainstThePaper:

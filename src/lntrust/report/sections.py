@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,17 +18,7 @@ from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.report.claims import Verdict, against_paper, judge
-from lntrust.report.rows import (
-    KINDS,
-    Row,
-    Spread,
-    difference,
-    flat_settings,
-    grouped,
-    make_row,
-    rows_of,
-    world_of,
-)
+from lntrust.report.rows import KINDS, Row, difference, flat_settings, grouped, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -170,7 +161,7 @@ def arrow(sections: Sequence[Section]) -> pa.Table:
 
 def _flat_row(section: Section, row: Row) -> dict[str, object]:
     identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
-    parted: dict[str, Spread | Interval | None] = {
+    parted: dict[str, Any] = {
         **{score: row.spread(score) for score in _SPREADS}, "test": test, "gain": row.gain,
         **{name: row.spread(name) for name in ("p10", "harmed", "best_round_test_selected")},
         "last_round_test": row.spread("test"), "difference": row.difference,

@@ -54,12 +54,10 @@ class TestWhatASectionHas:
     ) -> None:
         asked = [FigureSettings(kind="trust", node=2, seed=1), FigureSettings(kind="map")]
         assert kinds(rows, figures=asked, x=x) == f"trust-node2-seed1{unasked}"
+        plain = [FigureSettings(kind="bytes")]  # nothing special
+        assert kinds(rows, figures=plain) == "bytes curves communication importance trust topology"
         named = named_figures(Section("s", "s", "small", rows, figures=asked, x=x))
         assert [stem for stem, _ in named] == ["s-trust-node2-seed1"]
-
-    def test_curves_or_bytes_are_nothing_special(self, rows: list[Row]) -> None:
-        asked = [FigureSettings(kind="bytes")]
-        assert kinds(rows, figures=asked) == "bytes curves communication importance trust topology"
 
 
 class TestEachOnce:

@@ -43,7 +43,6 @@ def test_of_several_lntrusts_the_published_one_stands_out(rows: list[Row], other
 def test_one_called_lntrust_stands_out_where_none_is_published(rows: list[Row]) -> None:
     both = [variant(rows[-1], "LNTrust, hard labels"), variant(rows[-1], "LNTrust")]
     assert [look.bold for look in looks_of(both)] == [False, True]
-    assert "rows" not in footnote(draw("importance", both[1:], title=""))
 
 
 def test_who_does_not_report_importance_is_passed_over(rows: list[Row]) -> None:
@@ -55,13 +54,12 @@ def test_who_does_not_report_importance_is_passed_over(rows: list[Row]) -> None:
     assert footnote(draw("trust", both, title="")).startswith("one of 2 LNTrust rows: Hedge")
 
 
-def test_methods_of_ones_own_have_looks_that_stay(rows: list[Row]) -> None:
+def test_methods_of_ones_own_have_looks_that_stay_and_among_many_a_variant_is_a_shade(
+    rows: list[Row],
+) -> None:
     mine = [renamed(rows[0], name) for name in ("mine:One", "mine:Other")]
     assert looks_of(mine) == looks_of([*rows, *mine])[-2:]
     assert len({look.colour for look in looks_of([*rows, *mine])}) == len(rows) + 2
-
-
-def test_among_many_methods_a_variant_is_a_shade(rows: list[Row]) -> None:
     methods = ("independent", "uniform", "dml", "desa", "fedmd", "fedpae", "d_psgd")
     many = [renamed(rows[0], method) for method in methods]
     looks = looks_of([*many, variant(rows[-1], "LNTrust"), variant(rows[-1], "hard")])

@@ -78,13 +78,9 @@ def test_everything_sent_and_all_but_queries(page: Page, mixed: list[Record]) ->
 def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opened, scheme: str) -> None:
     page = opened(report, scheme=scheme)
     draw_all(page)
-    series = option(page, CHART)["series"]
-    ours = [each for each in series if each["name"] in OURS]
-    looks = {(each["symbol"], each["lineStyle"]["color"], each["lineStyle"]["width"]) for each in ours}
-    assert len(looks) == len({symbol for symbol, _, _ in looks}) == 4
-    assert {width for _, _, width in looks} == {2.6}
-    colours = [[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for _, colour, _ in looks]
-    assert all(blue == max(red, green, blue) for red, green, blue in colours)
+    ours = [each for each in option(page, CHART)["series"] if each["name"] in OURS]
+    assert len({each["symbol"] for each in ours}) == len({each["lineStyle"]["color"] for each in ours}) == 4
+    assert {each["lineStyle"]["width"] for each in ours} == {2.6}
     swatches = page.locator("#s-small .swatch").evaluate_all("all => all.map(e => e.style.background)")
     assert len(set(swatches)) == 6
 

@@ -25,6 +25,7 @@ from lntrust.report.page.tables import main_rows, overview, section_table, secti
 from lntrust.report.page.write import page, run_command
 from lntrust.report.rows import make_row
 from lntrust.report.sections import sections_of
+from lntrust.study.settings import Study
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -180,6 +181,9 @@ class TestPaper:
 class TestCommands:
     """`lntrust run …`, given again, makes the same runs."""
 
+    def identity_of(self, study: Study, method: str = "independent") -> dict[str, Any]:
+        return identity(study, method, find_method(method, study), 3, "cpu")
+
     @pytest.mark.parametrize(
         ("method", "sets"),
         [
@@ -190,30 +194,27 @@ class TestCommands:
         ],
     )  # fmt: skip
     def test_of_a_shipped_study(self, records: list[Record], method: str, sets: list[str]) -> None:
-        study = load_study("digits", sets)
-        of = identity(study, method, find_method(method, study), 3, "cpu")
+        of = self.identity_of(load_study("digits", sets), method)
         record = replace(records[0], identity={**of, "versions": {}, "hardware": {}})
         words = shlex.split(run_command(make_row("x", [record], [])))
         assert words[:3] == ["lntrust", "run", "digits"]
         given = {name: [b for a, b in itertools.pairwise(words) if a == name] for name in words}
         assert (given["--method"], given["--seed"]) == ([method], ["3"])
-        again = load_study("digits", given["--set"])
-        assert identity(again, method, find_method(method, again), 3, "cpu") == of
+        assert self.identity_of(load_study("digits", given["--set"]), method) == of
 
     def test_of_other_data_it_is_the_same(self, records: list[Record]) -> None:
         """Which data bear the name is no setting: whoever gives the command has them."""
-        study = load_study("digits")
-        of = identity(study, "independent", find_method("independent", study), 0, "cpu")
+        of = self.identity_of(load_study("digits"))
         other = {**of["study"], "data": {**of["study"]["data"], "content": "0123456789abcdef"}}
         record = identified(records[0], **{**of, "study": other})
         assert run_command(make_row("x", [record], [])) == (
-            "lntrust run digits --method independent --seed 0 --device cpu"
+            "lntrust run digits --method independent --seed 3 --device cpu"
         )
 
     def test_what_the_command_line_cannot_say_is_a_file(self, records: list[Record]) -> None:
         """A study of one's own, or with learners of one's own; a method that is not there any more."""
         study = load_study("digits", ['population.learners=[{name="m",kind="linear",view="pixels"}]'])
-        of = identity(study, "independent", find_method("independent", study), 0, "cpu")
+        of = self.identity_of(study)
         gone = in_study(identified(records[0], method="gone"), name="digits")
         cases = [(records[0], "small"), (identified(records[0], **of), "digits"), (gone, "digits")]
         for record, name in cases:

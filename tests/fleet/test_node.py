@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from torch import nn
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.node import Node
 from lntrust.fleet.settings import load_node
+from lntrust.fleet.training.state import read_state
 
 # -- two that know each other ---------------------------------------------------------------------
 
@@ -92,26 +92,11 @@ def test_a_model_replaced_is_heard_by_all(pair: Pair) -> None:
     assert until(b, all_probed)["error"] is None
 
 
-def test_what_is_no_model_changes_nothing(pair: Pair) -> None:
-    fleet, a, _ = pair
-    version, before = a.version, a.predict(fleet.x, "self").probabilities
-    with pytest.raises(LNTrustError, match=r"neither a torch nn\.Module nor has it predict_proba"):
-        a.replace("a model")
-    assert a.version == version
-    np.testing.assert_array_equal(a.predict(fleet.x, "self").probabilities, before)
-    assert a.status()["error"] is None
-
-
 # -- nodes by themselves --------------------------------------------------------------------------
 
 
-def alone(folder: Path, **tables: dict[str, Any]) -> Fleet:
-    everybody = {name: {**SOON.get(name, {}), **tables.get(name, {})} for name in {**SOON, **tables}}
-    return Fleet.of(folder, ["a"], everybody=everybody)
-
-
 def test_a_node_without_neighbours(tmp_path: Path) -> None:
-    fleet = alone(tmp_path)
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
     with Node.from_file(fleet.members["a"].folder) as node:
         status = until(node, deployed)
         answer = node.predict(fleet.x)
@@ -124,7 +109,7 @@ def test_a_node_without_neighbours(tmp_path: Path) -> None:
 
 
 def test_it_answers_before_it_learns_and_need_not_learn(tmp_path: Path) -> None:
-    fleet = alone(tmp_path)
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
     with Node.from_file(fleet.members["a"].folder, train=False) as node:
         assert node.ready
         first, version = node.predict(fleet.x).probabilities, node.version
@@ -133,16 +118,6 @@ def test_it_answers_before_it_learns_and_need_not_learn(tmp_path: Path) -> None:
         assert not np.array_equal(node.predict(fleet.x).probabilities, first)
         assert (node.status()["round"], node.status()["phase"]) == (0, "stage 1")
     assert not fleet.members["a"].state.exists(), "who has learned nothing has nothing to keep"
-
-
-def test_a_model_that_fails_in_training_leaves_a_node_that_answers(tmp_path: Path) -> None:
-    fleet = alone(tmp_path, model={"kind": "small_nodes:failing"})
-    with Node.from_file(fleet.members["a"].folder) as node:
-        status = until(node, lambda status: status["error"] is not None)
-        assert status["error"] == "ArithmeticError: no more passes"
-        assert status["round"] < status["rounds"]
-        assert node.predict(fleet.x).probabilities.shape == (3, 10)
-        assert node.ready
 
 
 def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> None:
@@ -181,7 +156,7 @@ def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
 
 
 def test_several_who_replace_the_model_wait_for_each_other(tmp_path: Path) -> None:
-    fleet = alone(tmp_path)
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
     models = [nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(4)]
     with Node.from_file(fleet.members["a"].folder) as node, ThreadPoolExecutor(4) as pool:
         list(pool.map(node.replace, models, timeout=120))
@@ -189,13 +164,16 @@ def test_several_who_replace_the_model_wait_for_each_other(tmp_path: Path) -> No
 
 def test_a_restart_without_the_model_that_was_put_in(tmp_path: Path) -> None:
     """Only NODE.toml's can be made again: the node says so, begins anew, and keeps what it has counted."""
-    fleet = alone(tmp_path)
+    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
     folder = fleet.members["a"].folder
     with Node.from_file(folder) as node:
         until(node, deployed)
         node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 10)))
         node.predict(fleet.x)
         version = node.version
+        saved = read_state(folder / "state", "a")
+        assert saved is not None
+        assert (saved.node.version, saved.node.replaced) == (version, True), "it is on disk at once"
     with Node.from_file(folder, train=False) as again:
         status = again.status()
         assert status["round"] == 0

@@ -61,7 +61,7 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
     [
         ('name = "camera-1"', "", "name is missing"),
         ('name = "camera-1"', 'name = "a/b"', "name = 'a/b': string should match pattern"),
-        ("shape = [3, 4]", "shape = [3, 0]", "shape [3, 0]: every side must be at least 1"),
+        ("shape = [3, 4]", "shape = [3, 0]", "input.shape.1 = 0: input should be greater than or equal to 1"),
         ("shape = [3, 4]", "shape = [3, 4]\nsize = 3", "unknown field input.size; known here: name, shape"),
         ("shape = [3, 4]", "shape = [3, 4]\ndtyp = 'uint8'", "input.dtyp; did you mean dtype?"),
         ('["no", "yes"]', '["no", "no"]', "classes ['no', 'no']: names must differ"),

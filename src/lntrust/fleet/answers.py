@@ -50,11 +50,6 @@ class Trust:
         )
 
 
-def members(trust: Trust) -> list[str]:
-    """The neighbours that are worth asking, in the order of NODE.toml."""
-    return [n for n, vote in trust.votes.items() if n in trust.probed and bool(np.any(vote > _NEGLIGIBLE))]
-
-
 def answer_together(
     trust: Trust,
     alone: Prediction,
@@ -72,7 +67,8 @@ def answer_together(
         return alone
     deadline = time.monotonic() + seconds
     ((me, version),) = alone.versions.items()
-    waiting, own = members(trust), alone.probabilities.astype(np.float64)
+    own = alone.probabilities.astype(np.float64)
+    waiting = [n for n, vote in trust.votes.items() if n in trust.probed and np.any(vote > _NEGLIGIBLE)]
     if certainty is not None:
         waiting = sorted(waiting, key=lambda name: -float(trust.votes[name]))
     row = {name: k for k, name in enumerate((me, *waiting))}

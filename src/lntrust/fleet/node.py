@@ -46,8 +46,7 @@ class Node:
         self._traffic = TrafficCounters([each.name for each in settings.neighbours])
         saved, torn = load_state(settings.life.state, settings.name)
         data = load_data(settings, None if saved is None else saved.seen)
-        lockstep = settings.network.clock == "lockstep"
-        self._snapshots = SnapshotStore(lockstep, settings.limits.patience)
+        self._snapshots = SnapshotStore(settings.network.clock == "lockstep", settings.limits.patience)
         if settings.peers:
             NodeCertificate(
                 settings.network.certificates

@@ -39,7 +39,7 @@ class InputSettings(Settings):
     """What is classified. All nodes of a fleet have to agree on it, and say so when they meet."""
 
     name: str = Field("input", min_length=1, description="its name, as clients and neighbours call it")
-    shape: tuple[int, ...] = Field(description="the shape of one input, e.g. [3, 32, 32]")
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(description="of one input, e.g. [3, 32, 32]")
     dtype: Literal[DTYPES] = Field(  # type: ignore[valid-type]
         "float32", description="of the numbers that travel: " + ", ".join(DTYPES)
     )
@@ -47,8 +47,6 @@ class InputSettings(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> "InputSettings":
-        if any(side < 1 for side in self.shape):
-            raise ValueError(f"shape {list(self.shape)}: every side must be at least 1")
         if len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes {list(self.classes)}: names must differ")
         return self
@@ -62,26 +60,19 @@ class ModelSettings(Settings):
         "sklearn.ensemble:ExtraTreesClassifier; or your own package.module:factory, called with input_shape, "
         "classes and the options, which returns an nn.Module or a classifier with predict_proba"
     )
-    options: dict[str, Any] = Field(
-        default_factory=dict, description='arguments for the kind; onnx: file = "model.onnx"'
-    )
+    options: dict[str, Any] = Field({}, description='arguments for the kind; onnx: file = "model.onnx"')
     weights: Beside | None = Field(None, description="a torch model's first parameters, a .safetensors file")
-    scale: float = Field(
-        1.0, description="inputs are multiplied by this before the model sees them (1/255, say)"
-    )
+    scale: float = Field(1.0, description="inputs times this (1/255, say) are what the model sees")
     view: str | None = Field(
-        None,
-        description="package.module:function from inputs [m, …] to what the model sees; none: the inputs",
+        None, description="package.module:function from inputs [m, …] to what the model sees, if any"
     )
     trains: bool = Field(True, description="false: the model answers as it is, and learns nothing")
 
     @field_validator("options")
     @classmethod
     def _onnx_lies_beside(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        file = options.get("file")
-        if info.data.get("kind") != "onnx" or not isinstance(file, str):
-            return options
-        return {**options, "file": str(_beside(Path(file), info))}
+        names_file = info.data.get("kind") == "onnx" and isinstance(options.get("file"), str)
+        return {**options, "file": str(_beside(Path(options["file"]), info))} if names_file else options
 
     @field_validator("view")
     @classmethod
@@ -106,8 +97,7 @@ class DataSettings(Settings):
     )
     val_fraction: float = Field(0.2, gt=0, lt=1, description="share of the labelled inputs that is withheld")
     deployed: bool = Field(
-        True,
-        description="whether inputs to be classified may be shown to trusted neighbours; false: answer alone",
+        True, description="whether trusted neighbours are shown what clients ask about; false: answer alone"
     )
 
 
@@ -143,16 +133,13 @@ class NetworkSettings(Settings):
     certificates: Beside = Field(
         Path(),
         validate_default=True,
-        description="folder with node.pem, node.key and ca.pem, as `lntrust fleet certs` makes them",
+        description="folder of node.pem, node.key, ca.pem (`lntrust fleet certs`)",
     )
     choose: Literal["listed", "allowed"] = Field(
-        "listed",
-        description="listed: every neighbour below; allowed: the `fastest` of those that are present",
+        "listed", description="listed: every neighbour below; allowed: the `fastest` of those present"
     )
     fastest: int = Field(8, ge=1, description="choose = allowed: how many to ask")
-    fleet_size: int | None = Field(
-        None, ge=1, description="n of the feature d_j/n; none: the neighbours and this node"
-    )
+    fleet_size: int | None = Field(None, ge=1, description="n of the feature d_j/n; none: neighbours + 1")
     multicast: bool = Field(False, description="find neighbours without an address by multicast")
     clock: Literal["own", "lockstep"] = Field(
         "own",
@@ -165,13 +152,9 @@ class NetworkSettings(Settings):
 class LimitSettings(Settings):
     """What this node grants others, and how long it waits for them."""
 
-    deadline: float = Field(
-        1.0, gt=0, le=600, description="seconds until an answer to a client is given at the latest"
-    )
+    deadline: float = Field(1.0, gt=0, le=600, description="seconds in which a client has its answer")
     patience: float = Field(5.0, gt=0, le=600, description="seconds to wait for neighbours while training")
-    rate: float = Field(
-        50_000.0, gt=0, description="examples per second that one neighbour may ask about, lasting"
-    )
+    rate: float = Field(50_000.0, gt=0, description="examples a second that one neighbour may ask about")
     burst: float = Field(100_000.0, ge=1, description="examples that one neighbour may ask about at once")
     workers: int = Field(2, ge=1, le=64, description="threads that answer neighbours")
     waiting: int = Field(16, ge=0, description="questions that may wait for them; others are told: busy")
@@ -184,26 +167,18 @@ class HttpSettings(Settings):
     """The door for clients: Open Inference Protocol v2, /status and /metrics."""
 
     listen: Address | Literal["off"] = Field("127.0.0.1:8080", description="host:port, or off")
-    token: Beside | None = Field(
-        None, description="a file with a bearer token that clients must show; none: nobody"
-    )
+    token: Beside | None = Field(None, description="a file with the token that clients must show, if any")
     largest: int = Field(16 << 20, ge=1, description="bytes of a request at most")
 
 
 class LifeSettings(Settings):
     """How the node lives."""
 
-    state: Beside = Field(
-        Path("state"), validate_default=True, description="folder for all that a restart needs"
-    )
+    state: Beside = Field(Path("state"), validate_default=True, description="folder of what a restart needs")
     save_every: float = Field(10.0, gt=0, description="seconds between two states on disk")
     refresh_every: float = Field(60.0, gt=0, description="seconds between two probes, once training is over")
-    wait: float = Field(
-        30.0, ge=0, description="seconds that Stage 2 waits for a first neighbour; then it begins alone"
-    )
-    rest: float = Field(
-        0.0, ge=0, description="seconds of rest between two rounds: leave the device to others"
-    )
+    wait: float = Field(30.0, ge=0, description="seconds in which Stage 2 waits for a first neighbour")
+    rest: float = Field(0.0, ge=0, description="seconds between two rounds that are left to others")
     threads: int = Field(1, ge=1, description="threads of torch")
     log: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
 

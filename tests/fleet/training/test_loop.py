@@ -1,17 +1,15 @@
 """A live node's training over restarts, accidents and new data: what it keeps, what it takes back."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import urllib3
-from fleets import DEPLOYED, SOON, Fleet, all_probed, deployed, until
+from fleets import DEPLOYED, SOON, Fleet, Member, all_probed, deployed, until
 from prometheus_client.parser import text_string_to_metric_families
 from sklearn.neighbors import KNeighborsClassifier
-from torch import nn
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
@@ -25,6 +23,10 @@ from lntrust.methods.base import below
 
 # As `lntrust+best` has it: remembered replies of the most trusted, of whom there may be none.
 RECALLS = {"recall": 3, "top_k": 1, "weighting": "trust"}
+
+
+def alone(root: Path, everybody: dict[str, Any] = SOON) -> Member:
+    return Fleet.of(root, ["a"], everybody=everybody).members["a"]
 
 
 def of_kind(name: str) -> dict[str, Any]:
@@ -56,24 +58,27 @@ def test_one_that_loses_everybody_goes_on_learning_and_takes_them_back(tmp_path:
     ("name", "error"),
     [("stumbling", "ArithmeticError: no more passes"), ("exiting", "SystemExit: enough")],
 )
-def test_training_that_fails_is_tried_again(tmp_path: Path, name: str, error: str) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind(name))
-    with Node.from_file(fleet.members["a"].folder) as node:
+def test_training_that_fails_is_tried_again_ever_later(
+    tmp_path: Path, name: str, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = alone(tmp_path, of_kind(name)).folder
+    with Node.from_file(folder) as node:
         until(node, lambda status: status["error"] == error)
         status = until(node, deployed)
         assert (status["error"], status["training_failures"], status["round"]) == (None, 2, 6)
         assert not node.failing
+    told = [record.fields for record in caplog.records if record.message == "training fails"]  # type: ignore[attr-defined]
+    assert [each["again_in"] for each in told] == [1, 2]
 
 
 def test_a_save_that_fails_ends_nothing(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody={**SOON, "life": {**SOON["life"], "save_every": 0.5}})
-    state = fleet.members["a"].state
-    with Node.from_file(fleet.members["a"].folder) as node:
-        until(node, lambda status: deployed(status) and state.exists())
-        state.unlink()
-        state.mkdir()  # in its place: nothing can be written there
+    member = alone(tmp_path, {**SOON, "life": {**SOON["life"], "save_every": 0.5}})
+    with Node.from_file(member.folder) as node:
+        until(node, lambda status: deployed(status) and member.state.exists())
+        member.state.unlink()
+        member.state.mkdir()  # in its place: nothing can be written there
         failures = until(node, lambda status: status["saved"]["failures"] > 1)["saved"]["failures"]
-        state.rmdir()
+        member.state.rmdir()
         before = node.status()["saved"]["at"]
         until(node, lambda status: status["saved"]["at"] != before)
         assert node.status()["saved"]["failures"] <= failures + 1
@@ -82,53 +87,37 @@ def test_a_save_that_fails_ends_nothing(tmp_path: Path) -> None:
 
 def test_a_round_that_fails_half_way_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     """It has taken five steps of its first round when it fails, and is kept without them."""
-    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind("failing"))
-    folder = fleet.members["a"].folder
-    with Node.from_file(folder, train=False) as node:
-        before = node.predict(fleet.x).probabilities
-    with Node.from_file(folder) as node:
+    member = alone(tmp_path, of_kind("failing"))
+    x = np.load(member.folder / "data.npz")["x"]
+    with Node.from_file(member.folder, train=False) as node:
+        before = node.predict(x, "self").probabilities
+    with Node.from_file(member.folder) as node:
         assert until(node, lambda status: status["error"] is not None)["round"] == 0
-    with Node.from_file(folder, train=False) as node:
-        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, before)
+        node.predict(x)
+    with Node.from_file(member.folder, train=False) as node:
+        assert node.status()["clients"] == {"ensemble": 1}
+        np.testing.assert_array_equal(node.predict(x).probabilities, before)
 
 
-@pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A node that a neighbour could join, whose training fails for good after a while."""
+def test_while_training_fails_the_node_is_not_ready_but_its_models_are(tmp_path: Path) -> None:
+    """And metrics and status say so."""
     own = {**of_kind("failing"), "http": {}, "training": {**SOON["training"], **DEPLOYED["training"]}}
-    with Fleet.of(tmp_path_factory.mktemp("failing"), "a", everybody=own) as fleet:
+    with Fleet.of(tmp_path, "a", everybody=own) as fleet:
         shutil.copy(Path(__file__).parents[1] / "small_nodes.py", fleet.members["a"].folder)
         fleet.start("a")
-        fleet.until("a", lambda status: status["error"] is not None)
-        yield fleet
-
-
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("/v2/health/live", 200),
-        ("/v2/health/ready", 503),
-        ("/v2/models/ensemble/ready", 200),
-        ("/v2/models/self/ready", 200),
-    ],
-)
-def test_while_training_fails_the_node_is_not_ready_but_its_models_are(
-    failing: Fleet, path: str, code: int
-) -> None:
-    address = failing.members["a"].settings.http.listen
-    got = urllib3.request("GET", f"http://{address}{path}", retries=False, timeout=10)
-    assert got.status == code, got.data
-    assert ("training fails" in got.data.decode()) == (code == 503)
-    assert failing.ask("a").weights == {"a": 1.0}
-
-
-def test_metrics_and_status_show_it(failing: Fleet) -> None:
-    address = failing.members["a"].settings.http.listen
-    text = urllib3.request("GET", f"http://{address}/metrics", retries=False, timeout=10).data.decode()
-    samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
-    assert samples["lntrust_training_failing"] == 1
-    assert samples["lntrust_training_failures_total"] >= 1
-    assert failing.status("a")["error"] == "ArithmeticError: no more passes"
+        status = fleet.until("a", lambda status: status["error"] is not None)
+        assert status["error"] == "ArithmeticError: no more passes"
+        address = f"http://{fleet.members['a'].settings.http.listen}"
+        for path in ("health/live", "health/ready", "models/ensemble/ready", "models/self/ready"):
+            code = 503 if path == "health/ready" else 200
+            got = urllib3.request("GET", f"{address}/v2/{path}", retries=False, timeout=10)
+            assert got.status == code, got.data
+            assert ("training fails" in got.data.decode()) == (code == 503)
+        assert fleet.ask("a").weights == {"a": 1.0}
+        text = urllib3.request("GET", f"{address}/metrics", retries=False, timeout=10).data.decode()
+        samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
+        assert samples["lntrust_training_failing"] == 1
+        assert samples["lntrust_training_failures_total"] >= 1
 
 
 # -- restarts and other models ----------------------------------------------------------------------
@@ -142,29 +131,18 @@ def rewrite(folder: Path, old: str, new: str) -> None:
 
 def test_a_model_that_cannot_learn_is_not_put_in(tmp_path: Path) -> None:
     """Its fit takes no weights: the old model stays, in answers, in training and on disk."""
-    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
-    folder = fleet.members["a"].folder
+    folder = alone(tmp_path).folder
+    x = np.load(folder / "data.npz")["x"]
     with Node.from_file(folder) as node:
         until(node, deployed)
-        before, version = node.predict(fleet.x).probabilities, node.version
+        before, version = node.predict(x).probabilities, node.version
         with pytest.raises(LNTrustError, match="sample_weight"):
             node.replace(KNeighborsClassifier())
         assert node.version == version
-        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, before)
+        np.testing.assert_array_equal(node.predict(x).probabilities, before)
     with Node.from_file(folder, train=False) as again:
         assert again.status()["round"] == 6
-        np.testing.assert_array_equal(again.predict(fleet.x).probabilities, before)
-
-
-def test_a_model_put_in_is_on_disk_at_once(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
-    with Node.from_file(fleet.members["a"].folder) as node:
-        until(node, deployed)
-        node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-        saved = read_state(fleet.members["a"].folder / "state", "a")
-        assert saved is not None
-        assert saved.node.version == node.version
-        assert saved.node.replaced
+        np.testing.assert_array_equal(again.predict(x).probabilities, before)
 
 
 def test_the_trust_with_which_training_ended_is_kept_over_restarts(tmp_path: Path) -> None:
@@ -198,32 +176,22 @@ def test_another_weighting_after_a_restart_learns_anew(tmp_path: Path) -> None:
             assert status["round"] == 6
 
 
-def test_counters_are_kept_although_training_has_failed(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=of_kind("failing"))
-    folder = fleet.members["a"].folder
-    with Node.from_file(folder) as node:
-        until(node, lambda status: status["error"] is not None)
-        for _ in range(3):
-            node.predict(fleet.x)
-    with Node.from_file(folder, train=False) as again:
-        assert again.status()["clients"] == {"ensemble": 3}
-
-
-def test_another_nodes_certificate_is_refused(tmp_path: Path) -> None:
+def test_another_nodes_certificate_is_refused_and_a_link_does_not_outlive_its_own(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
-    for name in ("node.pem", "node.key"):
-        (fleet.members["a"].folder / name).write_bytes((fleet.members["b"].folder / name).read_bytes())
-    with pytest.raises(LNTrustError, match="is b's certificate; this node is a"):
-        Node(load_node(fleet.members["a"].folder))
-
-
-def test_a_link_does_not_outlive_its_certificate(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
+    first, second = (each.folder for each in fleet.members.values())
     authority = Authority(tmp_path / "certificates")
+
+    def give(folder: Path, whose: str) -> None:
+        for name in ("node.pem", "node.key"):
+            shutil.copy(authority.folder / whose / name, folder)
+
+    give(first, "b")
+    with pytest.raises(LNTrustError, match="is b's certificate; this node is a"):
+        Node(load_node(first))
+    give(first, "a")
     authority.renew("b", days=30 / 86400)
-    for name in ("node.pem", "node.key"):
-        (fleet.members["b"].folder / name).write_bytes((authority.folder / "b" / name).read_bytes())
-    with Node.from_file(fleet.members["a"].folder) as a, Node.from_file(fleet.members["b"].folder) as b:
+    give(second, "b")
+    with Node.from_file(first) as a, Node.from_file(second) as b:
         until(a, all_probed, 25)
         assert set(a.predict(fleet.x).weights) == {"a", "b"}
         # A certificate is good for all of its last second: links may be closed and made again in it.
@@ -258,8 +226,7 @@ def accuracy(node: Node, x: np.ndarray, y: np.ndarray) -> float:
 
 @pytest.mark.parametrize("model", list(MODELS))
 def test_new_labels_are_learned_after_a_restart(tmp_path: Path, model: str) -> None:
-    everybody: dict[str, Any] = {**SOON, "model": MODELS[model], "training": LONG}
-    folder = Fleet.of(tmp_path, ["a"], everybody=everybody).members["a"].folder
+    folder = alone(tmp_path, {**SOON, "model": MODELS[model], "training": LONG}).folder
     x = np.load(folder / "data.npz")["x"]
     with Node.from_file(folder) as node:
         before = until(node, deployed)
@@ -293,7 +260,7 @@ def test_trust_is_learned_on_the_new_labels_and_holds_until_then(tmp_path: Path)
 
 def test_more_labels_are_not_judged_by_what_was_learned(tmp_path: Path) -> None:
     """A model that has learned an example by heart would look better on it than it is."""
-    folder = Fleet.of(tmp_path, ["a"], everybody=SOON).members["a"].folder
+    folder = alone(tmp_path).folder
     data = dict(np.load(folder / "data.npz"))
 
     def seen(size: int) -> tuple[set[int], set[int]]:
@@ -311,8 +278,8 @@ def test_more_labels_are_not_judged_by_what_was_learned(tmp_path: Path) -> None:
 
 
 def test_without_a_second_stage_the_first_is_had_again(tmp_path: Path) -> None:
-    training = {"training": {**LONG, "stage1_rounds": 40, "stage2_rounds": 0}}
-    folder = Fleet.of(tmp_path, ["a"], everybody={**SOON, **training}).members["a"].folder
+    training = {**LONG, "stage1_rounds": 40, "stage2_rounds": 0}
+    folder = alone(tmp_path, {**SOON, "training": training}).folder
     with Node.from_file(folder) as node:
         until(node, deployed)
     y = relabelled(folder)

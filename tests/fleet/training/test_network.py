@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import Fleet, all_probed, deployed, until
+from fleets import SOON, Fleet, all_probed, deployed, until
 from sklearn.ensemble import ExtraTreesClassifier
 from small_nodes import settings as small_settings
 from torch import Tensor, nn
@@ -23,11 +23,11 @@ from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import load_node
 from lntrust.fleet.training.data import load_data
-from lntrust.fleet.training.learner import LiveLearner, OwnView
+from lntrust.fleet.training.learner import LiveLearner
 from lntrust.fleet.training.network import LiveNetwork
 from lntrust.fleet.training.world import node_world
 from lntrust.learners import Labelled
-from lntrust.learners.views import ExampleViews, Views
+from lntrust.learners.views import Views
 from lntrust.methods import Site
 from lntrust.methods.base import AnswerNetwork, below
 from lntrust.network import Questions
@@ -62,12 +62,11 @@ def live_site(neighbours: Any = None) -> Site:
     """A node whose neighbours are away, or such."""
     settings = small_settings(neighbours=[{"name": "b"}, {"name": "c"}])
     data = load_data(settings)
-    world, population = node_world(settings, data), LiveLearner(settings, data).population
+    world, own = node_world(settings, data), LiveLearner(settings, data).population
     others = neighbours or Neighbours(settings, TrafficCounters(["b", "c"]), None, dict)
-    network: AnswerNetwork = LiveNetwork(settings, world, data, others, lambda: population, lambda _: None)
+    network: AnswerNetwork = LiveNetwork(settings, world, data, others, lambda: own, lambda _: None)
     lists = world.labelled(1, uses_validation=True)
-    labelled = Labelled(lists, population.labels, settings.training, population.seeds, 1, population.device)
-    return Site(world, population, network, labelled)
+    return Site(world, own, network, Labelled(lists, own.labels, settings.training, own.seeds, 1, own.device))
 
 
 def test_nonsense_is_counted_and_a_model_older_than_probed_has_no_say() -> None:
@@ -80,15 +79,9 @@ def test_nonsense_is_counted_and_a_model_older_than_probed_has_no_say() -> None:
     assert site.world.degrees.tolist() == [2, 3, 3], "as they said when they met"
 
 
-def simulated_site(study: Any, views: Views) -> Site:
-    run = Run(study, "lntrust", 0, views, backend="loop")
-    network: AnswerNetwork = run.network
-    return Site(run.world, run.population, network, run.labelled)
-
-
 @pytest.mark.parametrize("live", [True, False])
 def test_both_networks_are_what_a_method_needs(live: bool, tiny: Any, views: Views) -> None:
-    site = live_site() if live else simulated_site(tiny(), views)
+    site = live_site() if live else Run(tiny(), "lntrust", 0, views, backend="loop").site
     network, C = site.network, site.population.classes
     assert network.edges.shape == (len(site.world.edges), 2)
     assert network.faulty.tolist() == [0] * len(network.edges)
@@ -108,31 +101,15 @@ def test_both_networks_are_what_a_method_needs(live: bool, tiny: Any, views: Vie
     if live:
         with pytest.raises(LNTrustError, match="live nodes send no parameters: they answer questions"):
             _ = site.sharing
-    else:
-        assert site.sharing is network
-
-
-def test_both_views_are_what_a_population_needs(views: Views) -> None:
-    mine: ExampleViews = OwnView(torch.ones(5, 3, dtype=torch.float64))
-    theirs: ExampleViews = views
-    for view, name in ((mine, "own"), (theirs, "pixels")):
-        assert (view[name].device, view[name].dtype) == (view.device, view.dtype)
-        assert view[name] is view[name]
 
 
 # -- what nodes ask --------------------------------------------------------------------------------------
 
-SOON: dict[str, dict[str, Any]] = {
-    "http": {"listen": "off"},
-    "life": {"rest": 0.0, "refresh_every": 600.0, "save_every": 600.0, "wait": 20.0},
-    "training": {"stage1_rounds": 2, "stage2_rounds": 6, "refresh": 2},
-    "limits": {"patience": 20.0, "deadline": 20.0, "retries": 1},
-}
-UNIFORM = {"weighting": "uniform", "deployment_gate": "off", "budget": 20, "sample": 20, "warmup": 1}
+SIX = {**SOON, "training": {**SOON["training"], "stage2_rounds": 6}, "limits": {"patience": 20.0}}
 
 
 def trusting(**trust: Any) -> dict[str, dict[str, Any]]:
-    return {**SOON, "trust": {**UNIFORM, **trust}}
+    return {**SIX, "trust": trust}
 
 
 def saved(fleet: Fleet) -> dict[str, Tensor]:
@@ -154,7 +131,7 @@ def start_among_all(fleet: Fleet) -> Node:
 
 def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
     """In every phase; what comes is what the neighbour's answers are in that form."""
-    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(reply="top3")}, everybody=SOON)
+    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(reply="top3")}, everybody=SIX)
     with ExitStack() as stack:
         meet(stack, fleet, "b")
         with start_among_all(fleet) as a:
@@ -173,7 +150,7 @@ def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
 
 
 def test_trust_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(refresh=3)}, everybody=SOON)
+    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(refresh=3)}, everybody=SIX)
     with ExitStack() as stack:
         meet(stack, fleet, "b")
         with start_among_all(fleet) as a:
@@ -186,7 +163,7 @@ def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tm
         "training": {**SOON["training"], "stage2_rounds": 100_000},
         "life": {**SOON["life"], "rest": 0.05},
     }
-    fleet = Fleet.of(tmp_path, "abc", {"a": {**trusting(refresh=50_000), **slow}}, everybody=SOON)
+    fleet = Fleet.of(tmp_path, "abc", {"a": {**trusting(refresh=50_000), **slow}}, everybody=SIX)
     with ExitStack() as stack:
         meet(stack, fleet, "b")
         a = stack.enter_context(Node.from_file(fleet.members["a"].folder))
@@ -201,7 +178,7 @@ def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tm
 
 
 def test_what_is_remembered_outlives_a_restart_but_no_other_neighbours(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, "abc", {"a": trusting(recall=1000, top_k=2)}, everybody=SOON)
+    fleet = Fleet.of(tmp_path, "abc", {"a": trusting(recall=1000, top_k=2)}, everybody=SIX)
     path = fleet.members["a"].folder / "NODE.toml"
 
     def run(done: Callable[[dict[str, Any]], bool]) -> dict[str, Tensor]:

@@ -59,10 +59,8 @@ def test_what_is_written_is_read(
     assert found is not None
     assert found.node == node
     assert found.tensors.keys() == tensors.keys()
-    assert all(
-        torch.equal(found.tensors[name], t) and found.tensors[name].dtype == t.dtype
-        for name, t in tensors.items()
-    )
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(found.tensors[name], tensor, rtol=0, atol=0)
     assert [path.name for path in folder.iterdir()] == [FILE], "no temporary is left"
     assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600, "it is the owner's alone"
 
@@ -96,19 +94,15 @@ def field(name: str, value: Any) -> Any:
 
 
 TORN = [
-    (lambda m: {"node": "{"}, "is no node's state"),
-    (lambda m: {"node": "[]"}, "is no node's state"),
-    (lambda m: {"node": '{"schema": 1}'}, "is no node's state"),
-    (lambda m: {"other": ""}, "is no node's state: 'node'; remove it to start over"),
-    (field("done", "three"), "is no node's state: done = 'three': Input should be a valid integer"),
-    (field("done", -1), "is no node's state: done = -1: Input should be greater than or equal to 0"),
-    (field("done", True), "is no node's state: done = True: Input should be a valid integer"),
-    (field("version", 1.5), "is no node's state: version = 1.5: Input should be a valid integer"),
-    (field("neighbours", "bc"), "is no node's state: neighbours = 'bc': Input should be a valid list"),
-    (field("neighbours", [1]), "is no node's state: neighbours.0 = 1: Input should be a valid string"),
-    (field("probed", {"b": "4"}), "is no node's state: probed.b = '4': Input should be a valid integer"),
-    (field("counters", {"retries": 1}), "is no node's state: counters.retries = 1: Input should be a"),
-    (field("name", None), "is no node's state: name = None: Input should be a valid string"),
+    (lambda m: {"node": "{"}, ""),
+    (lambda m: {"node": "[]"}, ""),
+    (lambda m: {"node": '{"schema": 1}'}, ""),
+    (lambda m: {"other": ""}, "'node'; remove it to start over"),
+    (field("done", "three"), "done = 'three': Input should be a valid integer; remove it to start over"),
+    (field("done", -1), "done = -1: Input should be greater than or equal to 0"),
+    (field("version", 1.5), "version = 1.5: Input should be a valid integer"),
+    (field("neighbours", [1]), "neighbours.0 = 1: Input should be a valid string"),
+    (field("probed", {"b": "4"}), "probed.b = '4': Input should be a valid integer"),
 ]
 OTHERS = [
     (field("schema", 99), "a", "has schema 99; this "),
@@ -124,7 +118,7 @@ OTHERS = [
 @pytest.mark.parametrize(("change", "message"), TORN)
 def test_what_is_no_nodes_state_is_named_and_put_aside(tmp_path: Path, change: Any, message: str) -> None:
     rewrite(tmp_path, change)
-    with pytest.raises(LNTrustError, match=re.escape(f"{tmp_path / FILE}: {message}")):
+    with pytest.raises(LNTrustError, match=re.escape(f"{tmp_path / FILE}: is no node's state: {message}")):
         read_state(tmp_path, "a")
     assert load_state(tmp_path, "a") == (None, str(tmp_path / f"{FILE}.torn-1"))
 

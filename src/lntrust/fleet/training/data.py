@@ -1,8 +1,9 @@
 """A live node's own data: inputs as they travel, labels that stay, and what each example is for."""
 
-import hashlib
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -40,19 +41,19 @@ class NodeData:
     shard: Int[ndarray, "_"]
     before: Seen = field(default_factory=Seen)
 
-    @property
+    @cached_property
     def seen(self) -> Seen:
         """Before this start, and from now on."""
         digests = _digests(self.inputs)
         learned = np.union1d(self.before.learned, digests[self.train])
         return Seen(learned, np.unique(digests[self.validation]))
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Changes when an example does."""
-        text = hashlib.sha256(np.ascontiguousarray(self.inputs).tobytes())
+        text = sha256(self.inputs.tobytes())
         for ids in (self.labels, self.train, self.validation, self.shard):
-            text.update(np.ascontiguousarray(ids, dtype=np.int64).tobytes())
+            text.update(ids.astype(np.int64).tobytes())
         return text.hexdigest()[:16]
 
 
@@ -62,7 +63,7 @@ def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
     x, y = _labelled(s.labelled, "data.labelled", wanted)
     held = np.zeros(len(x), dtype=bool)
     if s.probe_with == "validation":
-        held = _withheld(_digests(x), s.val_fraction, settings, before)
+        held = _withheld(_digests(x), settings, before)
     probe_x, probe_y = x[held], y[held]
     if s.probe_with not in ("validation", "none"):
         probe_x, probe_y = _labelled(s.probe_with, "data.probe_with", wanted)
@@ -79,18 +80,16 @@ def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
 
 def _digests(inputs: Shaped[ndarray, "N *s"]) -> Int[ndarray, "N"]:
     """A number for each input, the same wherever it stands."""
-    rows = (hashlib.sha256(np.ascontiguousarray(row).tobytes()).digest()[:8] for row in inputs)
-    return np.array([int.from_bytes(each, "little", signed=True) for each in rows], dtype=np.int64)
+    return np.frombuffer(b"".join(sha256(row.tobytes()).digest()[:8] for row in inputs), dtype="<i8")
 
 
-def _withheld(
-    digests: Int[ndarray, "N"], fraction: float, settings: NodeSettings, before: Seen
-) -> Bool[ndarray, "N"]:
+def _withheld(digests: Int[ndarray, "N"], settings: NodeSettings, before: Seen) -> Bool[ndarray, "N"]:
     """Which labelled examples are for validation: the same ones at every start, and with more of them, too.
 
     Those that the model has learned from would flatter it. Only if there are no others they have to do.
     """
-    size, count = len(digests), round(fraction * len(digests))
+    size, fraction = len(digests), settings.data.val_fraction
+    count = round(fraction * size)
     if not 0 < count < size:
         raise LNTrustError(
             f"data.val_fraction = {fraction}: {count} of {size} labelled examples would be withheld; must "

@@ -52,8 +52,7 @@ class Snapshot:
         with np.errstate(over="ignore", invalid="ignore"):  # who asks looks whether they are probabilities
             # A network takes a hundred times the memory of its inputs, and anybody may ask about many.
             starts = range(0, max(1, len(x)), _AT_ONCE)
-            pieces = [self.answer(self.see(x[start : start + _AT_ONCE])) for start in starts]
-            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            return np.concatenate([self.answer(self.see(x[i : i + _AT_ONCE])) for i in starts])
 
 
 class OwnView(Views):
@@ -71,7 +70,8 @@ class LiveLearner:
 
     def __init__(self, settings: NodeSettings, data: NodeData) -> None:
         self._settings, self._data = settings, data
-        self._see = _seeing(settings)
+        view = settings.model.view
+        self._function = None if view is None else load_object(view, "model.view")
         self._view = OwnView(torch.from_numpy(np.array(self._see(data.inputs))))
         self._make(settings.learner, self._as_in_settings, f"model.kind = {settings.model.kind!r}")
 
@@ -135,6 +135,19 @@ class LiveLearner:
         except (TypeError, ValueError, RuntimeError) as error:
             raise LNTrustError(f"replace: the model cannot be copied: {error}") from None
 
+    def _see(self, x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m *v"]:
+        """From inputs as they travel to what the model sees: scaled, then the user's view."""
+        model, dtype = self._settings.model, np.dtype(self._settings.training.precision)
+        seen = x.astype(dtype, copy=False)
+        if model.scale != 1.0:
+            seen = seen * dtype.type(model.scale)
+        if self._function is None:
+            return seen
+        out = np.asarray(self._function(_tensor(seen)), dtype=dtype)
+        if len(out) != len(seen):
+            raise LNTrustError(f"model.view = {model.view!r}: made {len(out)} rows of {len(seen)} inputs")
+        return out
+
     def refit(self, labelled: Ragged, pseudo: PseudoLabels | None = None) -> None:
         """Fit an estimator again, on labels and pseudo-labels. Others learn by steps, or nothing."""
         if not self._fixed:
@@ -151,26 +164,6 @@ class LiveLearner:
         else:
             answer = _answering(stack)
         return Snapshot(version, self._see, lambda x: answer(x).astype(np.float32, copy=False))
-
-
-def _seeing(settings: NodeSettings) -> See:
-    """From inputs as they travel to what the model sees: scaled, then the user's view."""
-    scale, name = settings.model.scale, settings.model.view
-    function = None if name is None else load_object(name, "model.view")
-    dtype = np.dtype(settings.training.precision)
-
-    def see(x: Shaped[ndarray, "m *s"]) -> Float[ndarray, "m *v"]:
-        seen = x.astype(dtype, copy=False)
-        if scale != 1.0:
-            seen = seen * dtype.type(scale)
-        if function is None:
-            return seen
-        out = np.asarray(function(_tensor(seen)), dtype=dtype)
-        if len(out) != len(seen):
-            raise LNTrustError(f"model.view = {name!r}: made {len(out)} rows of {len(seen)} inputs")
-        return out
-
-    return see
 
 
 def _tensor(x: Shaped[ndarray, "m *s"]) -> Shaped[Tensor, "m *s"]:

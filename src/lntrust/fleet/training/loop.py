@@ -24,12 +24,12 @@ from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.data import NodeData
 from lntrust.fleet.training.learner import LiveLearner
-from lntrust.fleet.training.network import OUT_OF_TURN, LiveNetwork, NeighbourWatch
+from lntrust.fleet.training.network import LiveNetwork, NeighbourWatch
 from lntrust.fleet.training.state import NodeState, Saved, write_state
 from lntrust.fleet.training.world import node_world
 from lntrust.learners import Labelled
 from lntrust.methods import Site
-from lntrust.methods.base import Schedule, Tensors, below, under
+from lntrust.methods.base import Schedule, below, under
 from lntrust.methods.lntrust.method import LNTrust
 from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust.weights import Memory
@@ -54,7 +54,6 @@ class TrainingLoop:
         self.failures, self._in_a_row = 0, 0  # since the node started, and since something went well
         self.saved: dict[str, Any] = {"round": None, "at": None, "failures": 0, "torn": torn}
         self._neighbours, self._traffic, self._snapshots = neighbours, traffic, snapshots
-        self._fingerprint, self._seen = data.fingerprint, asdict(data.seen)
         self._names = [each.name for each in settings.neighbours]
         self._world = node_world(settings, data)
         self._network = LiveNetwork(
@@ -210,7 +209,7 @@ class TrainingLoop:
             self._state = state
             if self._method.due(self._site, t):
                 self._trust_as_in(state)
-            elif self._neighbours_changed():
+            elif not self._lockstep and self._watch.sees_change(self.trust.probed, self._refreshed_at):
                 self._refresh(state)
         if t % training.refresh == 0:
             pseudo = None if self._state is None else self._method.pseudo_labels(self._site, self._state)
@@ -232,7 +231,7 @@ class TrainingLoop:
             self._wake.clear()
         if state is None or self._stopping.is_set():
             return
-        if time.monotonic() >= due or self._neighbours_changed():
+        if time.monotonic() >= due or self._watch.sees_change(self.trust.probed, self._refreshed_at):
             self._refresh(state)
 
     # -- trust ------------------------------------------------------------------------------------
@@ -259,12 +258,6 @@ class TrainingLoop:
         weights = {name: round(weight, 4) for name, weight in trust.weights.items()}
         gate, validation = trust.together, trust.validation
         event("trust refreshed", round=self.done, trust=weights, together=gate, validation=validation)
-
-    def _neighbours_changed(self) -> bool:
-        """Whether there is cause to probe out of turn; in lockstep nobody comes or goes."""
-        if self._lockstep or time.monotonic() - self._refreshed_at < OUT_OF_TURN:
-            return False
-        return self._watch.sees_change(self.trust.probed)
 
     # -- the model --------------------------------------------------------------------------------
 
@@ -308,7 +301,7 @@ class TrainingLoop:
         ledger, counters = self._traffic.state()
         # With other neighbours than before, the trust model waits for Stage 2 to go on with them.
         method = under("memory/", self._memory or {}) if self._state is None else self._state.to_tensors()
-        seen = {name: torch.from_numpy(ids) for name, ids in self._seen.items()}
+        seen = {name: torch.from_numpy(ids) for name, ids in asdict(self.data.seen).items()}
         parts = {
             "ledger/": ledger, "population/": self.learner.population.state(), "method/": method,
             "settled/": self._settled, "seen/": seen,
@@ -317,7 +310,7 @@ class TrainingLoop:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         node = NodeState(
             name=self.settings.name, done=self.done, version=self.version, neighbours=self._names,
-            probed=self.trust.probed, data=self._fingerprint, counters=counters, saved_at=now,
+            probed=self.trust.probed, data=self.data.fingerprint, counters=counters, saved_at=now,
             replaced=self._replaced, weighting=self.settings.trust.weighting,
         )  # fmt: skip
         try:
@@ -332,7 +325,7 @@ class TrainingLoop:
         node, tensors = saved
         self._traffic.load(below("ledger/", tensors), node.counters, node.neighbours)
         self.done, self.version = min(node.done, self.rounds), node.version
-        same_data, same_model = node.data == self._fingerprint, True
+        same_data, same_model = node.data == self.data.fingerprint, True
         try:
             self.learner.load(below("population/", tensors), same_data)
         except _MISFITS:
@@ -347,18 +340,15 @@ class TrainingLoop:
             event("data has changed", note="the model goes on, and learns from it", round=self.done)
         method = below("method/", tensors)
         if self._trusts and node.weighting == self.settings.trust.weighting and method:
-            self._restore_trust(method, node, same_model, same_data)
+            self._memory = below("memory/", method) or None  # a trust model fits any neighbours
             self._settled = below("settled/", tensors) if self._memory else {}
+            if (
+                "open" in method and same_model and node.neighbours == self._names
+            ):  # columns are in this order
+                state = TrustState.from_tensors(method)
+                self.trust = Trust.of(state, [self.settings.name, *self._names], node.probed)
+                self._network.probed = dict(node.probed)
+                if same_data:  # else weights count until they are learned anew, and replies are of no use
+                    self._state = state
         self.saved = {**self.saved, "round": node.done, "at": node.saved_at}
         event("state restored", round=self.done, version=self.version, saved_at=node.saved_at)
-
-    def _restore_trust(self, method: Tensors, node: NodeState, same_model: bool, same_data: bool) -> None:
-        """A trust model fits any neighbours; all else stands in their columns, in this order."""
-        self._memory = below("memory/", method) or None
-        if "open" not in method or not same_model or node.neighbours != self._names:
-            return
-        state = TrustState.from_tensors(method)
-        self.trust = Trust.of(state, [self.settings.name, *self._names], node.probed)
-        self._network.probed = dict(node.probed)
-        if same_data:  # else weights count until they are learned anew; replies name examples of the old data
-            self._state = state

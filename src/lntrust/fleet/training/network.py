@@ -23,7 +23,7 @@ from lntrust.learners import Population
 from lntrust.network import Questions, Replies
 from lntrust.network.questions import Route
 
-OUT_OF_TURN = 2.0  # seconds at least between two refreshes because a neighbour came
+_OUT_OF_TURN = 2.0  # seconds at least between two refreshes because a neighbour came
 _HELLO_AGAIN = 1.0  # seconds at least until everybody is greeted again
 _FAULTY = ("unsound", "malformed")  # failures that are a reply, and none that can be used
 
@@ -120,14 +120,16 @@ class NeighbourWatch:
         """These have just been probed."""
         self._probed_at = {name: self._neighbours.appearances(name) for name in names}
 
-    def sees_change(self, probed: Mapping[str, int]) -> bool:
-        """Whether a neighbour is new, was away, or has an older model than the version that was probed."""
+    def sees_change(self, probed: Mapping[str, int], since: float) -> bool:
+        """Whether a neighbour is new, was away, or has an older model than the one that was probed."""
         now, others, change = time.monotonic(), self._neighbours, False
+        if now - since < _OUT_OF_TURN:
+            return False
         for name in set(others.chosen()) & others.present:
             version, appearance = others.members[name].version, others.appearances(name)
             is_new = name not in probed or appearance != self._probed_at.get(name, appearance)
             is_older = not is_new and version is not None and version < probed[name]
-            until, pause = self._believed.get(name, (0.0, OUT_OF_TURN))
+            until, pause = self._believed.get(name, (0.0, _OUT_OF_TURN))
             if now >= until and (is_new or is_older):
                 change = True
                 self._believed[name] = (now + pause, min(2 * pause, self._longest))

@@ -64,8 +64,7 @@ def write_state(folder: Path, saved: Saved) -> None:
 def load_state(folder: Path, name: str) -> tuple[Saved | None, str | None]:
     """The last state, for a node that starts; none, if there is none that can be read.
 
-    A torn one is put aside, so that the node starts without it and nothing is lost; the second is where it is
-    now.
+    A torn one is put aside, so that the node starts without it; the second is where it lies now.
     """
     with suppress(OSError):
         for unfinished in folder.glob(f".{FILE}.*"):  # a node that was killed while it wrote has left them

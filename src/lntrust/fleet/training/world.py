@@ -61,10 +61,9 @@ def node_number(settings: NodeSettings) -> int:
 
 def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
     d = len(settings.neighbours)
-    nodes = settings.network.fleet_size or d + 1
     study = Study(
         name=settings.name,
-        graph=GraphSettings(nodes=nodes),
+        graph=GraphSettings(nodes=settings.network.fleet_size or d + 1),
         population=PopulationSettings(assign="in_turn", learners=[settings.learner]),
         training=settings.training,
     )
@@ -74,8 +73,6 @@ def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
     w = class_distribution(data.labels, (train, validation), len(settings.input.classes))
     favoured, share = w.argmax(1), w.max(1)
     partition = Partition(train, validation, none, none, shard, nobody, favoured, share)
-    degrees = np.zeros(d + 1, dtype=np.int64)
-    degrees[0] = d
     return NodeWorld(
         study=study,
         seed=settings.seed,
@@ -90,5 +87,5 @@ def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
         class_distribution=w,
         sealed=SealedLabels(data.labels),
         number=node_number(settings),
-        known_degrees=degrees,
+        known_degrees=np.array([d] + [0] * d),
     )

@@ -16,6 +16,7 @@ from examples.fleet_demo.demo import PHASES, DemoResult, NodeResult, PhaseResult
 from examples.fleet_demo.nodes import LABELLED, MODELS, MOST, ONNX_FILE, SHARD, TEST, digits, make_nodes, rows
 from examples.fleet_demo.show import closing, share
 from lntrust.fleet.settings import load_node
+from lntrust.learners.onnx import OnnxClassifier
 
 
 def gone(pid: int) -> bool:
@@ -37,9 +38,9 @@ def test_two_die_one_returns_and_all_questions_are_answered(tmp_path: Path) -> N
     back, gone_for_good = result.killed
     assert result.resumed_round >= result.saved_round > 15
     nodes = {each.name: each for each in result.nodes}
-    assert nodes[gone_for_good].deployed is None
+    assert nodes.pop(gone_for_good).deployed is None
     assert nodes[back].round == 55
-    for each in (nodes[name] for name in nodes if name != gone_for_good):
+    for each in nodes.values():
         assert each.deployed is not None
         assert each.deployed > 0.5
         assert each.bytes is not None
@@ -81,11 +82,11 @@ def test_however_it_ends_no_process_is_left(
 
 
 def _children(process: "subprocess.Popen[bytes]", count: int) -> list[int]:
-    deadline = time.monotonic() + 300
+    path, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 300
     while time.monotonic() < deadline and process.poll() is None:
-        text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
-        if len(text.split()) >= count:
-            return [int(pid) for pid in text.split()]
+        children = path.read_text("utf-8").split()
+        if len(children) >= count:
+            return list(map(int, children))
         time.sleep(0.05)
     raise AssertionError(f"no {count} children came")
 
@@ -98,7 +99,7 @@ def test_a_folder_in_use_is_refused(lntrust: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("count", range(4, 9))
+@pytest.mark.parametrize("count", [4, 8])
 def test_folders_of_every_size(tmp_path: Path, count: int) -> None:
     made = make_nodes(tmp_path, count)
     settings = {each.name: load_node(each.folder) for each in made}
@@ -110,25 +111,15 @@ def test_folders_of_every_size(tmp_path: Path, count: int) -> None:
     assert {"mlp", "cnn2d", "forest", "onnx"} <= {each.model.kind for each in settings.values()}
 
 
-def test_nobody_shares_a_row() -> None:
-    parts, apart = rows()
-    assert [len(each) for each in parts] == [LABELLED + SHARD + TEST] * MOST
+def test_nobody_shares_a_row_and_the_onnx_file_knows_digits_that_it_has_not_seen() -> None:
+    (parts, apart), (x, y) = rows(), digits()
+    assert [len(each) for each in parts] == [LABELLED + SHARD + TEST] * MOST == [200] * len(MODELS)
     together = np.concatenate([*parts, apart])
-    assert len(np.unique(together)) == len(together) == len(digits()[1])
-    _, y = digits()
+    assert len(np.unique(together)) == len(together) == len(y)
     counts = np.stack([np.bincount(y[each], minlength=10) for each in parts])
     assert counts.max(1).min() > 1.5 * counts.mean()  # each has a class of which it has more than its share
-    assert len(MODELS) == MOST
-
-
-def test_the_onnx_file_knows_digits_that_it_has_not_seen() -> None:
-    from lntrust.learners.onnx import OnnxClassifier
-
-    x, y = digits()
-    unseen = np.concatenate(rows()[0])
-    model = OnnxClassifier(str(ONNX_FILE), (8, 8), 10)
-    said = model.predict_proba(x[unseen].reshape(-1, 64) / 16)
-    np.testing.assert_allclose(said.sum(1), 1, atol=1e-5)
+    unseen = np.concatenate(parts)
+    said = OnnxClassifier(str(ONNX_FILE), (8, 8), 10).predict_proba(x[unseen].reshape(-1, 64) / 16)
     assert np.mean(said.argmax(1) == y[unseen]) > 0.8
 
 
@@ -139,16 +130,17 @@ def _result(deployed: float, alone: float, answered: int, resumed: int) -> DemoR
 
 
 def test_the_closing_sentence_tells_what_the_numbers_say() -> None:
-    good = closing(_result(0.9, 0.8, 1000, 5))
-    assert "all were answered" in good
-    assert "right on 0.900 of their test inputs, by themselves on 0.800; 1 of 1 are better" in good
-    assert "went on from round 5" in good
-    bad = closing(_result(0.7, 0.8, 999, 0))
-    assert "only 2997 were answered" in bad
-    assert "1 worse" in bad
-    assert "did NOT go on" in bad
-    assert "0 worse, 1 the same" in closing(_result(0.8, 0.8, 1000, 5))
-    phase = _result(0.8, 0.8, 1000, 5).phases[0]
-    assert share(phase) == "100 %"
-    assert share(replace(phase, questions=100_000, answered=99_999)) == "99.9 %"
-    assert share(replace(phase, answered=500)) == "50.0 %"
+    good, bad = _result(0.9, 0.8, 1000, 5), _result(0.7, 0.8, 999, 0)
+    for result, words in (
+        (good, "all were answered"),
+        (good, "right on 0.900 of their test inputs, by themselves on 0.800; 1 of 1 are better"),
+        (good, "went on from round 5"),
+        (bad, "only 2997 were answered"),
+        (bad, "1 worse"),
+        (bad, "did NOT go on"),
+        (_result(0.8, 0.8, 1000, 5), "0 worse, 1 the same"),
+    ):
+        assert words in closing(result)
+    phase = good.phases[0]
+    for asked, answered, shown in ((1000, 1000, "100 %"), (100_000, 99_999, "99.9 %"), (1000, 500, "50.0 %")):
+        assert share(replace(phase, questions=asked, answered=answered)) == shown

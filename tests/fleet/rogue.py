@@ -46,11 +46,12 @@ class Rogue:
     def facts(self) -> dict[str, Any]:
         return wire.facts(self.settings.input, len(self.settings.neighbours), self.version)
 
-    def dawdle(self) -> None:
+    def dawdle(self) -> Self:
         """Until the mode is another one, or the rogue is closed."""
         mode = self.mode
         while self.mode == mode and not self._closed.wait(0.02):
             pass
+        return self
 
     def right(self, x: ndarray) -> ndarray:
         """What it honestly thinks."""
@@ -109,19 +110,9 @@ def honest(rogue: Rogue, x: ndarray) -> bytes:
     return rogue.reply(rogue.right(x))
 
 
-def _slow(rogue: Rogue, x: ndarray) -> bytes:
-    rogue.dawdle()
-    return honest(rogue, x)
-
-
-def _slow_hello(rogue: Rogue) -> bytes:
-    rogue.dawdle()
-    return rogue.hello()
-
-
 ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
     "honest": honest,
-    "slow": _slow,
+    "slow": lambda rogue, x: honest(rogue.dawdle(), x),
     "garbage": lambda rogue, x: np.random.default_rng(len(x)).bytes(1000),
     "nan": lambda rogue, x: rogue.reply(np.full_like(rogue.right(x), np.nan)),
     "constant": lambda rogue, x: rogue.reply(np.eye(10, dtype=np.float32)[np.full(len(x), 7)]),
@@ -130,7 +121,7 @@ ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
     "just too large": lambda rogue, x: rogue.reply(np.zeros((LIMIT // 40 + 1, 10), dtype=np.float32)),
 }
 GREETINGS: dict[str, Callable[[Rogue], bytes]] = {
-    "slow hello": _slow_hello,
+    "slow hello": lambda rogue: rogue.dawdle().hello(),
     "garbage hello": lambda rogue: b"\xff" * 100,
     "permuted hello": lambda rogue: rogue.hello(classes=list(rogue.settings.input.classes[::-1])),
 }

@@ -23,16 +23,12 @@ TABLES: dict[str, Any] = {
 }
 
 
-def tables(**changes: Any) -> dict[str, Any]:
-    """Ours, with others over them, field by field."""
-    made = {name: dict(each) if isinstance(each, Mapping) else each for name, each in TABLES.items()}
+def settings(**changes: Any) -> NodeSettings:
+    """Of ours, with others over them, field by field."""
+    made = dict(TABLES)
     for name, value in changes.items():
         made[name] = {**made.get(name, {}), **value} if isinstance(value, Mapping) else value
-    return made
-
-
-def settings(**changes: Any) -> NodeSettings:
-    return NodeSettings.model_validate(tables(**changes))
+    return NodeSettings.model_validate(made)
 
 
 def blobs(seed: int, size: int = 30) -> tuple[ndarray, ndarray]:
@@ -90,10 +86,8 @@ class Failing(nn.Module):
         return out
 
 
-def failing(
-    input_shape: tuple[int, ...], classes: int, passes: int = 5, failures: int = 1_000_000
-) -> nn.Module:
-    return Failing(input_shape, classes, passes, failures, ArithmeticError("no more passes"))
+def failing(input_shape: tuple[int, ...], classes: int, failures: int = 1_000_000) -> nn.Module:
+    return Failing(input_shape, classes, 5, failures, ArithmeticError("no more passes"))
 
 
 def stumbling(input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -126,10 +126,12 @@ def test_one_that_refuses_costs_nothing() -> None:
     assert "c" not in got.versions
 
 
-def test_when_the_time_is_over_nobody_is_asked() -> None:
-    street = undecided()
+def test_without_time_or_inputs_nobody_is_asked() -> None:
+    street, empty = undecided(), Street(1, "bc", m=0)
     got = street.answer(1.0, seconds=0.0)
     assert (street.asked, got.weights, set(got.silent)) == ([], {ME: 1.0}, set("bcd"))
+    assert empty.answer() is empty.alone
+    assert empty.asked == []
 
 
 @pytest.mark.parametrize("certainty", [0.0, 1.0])
@@ -147,16 +149,10 @@ def test_a_model_that_has_come_to_grief_says_nothing(certainty: float) -> None:
 def test_weights_by_class_make_up_for_who_keeps_silent() -> None:
     street = Street(2, "bc", C=2)
     votes = {ME: [0.5, 0.2], "b": [0.3, 0.2], "c": [0.2, 0.6]}
-    street.trust.votes.update({n: np.array(v, dtype=np.float32) for n, v in votes.items()})
+    street.trust.votes.update({n: np.float32(v) for n, v in votes.items()})
     street.failing["c"] = Failure("absent", "not there")
     got = street.answer()
     p = (street.said[ME] * [0.5, 0.2] + street.said["b"] * [0.3, 0.2]) / [0.8, 0.4]
     np.testing.assert_allclose(got.probabilities, p / p.sum(1, keepdims=True), atol=1e-6)
     assert set(got.weights) == {ME, "b"}
     assert sum(got.weights.values()) == pytest.approx(1)
-
-
-def test_no_inputs_no_questions() -> None:
-    street = Street(1, "bc", m=0)
-    assert street.answer() is street.alone
-    assert street.asked == []

@@ -17,13 +17,13 @@ _LOG = logging.getLogger("lntrust.fleet")
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Logging is one for the process: what a test changes it puts back."""
-    handlers, level, propagate = list(_LOG.handlers), _LOG.level, _LOG.propagate
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logging is one for the process: what a test changes is put back."""
+    monkeypatch.setattr(_LOG, "handlers", [])
+    monkeypatch.setattr(_LOG, "propagate", True)
+    level = _LOG.level
     yield
-    _LOG.handlers[:] = handlers
     _LOG.setLevel(level)
-    _LOG.propagate = propagate
 
 
 @contextmanager
@@ -32,9 +32,7 @@ def logged() -> Iterator[list[dict[str, Any]]]:
     stream, lines = io.StringIO(), list[dict[str, Any]]()
     show_logs("json", stream)
     yield lines
-    *texts, last = stream.getvalue().split("\n")
-    assert last == ""
-    lines += [json.loads(text) for text in texts]
+    lines += map(json.loads, stream.getvalue().splitlines())
 
 
 def test_every_line_is_one_object_whatever_happened() -> None:

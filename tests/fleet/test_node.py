@@ -96,21 +96,10 @@ def test_a_model_replaced_is_heard_by_all(pair: Pair) -> None:
 
 
 def test_a_node_without_neighbours(tmp_path: Path) -> None:
+    """It answers before it learns, and need not learn."""
     fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
-    with Node.from_file(fleet.members["a"].folder) as node:
-        status = until(node, deployed)
-        answer = node.predict(fleet.x)
-        assert (answer.weights, answer.silent) == ({"a": 1.0}, {})
-        assert (status["error"], status["neighbours"], status["together"]) == (None, {}, False)
-        assert status["certificate"] == {"expires": None, "seconds_left": None}
-    with Node.from_file(fleet.members["a"].folder) as node:
-        assert node.status()["round"] == 6
-        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, answer.probabilities)
-
-
-def test_it_answers_before_it_learns_and_need_not_learn(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
-    with Node.from_file(fleet.members["a"].folder, train=False) as node:
+    folder = fleet.members["a"].folder
+    with Node.from_file(folder, train=False) as node:
         assert node.ready
         first, version = node.predict(fleet.x).probabilities, node.version
         node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
@@ -118,6 +107,15 @@ def test_it_answers_before_it_learns_and_need_not_learn(tmp_path: Path) -> None:
         assert not np.array_equal(node.predict(fleet.x).probabilities, first)
         assert (node.status()["round"], node.status()["phase"]) == (0, "stage 1")
     assert not fleet.members["a"].state.exists(), "who has learned nothing has nothing to keep"
+    with Node.from_file(folder) as node:
+        status = until(node, deployed)
+        answer = node.predict(fleet.x)
+        assert (answer.weights, answer.silent) == ({"a": 1.0}, {})
+        assert (status["error"], status["neighbours"], status["together"]) == (None, {}, False)
+        assert status["certificate"] == {"expires": None, "seconds_left": None}
+    with Node.from_file(folder) as node:
+        assert node.status()["round"] == 6
+        np.testing.assert_array_equal(node.predict(fleet.x).probabilities, answer.probabilities)
 
 
 def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_files_lie_beside_the_settings(tmp_path: Path, monkeypatch: pytest.Monke
     text = text.replace('kind = "linear"', 'kind = "onnx"\noptions = { file = "m.onnx" }\nweights = "w.st"')
     text += '[network]\ncertificates = "keys"\n[http]\ntoken = "t"\n[life]\nstate = "/var/state"\n'
     text += '[[neighbours]]\nname = "b"\nurl = "http://h/v2/models/m"\ntoken = "b.txt"\n'
+    text += '[[neighbours]]\nname = "c"\naddress = "[::1]:7447"\n'
     (tmp_path / "node").mkdir()
     written(tmp_path / "node", text)
     monkeypatch.chdir(tmp_path)
@@ -140,6 +141,7 @@ def test_files_lie_beside_the_settings(tmp_path: Path, monkeypatch: pytest.Monke
     paths = (got.model.weights, got.network.certificates, got.http.token, got.neighbours[0].token)
     assert paths == tuple(here / name for name in ("w.st", "keys", "t", "b.txt"))
     assert got.life.state == Path("/var/state"), "a full path stays as it is"
+    assert [each.name for each in got.peers] == ["c"], "the other is a server"
 
 
 def test_what_is_no_file_stays_as_it_is(tmp_path: Path) -> None:
@@ -152,16 +154,6 @@ def test_what_is_no_file_stays_as_it_is(tmp_path: Path) -> None:
     assert got.model.options == {"file": "m"}, "options of a factory are its own"
     assert got.http.token is None
     assert got.life.state == tmp_path / "state"
-
-
-def test_neighbours_are_nodes_or_servers(tmp_path: Path) -> None:
-    text = GOOD + (
-        '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "s"\nurl = "https://h:1/v2/models/m"\n'
-        '[[neighbours]]\nname = "c"\naddress = "[::1]:7447"\n'
-    )
-    got = load_node(written(tmp_path, text))
-    assert [each.name for each in got.neighbours] == ["b", "s", "c"]
-    assert [each.name for each in got.peers] == ["b", "c"]
 
 
 # -- made by an earlier version -------------------------------------------------------------------

@@ -26,8 +26,6 @@ from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import write_node
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
-from lntrust.methods.lntrust.settings import LNTrustSettings
-from lntrust.methods.lntrust.state import TrustState
 from lntrust.study.loading import load_study
 
 SEED = 3
@@ -54,15 +52,16 @@ WAYS: dict[str, list[str]] = {"published": [], "lean": LEAN, "safe": SAFE}
 STUDIES = {way: load_study("digits", [*CHANGES, *more]) for way, more in WAYS.items()}
 STUDY = STUDIES["published"]
 NODES = STUDY.graph.nodes
+PIXELS = load_digits().images.astype(np.uint8)
+Both = tuple[Run, list[Client], Path]
 ROUNDS = STUDY.training.stage1_rounds + STUDY.training.stage2_rounds
 
 
 def bring_to_life(folder: Path, run: Run, i: int, ports: list[int]) -> None:
     """Node i of the simulation as a live one: its data, its model, its neighbours."""
-    pixels = load_digits().images.astype(np.uint8)
     p, world = run.world.partition, run.world
     for name, ids in (("data", p.train[i]), ("probe", p.validation[i]), ("shard", p.shard[i])):
-        np.savez(folder / f"{name}.npz", x=pixels[ids], y=world.labels[ids].clip(0))
+        np.savez(folder / f"{name}.npz", x=PIXELS[ids], y=world.labels[ids].clip(0))
     learner = STUDY.population.learners[int(world.kinds[i])]
     schedule = ("stage1_rounds", "stage2_rounds", "refresh", "precision", "lr", "batch")
     neighbours = world.edges[world.edges[:, 0] == i, 1].tolist()
@@ -90,9 +89,7 @@ def is_deployed(client: Client) -> bool:
 
 
 @pytest.fixture(scope="module", params=list(WAYS))
-def both(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Run, list[Client], Path]]:
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     study = STUDIES[request.param]
     run = Run(study, "lntrust", SEED, load_views(study, "cpu"), backend="loop")
     # Replies travel in float32; in a simulation of float64 they would arrive unrounded.
@@ -117,12 +114,11 @@ def both(
         yield run, clients, folder
 
 
-def test_trust_is_the_same(both: tuple[Run, list[Client], Path]) -> None:
+def test_trust_is_the_same(both: Both) -> None:
     run, clients, _ = both
-    around, state, settings = run.site.around, run.state, run.method.settings
-    assert isinstance(state, TrustState)
-    assert isinstance(settings, LNTrustSettings)
-    assert settings.deployment_gate == "members" or bool(state.together.any()), "the study is about something"
+    around, state = run.site.around, run.state
+    gate = run.method.settings.deployment_gate  # type: ignore[attr-defined]
+    assert gate == "members" or bool(state.together.any()), "the study is about something"
     for i, client in enumerate(clients):
         status = client.status()
         for column in torch.nonzero(around.mask[i]).flatten().tolist():
@@ -132,10 +128,9 @@ def test_trust_is_the_same(both: tuple[Run, list[Client], Path]) -> None:
         assert status["together"] == bool(state.together[i])
 
 
-def test_predictions_are_the_same(both: tuple[Run, list[Client], Path]) -> None:
+def test_predictions_are_the_same(both: Both) -> None:
     run, clients, _ = both
     ids = torch.from_numpy(np.unique(run.world.partition.test.values))
-    pixels = load_digits().images.astype(np.uint8)[ids.numpy()]
     own = run.population.predict_all(ids)
     deployment = run.method.deploy(run.site, run.state)
     mix, heard = mixing(deployment, run.population), run.network.heard(own)
@@ -147,50 +142,34 @@ def test_predictions_are_the_same(both: tuple[Run, list[Client], Path]) -> None:
     together = together / together.sum(-1, keepdim=True)
     for i, client in enumerate(clients):
         for which, expected in (("self", own[i]), ("ensemble", together[i])):
-            answer = client.predict(pixels, which)  # type: ignore[arg-type]
+            answer = client.predict(PIXELS[ids.numpy()], which)  # type: ignore[arg-type]
             assert answer["silent"] == []
             np.testing.assert_allclose(answer["probabilities"], expected.numpy(), atol=1e-4)
 
 
-def test_payload_bytes_are_equal_on_every_edge(both: tuple[Run, list[Client], Path]) -> None:
-    """Per directed edge, phase and kind; hello stands apart, and nothing had to be asked again."""
+def test_bytes_are_equal_on_every_edge(both: Both) -> None:
+    """Per directed edge, phase and kind, and nothing had to be asked again. What is asked is also served."""
     run, clients, folder = both
-    edges = [tuple(edge) for edge in run.world.edges.tolist()]
+    edges = run.world.edges.tolist()
     simulated = {(phase, kind): book for phase, kind, book in run.network.ledger}
     assert {phase for phase, _ in simulated} == {"probe", "distil"}
-    for i, client in enumerate(clients):
-        status = client.status()
-        assert status["retries"] == {}
-        assert status["failures"] == {}
-        live = ledger_of(folder / f"n{i}", client)
-        neighbours = [j for a, j in edges if a == i]
-        for phase in ("probe", "distil"):
-            for k, j in enumerate(neighbours):
-                d = len(neighbours)
-                there, back = simulated[phase, "query"], simulated[phase, "reply"]
-                asked, replied = live[phase, "query"][k], live[phase, "reply"][d + k]
-                # A message is a message: framing and their number agree, too.
-                assert asked.tolist() == there[edges.index((i, j))].tolist()
-                assert replied.tolist() == back[edges.index((j, i))].tolist()
-
-
-def test_who_is_asked_counts_the_same_bytes(both: tuple[Run, list[Client], Path]) -> None:
-    """What one node booked as asked and answered, its neighbour booked as served."""
-    _, clients, folder = both
     ledgers = [ledger_of(folder / f"n{i}", client) for i, client in enumerate(clients)]
-    names = [[each.name for each in client.settings.neighbours] for client in clients]
-    for i in range(NODES):
-        for k, name in enumerate(names[i]):
-            j = int(name[1:])
-            back, d, other = names[j].index(f"n{i}"), len(names[i]), len(names[j])
-            for kind, mine, theirs in (("query", k, other + back), ("reply", d + k, back)):
-                booked = sum(book[mine] for key, book in ledgers[i].items() if key in OWN[kind])
-                assert booked.tolist() == ledgers[j]["served", kind][theirs].tolist()
-
-
-OWN = {
-    kind: [(phase, kind) for phase in ("probe", "distil", "deploy", "retry")] for kind in ("query", "reply")
-}
+    around = [[j for a, j in edges if a == i] for i in range(NODES)]
+    for i, client in enumerate(clients):
+        status, live, d = client.status(), ledgers[i], len(around[i])
+        assert (status["retries"], status["failures"]) == ({}, {})
+        for k, j in enumerate(around[i]):
+            mine = {"query": k, "reply": d + k}
+            back = around[j].index(i)
+            theirs = {"query": len(around[j]) + back, "reply": back}
+            way = {"query": [i, j], "reply": [j, i]}
+            for kind in ("query", "reply"):
+                for phase in ("probe", "distil"):  # a message is a message: framing and number agree, too
+                    book = simulated[phase, kind][edges.index(way[kind])]
+                    assert live[phase, kind][mine[kind]].tolist() == book.tolist()
+                phases = [p for p, of in live if of == kind and p not in ("served", "hello")]
+                asked = [live[p, kind][mine[kind]] for p in phases]
+                assert sum(asked).tolist() == ledgers[j]["served", kind][theirs[kind]].tolist()
 
 
 def ledger_of(folder: Path, client: Client) -> dict[tuple[str, str], Any]:

@@ -129,14 +129,15 @@ def start_among_all(fleet: Fleet) -> Node:
     return node.start()
 
 
-def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
+def test_replies_travel_in_the_form_asked_for_and_trust_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
     """In every phase; what comes is what the neighbour's answers are in that form."""
-    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(reply="top3")}, everybody=SIX)
+    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(reply="top3", refresh=3)}, everybody=SIX)
     with ExitStack() as stack:
         meet(stack, fleet, "b")
         with start_among_all(fleet) as a:
             until(a, all_probed)
             answer = a.predict(fleet.x)
+    assert saved(fleet)["method/log/round"].tolist() == [0, 3, 6, 7]
     ledger = below("ledger/", saved(fleet))
     for phase, m in (("probe", None), ("distil", 20), ("deploy", len(fleet.x))):
         payload, _, messages = ledger[f"{phase}/reply"][1].tolist()
@@ -145,17 +146,7 @@ def test_replies_travel_in_the_form_asked_for(tmp_path: Path) -> None:
         assert payload == 6 * inputs, phase
         if m is not None:
             assert payload == messages * size(ReplyEncoding("top3").specs(m, 10)).payload
-    assert answer.silent == {}
-    assert set(answer.weights) == {"a", "b"}
-
-
-def test_trust_has_a_rhythm_of_its_own(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, "ab", {"a": trusting(refresh=3)}, everybody=SIX)
-    with ExitStack() as stack:
-        meet(stack, fleet, "b")
-        with start_among_all(fleet) as a:
-            until(a, all_probed)
-    assert saved(fleet)["method/log/round"].tolist() == [0, 3, 6, 7]
+    assert (answer.silent, set(answer.weights)) == ({}, {"a", "b"})
 
 
 def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tmp_path: Path) -> None:

@@ -103,10 +103,9 @@ def test_a_folder_in_use_is_refused(lntrust: Any, tmp_path: Path) -> None:
 def test_folders_of_every_size(tmp_path: Path, count: int) -> None:
     made = make_nodes(tmp_path, count)
     settings = {each.name: load_node(each.folder) for each in made}
-    known = {name: [n.name for n in each.neighbours] for name, each in settings.items()}
-    for name, neighbours in known.items():
-        assert 3 <= len(neighbours) <= 4
-        assert all(name in known[other] for other in neighbours)
+    for name, each in settings.items():
+        assert 3 <= len(each.neighbours) <= 4
+        assert all(name in [n.name for n in settings[other.name].neighbours] for other in each.neighbours)
     assert all(each.test_x.shape == (TEST, 8, 8) for each in made)
     assert {"mlp", "cnn2d", "forest", "onnx"} <= {each.model.kind for each in settings.values()}
 

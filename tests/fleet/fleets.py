@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
@@ -95,17 +95,12 @@ def wait_until(
 def frozen(pid: int) -> Iterator[None]:
     """A process that is stopped for a while."""
     os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")  # on a busy machine they run on for a while after the signal
     try:
-        wait_until_frozen(pid)
+        wait_until(lambda: all("State:\tT" in t.read_text() for t in tasks.glob("*/status")), every=0.002)
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def wait_until_frozen(pid: int) -> None:
-    """On a busy machine its threads run on for a while after the signal."""
-    tasks = Path(f"/proc/{pid}/task")
-    wait_until(lambda: all("State:\tT" in task.read_text() for task in tasks.glob("*/status")), every=0.002)
 
 
 @dataclass
@@ -122,12 +117,10 @@ class Member:
         self.log, self.state = self.folder / "log.jsonl", self.folder / "state" / "node.safetensors"
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a client got, and after how many seconds."""
 
     weights: dict[str, float]
-    probabilities: np.ndarray
     silent: str
     took: float
 
@@ -180,31 +173,25 @@ class Fleet:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def start(
-        self, *names: str, program: Sequence[str] = LNTRUST, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def start(self, *names: str, program: Sequence[str] = LNTRUST) -> None:
         """Run these nodes. Returns when each of them answers its clients."""
         for name in names:
             member = self.members[name]
             assert member.process is None
             with member.log.open("ab") as log:
-                member.process = subprocess.Popen(
-                    [*program, "node", "run", str(member.folder)],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env={**os.environ, **(environment or {})},
-                )  # fmt: skip
+                command = [*program, "node", "run", str(member.folder)]
+                member.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         for name in names:
             self.until(name, lambda status: True, 240)
 
     def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """By its number, and wait until it is gone."""
-        member = self.members[name]
-        assert member.process is not None
-        member.process.send_signal(number)
+        process, self.members[name].process = self.members[name].process, None
+        assert process is not None
+        process.send_signal(number)
         if number == signal.SIGKILL:
-            member.process.send_signal(signal.SIGCONT)
-        member.process.wait(60)
-        member.process = None
+            process.send_signal(signal.SIGCONT)
+        process.wait(60)
 
     def kill(self, *names: str) -> None:
         """All at once, without a word."""
@@ -237,7 +224,7 @@ class Fleet:
         np.testing.assert_allclose(p.sum(1), 1, atol=1e-3)
         assert sum(said["weights"].values()) == pytest.approx(1, abs=1e-4)
         assert took < DEADLINE + SLACK, f"{name} took {took:.2f} s; {said['weights']}, {said['silent']}"
-        return Answer(said["weights"], p, ", ".join(said["silent"]), took)
+        return Answer(said["weights"], ", ".join(said["silent"]), took)
 
     def weight(self, name: str, of: str) -> float:
         """What a neighbour weighs in an answer now."""

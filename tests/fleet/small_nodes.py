@@ -1,6 +1,7 @@
 """Settings and data for nodes that live inside a test, and what their users may hand in."""
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -67,35 +68,29 @@ def normalised(input_shape: tuple[int, ...], classes: int, width: int = 5) -> nn
 
 
 class Failing(nn.Module):
-    """Trains for a while, and then no more; or, after some failures, again."""
+    """Trains for five passes, and then no more; or, after some failures, again."""
 
     def __init__(
-        self, input_shape: tuple[int, ...], classes: int, passes: int, failures: int, error: BaseException
+        self, input_shape: tuple[int, ...], classes: int, failures: int = 1_000_000, ends: bool = False
     ) -> None:
         super().__init__()
-        self.linear, self.left = nn.Linear(prod(input_shape), classes), passes
-        self.failures, self.error = failures, error
+        self.linear, self.left = nn.Linear(prod(input_shape), classes), 5
+        self.failures, self.error = (
+            failures,
+            SystemExit("enough") if ends else ArithmeticError("no more passes"),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.left -= 1
-            if self.left < 0 and self.failures:
-                self.failures -= 1
-                raise self.error
+        self.left -= self.training
+        if self.training and self.left < 0 < self.failures:
+            self.failures -= 1
+            raise self.error
         out: Tensor = self.linear(x.flatten(1))
         return out
 
 
-def failing(input_shape: tuple[int, ...], classes: int, failures: int = 1_000_000) -> nn.Module:
-    return Failing(input_shape, classes, 5, failures, ArithmeticError("no more passes"))
-
-
-def stumbling(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return failing(input_shape, classes, failures=2)
-
-
-def exiting(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return Failing(input_shape, classes, 5, 2, SystemExit("enough"))
+stumbling = partial(Failing, failures=2)
+exiting = partial(Failing, failures=2, ends=True)
 
 
 def text(_input_shape: tuple[int, ...], _classes: int) -> str:

@@ -19,7 +19,7 @@ from lntrust.fleet.settings import InputSettings, NeighbourSettings
 OURS = InputSettings(shape=(2, 3), classes=("a", "b", "c"))
 JSON = {"name": "plain", "version": "1", "extensions": []}
 OK = b"HTTP/1.1 200 OK\r\n"
-BYTES = {"name": "plain", "version": "1", "extensions": ["binary_tensor_data"]}
+BYTES = {**JSON, "extensions": ["binary_tensor_data"]}
 
 
 class Request(BaseHTTPRequestHandler):

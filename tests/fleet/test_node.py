@@ -118,27 +118,6 @@ def test_a_node_without_neighbours(tmp_path: Path) -> None:
         np.testing.assert_array_equal(node.predict(fleet.x).probabilities, answer.probabilities)
 
 
-def test_after_a_restart_among_others_the_model_is_the_same(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a", "b", "c"], everybody=SOON)
-    path = fleet.members["a"].folder / "NODE.toml"
-    tables, *neighbours = path.read_text("utf-8").split("[[neighbours]]")
-    path.write_text(f"{tables}[[neighbours]]{neighbours[0]}", "utf-8")
-    with ExitStack() as stack:
-        for name in ("b", "c"):
-            stack.enter_context(Node.from_file(fleet.members[name].folder, train=False))
-        with Node.from_file(path) as node:
-            until(node, all_probed)
-            kept, version = node.predict(fleet.x, "self").probabilities, node.version
-        path.write_text("[[neighbours]]".join([tables, *neighbours[::-1]]), "utf-8")
-        with Node.from_file(path) as node:
-            assert node.version > version, "nobody takes it for an older model"
-            np.testing.assert_array_equal(node.predict(fleet.x, "self").probabilities, kept)
-            status = until(node, all_probed)
-            assert (status["round"], status["error"]) == (6, None)
-            assert list(status["trust"]) == ["a", "c", "b"]
-            assert sum(status["trust"].values()) == pytest.approx(1, abs=1e-5)
-
-
 def test_of_those_allowed_the_fastest_is_asked(tmp_path: Path) -> None:
     few = {"network": {"choose": "allowed", "fastest": 1}, "training": {"stage2_rounds": 400}}
     fleet = Fleet.of(tmp_path, ["b", "c", "a"], {"a": few}, everybody=SOON)

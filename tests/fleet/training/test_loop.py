@@ -95,7 +95,7 @@ def test_a_disk_that_takes_nothing_stops_nothing(tmp_path: Path) -> None:
 
 def test_a_round_that_fails_half_way_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     """It has taken five steps of its first round when it fails, and is kept without them."""
-    member = alone(tmp_path, of_kind("failing"))
+    member = alone(tmp_path, of_kind("Failing"))
     x = np.load(member.folder / "data.npz")["x"]
     with Node.from_file(member.folder, train=False) as node:
         before = node.predict(x, "self").probabilities
@@ -109,7 +109,7 @@ def test_a_round_that_fails_half_way_leaves_the_model_as_it_was(tmp_path: Path) 
 
 def test_while_training_fails_the_node_is_not_ready_but_its_models_are(tmp_path: Path) -> None:
     """And metrics and status say so."""
-    own = {**of_kind("failing"), "http": {}, "training": {**SOON["training"], **DEPLOYED["training"]}}
+    own = {**of_kind("Failing"), "http": {}, "training": {**SOON["training"], **DEPLOYED["training"]}}
     with Fleet.of(tmp_path, "a", everybody=own) as fleet:
         shutil.copy(Path(__file__).parents[1] / "small_nodes.py", fleet.members["a"].folder)
         fleet.start("a")
@@ -129,12 +129,6 @@ def test_while_training_fails_the_node_is_not_ready_but_its_models_are(tmp_path:
 
 
 # -- restarts and other models ----------------------------------------------------------------------
-
-
-def rewrite(folder: Path, old: str, new: str) -> None:
-    text = (folder / "NODE.toml").read_text("utf-8")
-    assert old in text
-    (folder / "NODE.toml").write_text(text.replace(old, new), "utf-8")
 
 
 def test_a_model_that_cannot_learn_is_not_put_in(tmp_path: Path) -> None:
@@ -174,14 +168,13 @@ def test_the_trust_with_which_training_ended_is_kept_over_restarts(tmp_path: Pat
 def test_another_weighting_after_a_restart_learns_anew(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b"], everybody={**SOON, "trust": {"weighting": "uniform"}})
     a, b = (fleet.members[name].folder for name in ("a", "b"))
+    text = (a / "NODE.toml").read_text("utf-8")
     with Node.from_file(b):
-        with Node.from_file(a) as node:
-            until(node, all_probed)
-        rewrite(a, '"uniform"', '"trust"')
-        with Node.from_file(a) as node:
-            status = until(node, all_probed)
-            assert status["error"] is None
-            assert status["round"] == 6
+        for weighting in ("uniform", "trust"):
+            (a / "NODE.toml").write_text(text.replace('"uniform"', f'"{weighting}"'), "utf-8")
+            with Node.from_file(a) as node:
+                status = until(node, all_probed)
+        assert (status["error"], status["round"]) == (None, 6)
 
 
 def test_another_nodes_certificate_is_refused_and_a_link_does_not_outlive_its_own(tmp_path: Path) -> None:
@@ -221,9 +214,9 @@ WAITS_OTHERWISE = (
 )
 
 
-@pytest.fixture(scope="module")
-def two_years_ahead() -> dict[str, str]:
-    """What has to stand in a program's environment so that its clock is wrong, but no timeout."""
+@pytest.fixture
+def two_years_ahead() -> list[str]:
+    """What has to stand before a program so that its clock is wrong, but no timeout."""
     found = subprocess.run([str(FIND_FAKETIME)], capture_output=True, text=True)
     if found.returncode:
         pytest.skip(found.stderr.strip().splitlines()[-1])
@@ -231,16 +224,14 @@ def two_years_ahead() -> dict[str, str]:
     # The program `faketime` would stay between us and the node, and live on when that is killed.
     show = [faketime, "-f", "+0", sys.executable, "-c", "import os; print(os.environ['LD_PRELOAD'])"]
     library = subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
-    return {"LD_PRELOAD": library, "FAKETIME": "+2y", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    return ["env", f"LD_PRELOAD={library}", "FAKETIME=+2y", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
 
 
-def test_a_node_whose_clock_is_years_ahead_stands_alone(
-    two_years_ahead: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_node_whose_clock_is_years_ahead_stands_alone(two_years_ahead: list[str], tmp_path: Path) -> None:
     """By its clock every certificate has run out. It answers by itself; others go on without it."""
     with Fleet.of(tmp_path, "abc") as fleet:
         fleet.start("a", "b")
-        fleet.start("c", program=WAITS_OTHERWISE, environment=two_years_ahead)
+        fleet.start("c", program=[*two_years_ahead, *WAITS_OTHERWISE])
         fleet.until("c", lambda status: status["phase"] == "stage 2")
         fleet.until("a", probed("b"))
         fleet.trains("c")

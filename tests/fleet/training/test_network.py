@@ -1,6 +1,5 @@
 """What a live node asks, in which form, and how often; to a method its network is like the simulation's."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import SOON, Fleet, all_probed, deployed, until
+from fleets import SOON, Fleet, all_probed, until
 from sklearn.ensemble import ExtraTreesClassifier
 from small_nodes import settings as small_settings
 from torch import Tensor, nn
@@ -150,11 +149,9 @@ def test_replies_travel_in_the_form_asked_for_and_trust_has_a_rhythm_of_its_own(
 
 
 def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tmp_path: Path) -> None:
-    slow = {
-        "training": {**SOON["training"], "stage2_rounds": 100_000},
-        "life": {**SOON["life"], "rest": 0.05},
-    }
-    fleet = Fleet.of(tmp_path, "abc", {"a": {**trusting(refresh=50_000), **slow}}, everybody=SIX)
+    endless, slow = {**SOON["training"], "stage2_rounds": 100_000}, {**SOON["life"], "rest": 0.05}
+    own = {**trusting(refresh=50_000), "training": endless, "life": slow}
+    fleet = Fleet.of(tmp_path, "abc", {"a": own}, everybody=SIX)
     with ExitStack() as stack:
         meet(stack, fleet, "b")
         a = stack.enter_context(Node.from_file(fleet.members["a"].folder))
@@ -169,26 +166,31 @@ def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tm
 
 
 def test_what_is_remembered_outlives_a_restart_but_no_other_neighbours(tmp_path: Path) -> None:
+    """The model is the same after both."""
     fleet = Fleet.of(tmp_path, "abc", {"a": trusting(recall=1000, top_k=2)}, everybody=SIX)
     path = fleet.members["a"].folder / "NODE.toml"
 
-    def run(done: Callable[[dict[str, Any]], bool]) -> dict[str, Tensor]:
+    def run() -> tuple[dict[str, Tensor], dict[str, Any], np.ndarray]:
         with start_among_all(fleet) as a:
-            until(a, done)
-        return saved(fleet)
+            status = until(a, all_probed)
+            answer = a.predict(fleet.x, "self").probabilities
+        return saved(fleet), status, answer
 
     with ExitStack() as stack:
         meet(stack, fleet, "b", "c")
-        before = run(all_probed)
+        before, *_ = run()
         assert before["ledger/distil/query"][:2, 2].tolist() == [1, 1], "once, about all of the shard"
         assert sorted(before["method/recall/column"][0].tolist()) == [1, 2]
         assert before["method/recall/replies"].shape == (1, 2, 100, 10)
         path.write_text(path.read_text("utf-8").replace("stage2_rounds = 6", "stage2_rounds = 9"), "utf-8")
-        after = run(lambda status: deployed(status) and status["round"] == 11)
+        after, status, answer = run()
+        assert (status["round"], status["error"]) == (11, None)
         assert after["ledger/distil/query"][:2, 2].tolist() == [1, 1]
         assert torch.equal(after["method/recall/replies"], before["method/recall/replies"])
         tables, *neighbours = path.read_text("utf-8").split("[[neighbours]]")
         path.write_text("[[neighbours]]".join([tables, *(f"{n.rstrip()}\n\n" for n in neighbours[::-1])]))
-        other = run(all_probed)
+        other, later, same = run()
     assert not below("method/recall/", other)
-    assert other["method/closed"].shape == (1, 3), "they were probed anew"
+    assert (other["method/closed"].shape, list(later["trust"])) == ((1, 3), ["a", "c", "b"]), "probed anew"
+    assert later["model_version"] > status["model_version"], "nobody takes it for an older model"
+    np.testing.assert_array_equal(same, answer)

@@ -203,8 +203,3 @@ def test_a_node_goes_on_from_an_older_versions_state(case: str, tmp_path: Path) 
     np.testing.assert_allclose(own, was["self"], atol=1e-6)
     tensors, _ = read_tensors(folder / "state" / FILE)
     assert {name: t.tolist() for name, t in below("ledger/", tensors).items()} == was["ledger"]
-
-
-def test_settings_that_are_no_more_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(LNTrustError, match="no longer there"):
-        load_node(brought("c/state", tmp_path))

@@ -11,11 +11,8 @@ from lntrust.core.randomness import Seeds, Stream
 from lntrust.fleet.training.data import load_data
 from lntrust.fleet.training.world import OneNode, node_number, node_world
 
-seeds = st.integers(0, 2**40)
-streams = st.sampled_from(get_args(Stream))
 
-
-@given(seeds, streams, st.integers(1, 30), st.data())
+@given(st.integers(0, 2**40), st.sampled_from(get_args(Stream)), st.integers(1, 30), st.data())
 def test_draws_are_those_of_the_number(seed: int, stream: Stream, n: int, data: st.DataObject) -> None:
     number = data.draw(st.integers(0, n - 1))
     counters = data.draw(st.lists(st.integers(0, 2**31), max_size=3))

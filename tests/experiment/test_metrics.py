@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lntrust import load_study
-from lntrust.experiment.metrics import Examiner, as_list, mean, summarise
+from lntrust.experiment.metrics import Examiner, finite, mean, summarise
 from lntrust.world import Ragged, World
 from lntrust.world.graphs import directed_edges
 from lntrust.world.partition.partition import Partition
@@ -158,5 +158,7 @@ class TestSummary:
 def test_mean_and_list_know_no_nan() -> None:
     assert mean(np.array([0.5, np.nan])) == 0.5
     assert mean(np.array([np.nan])) is None
-    assert as_list(np.array([0.5, np.nan])) == [0.5, None]
-    assert as_list(None) is None
+    assert finite({"a": (1.5, float("nan")), "b": [None, 3, float("-inf")]}) == {
+        "a": [1.5, None],
+        "b": [None, 3, None],
+    }

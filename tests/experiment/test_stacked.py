@@ -12,6 +12,7 @@ from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError
 from lntrust.core.files import read_tensors
 from lntrust.experiment.driver import Run, Runs
+from lntrust.experiment.store import slug
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side
@@ -168,7 +169,7 @@ def test_each_seed_has_a_folder_as_if_it_had_run_alone(
         one = Run(study(), "lntrust", seed, views64, folder=tmp_path / "alone")
         one()
         assert one.folder is not None
-        beside = tmp_path / "together" / one.slug
+        beside = tmp_path / "together" / slug(one.identity)
         names = {p.name for p in one.folder.iterdir()} - {"checkpoint.safetensors"}
         assert {p.name for p in beside.iterdir()} == names
         for file in (one.folder / "evaluations").iterdir():

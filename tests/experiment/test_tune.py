@@ -339,7 +339,7 @@ class TestStudy:
         assert (before.population.training.lr, after.population.training.lr) == (0.05, 0.0125)
         assert before()["per_node"] != after()["per_node"]
         assert after.identity["settings"]["lr"] == 0.0125
-        assert after.fingerprint != before.fingerprint
+        assert after.identity != before.identity
 
     def test_a_real_search_ends_in_a_study_that_loads(self, study: Study, views: Views, file: Path) -> None:
         log, to = file.parent / "real.jsonl", file.parent / "real.toml"

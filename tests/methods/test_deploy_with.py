@@ -23,6 +23,7 @@ from small_runs import (
 from lntrust import LNTrustError
 from lntrust.experiment import Run
 from lntrust.experiment.evaluation import answers
+from lntrust.experiment.store import fingerprint
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, find_method, list_methods
 from lntrust.methods.base import below
@@ -229,7 +230,7 @@ class TestState:
 
 class TestIdentity:
     def fingerprint(self, views: Views, *overrides: str, method: str = "independent") -> str:
-        return begun(views, *FEW, *overrides, method=method).fingerprint
+        return fingerprint(begun(views, *FEW, *overrides, method=method).identity)
 
     def test_the_deployment_and_its_settings_decide_the_result_and_so_the_folder(self, views: Views) -> None:
         """Not the settings of those who do not answer."""

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lntrust import load_study
-from lntrust.experiment.store import Record, identity
-from lntrust.methods import find_method
+from lntrust.experiment.store import Record, identities
 from lntrust.report.rows import KINDS, Row
 
 NODES = 4
@@ -24,7 +23,7 @@ def made(
 ) -> Record:  # fmt: skip
     """One run of the digits study, which nobody trained; `sets` as on the command line."""
     chosen = load_study(study, sets)
-    of = identity(chosen, method, find_method(method, chosen), seed, device)
+    (of,) = identities(chosen, method, [seed], device)
     per_node = {
         "test": _nodes(test), "self": _nodes(own), "test_pooled": _nodes(pooled), "self_pooled": None,
     }  # fmt: skip

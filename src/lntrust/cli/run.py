@@ -11,6 +11,7 @@ from typer import Option
 
 from lntrust.cli import options
 from lntrust.cli.console import err, interruptible, notes, out, say
+from lntrust.core.text import seeds_text
 from lntrust.study.loading import load_study
 
 _FEW = 30  # nodes whose trust is shown one by one after a run; larger runs have it in trust.parquet
@@ -76,8 +77,7 @@ def run(
     bar = Progress(*columns, console=err, disable=not err.is_terminal)
 
     def begin(name: str, some: Sequence[int], rounds: int) -> Callable[[int, int, float | None], None]:
-        which = f"seed{'s' if len(some) > 1 else ''} {', '.join(map(str, some))}"
-        task = bar.add_task(f"{escape(name)}, {which}", total=rounds, loss="")
+        task = bar.add_task(f"{escape(name)}, {seeds_text(some)}", total=rounds, loss="")
 
         def show(done: int, total: int, loss: float | None) -> None:
             bar.update(task, completed=done, total=total)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def bytes_text(count: float, decimals: int | None = None) -> str:
@@ -69,6 +69,11 @@ def age_text(seconds: float) -> str:
 def count_text(count: int, one: str, many: str | None = None) -> str:
     """1 run, 3 runs, 2 studies"""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """seed 3, seeds 0, 1, 2"""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

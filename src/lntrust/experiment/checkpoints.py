@@ -4,23 +4,20 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 counts, the method's state and the ledger are all there is, and what was noted down on the way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment.divergence import Watch
-from lntrust.experiment.store.records import Evaluations, History, evaluation_file, packed, unpacked
+from lntrust.experiment.store.records import Evaluations, History
 from lntrust.learners import Population
-from lntrust.methods import Method
 from lntrust.methods.base import Observer, Tensors, below, under
-from lntrust.network import Network
 
 
 @dataclass
@@ -38,37 +35,19 @@ class Course:
         self.history, self.watch = History(self.worlds), Watch(self.worlds)
         self.evaluations: list[Evaluations] = [{} for _ in range(self.worlds)]
 
+    def tensors(self) -> Tensors:
+        """What was noted down, for a checkpoint."""
+        asked = {"asked": torch.tensor(self.asked, dtype=torch.float64)}
+        return (
+            under("certificate/", self.observer.state()) | self.history.state() | self.watch.state() | asked
+        )
 
-def write_checkpoint(
-    path: Path, fingerprint: str, course: Course, population: Population, network: Network,
-    method: Method[Any], taken: Tensor,
-) -> None:  # fmt: skip
-    """`taken` are the labelled steps that each node has taken."""
-    tensors = under("population/", population.state()) | under("network/", network.state())
-    tensors |= under("method/", {} if course.state is None else method.pack(course.state))
-    tensors |= under("certificate/", course.observer.state())
-    tensors |= course.history.state() | course.watch.state()
-    tensors |= {"taken": taken, "asked": torch.tensor(course.asked, dtype=torch.float64)}
-    metadata = {"fingerprint": fingerprint, "round": str(course.done), "seconds": f"{course.seconds:.3f}"}
-    write_tensors(path, tensors, metadata)
-
-
-def read_checkpoint(path: Path, fingerprint: str) -> tuple[Tensors, dict[str, str]]:
-    """A checkpoint of this run: its tensors, and what is said of them."""
-    tensors, metadata = read_tensors(path)
-    found = metadata.get("fingerprint")
-    if found != fingerprint:
-        raise LNTrustError(f"{path}: belongs to another run ({found}, not {fingerprint})")
-    return tensors, metadata
-
-
-def restore(course: Course, tensors: Tensors) -> None:
-    """What was noted down until then."""
-    course.history.load(tensors)
-    if "diverged" in tensors:  # an earlier version's checkpoint does not know
-        course.watch.load(tensors["diverged"])
-    if "asked" in tensors:
-        course.asked = tensors["asked"].tolist()
+    def load(self, tensors: Tensors) -> None:
+        self.history.load(tensors)
+        if "diverged" in tensors:  # an earlier version's checkpoint does not know
+            self.watch.load(tensors["diverged"])
+        if "asked" in tensors:
+            self.asked = tensors["asked"].tolist()
 
 
 def observed(tensors: Tensors) -> Tensors:
@@ -76,22 +55,18 @@ def observed(tensors: Tensors) -> Tensors:
     return below("certificate/", tensors) or below("method/certificate/", tensors)
 
 
-def read_evaluations(course: Course, path: Path, folders: Sequence[Path], due: Sequence[int]) -> None:
-    """Of all rounds that were evaluated before the checkpoint in `path`."""
-    for file in [evaluation_file(folder, number) for folder in folders for number in due]:
-        if not file.is_file():  # a fresh start of one of the seeds has taken it away
-            raise LNTrustError(f"{file}: is gone; remove {path} to start over")
-    for folder, evaluations in zip(folders, course.evaluations, strict=True):
-        for number in due:
-            stored, _ = read_tensors(evaluation_file(folder, number))
-            evaluations[number] = {name: t.numpy() for name, t in stored.items()}
-
-
 @contextmanager
-def fitting(path: Path) -> Iterator[None]:
-    """What another version wrote, or somebody has tampered with, does not fit this run."""
+def opened(path: Path, fingerprint: str | None) -> Iterator[tuple[Tensors, dict[str, str]]]:
+    """What a file has kept of a run, and what is said of it.
+
+    What another version wrote, or somebody has tampered with, does not fit, whatever goes wrong with it.
+    """
+    tensors, metadata = read_tensors(path)
+    found = metadata.get("fingerprint")
+    if found != fingerprint:
+        raise LNTrustError(f"{path}: belongs to another run ({found}, not {fingerprint})")
     try:
-        yield
+        yield tensors, metadata
     except (KeyError, ValueError, RuntimeError) as error:
         raise LNTrustError(
             f"{path}: does not fit this run: {type(error).__name__}: {error}; remove it to start over"
@@ -101,28 +76,22 @@ def fitting(path: Path) -> Iterator[None]:
 # -- Stage 1 once for several runs -------------------------------------------------------------------
 
 
-def write_stage1(path: Path, course: Course, population: Population, losses: Tensor | None) -> None:
+def write_stage1(path: Path, course: Course, population: Population) -> None:
     """What all runs have in common that differ in Stage 2 only."""
-    ended = course.history.copy()
-    ended.note(losses, [0] * course.worlds)  # nobody speaks in Stage 1
-    tensors = under("population/", population.state()) | ended.state()
-    tensors |= under("evaluation/", packed(course.evaluations))
+    tensors = under("population/", population.state()) | course.history.state()
+    for world, evaluations in enumerate(course.evaluations):
+        for done, ways in evaluations.items():
+            named = {way: torch.from_numpy(predicted) for way, predicted in ways.items()}
+            tensors |= under(f"evaluation/{world}/{done}/", named)
     write_tensors(path, tensors, {"seconds": f"{course.seconds:.3f}"})
 
 
-def read_stage1(path: Path, course: Course, population: Population, folders: Sequence[Path]) -> Tensor | None:
-    """Begin where another run's Stage 1 has ended; the losses of its last round.
-
-    The steps are the same, so the bits are, too.
-    """
-    tensors, metadata = read_tensors(path)
-    with fitting(path):
+def read_stage1(path: Path, course: Course, population: Population) -> None:
+    """Begin where another run's Stage 1 has ended: the steps are the same, so the bits are, too."""
+    with opened(path, fingerprint=None) as (tensors, metadata):
         course.seconds += float(metadata["seconds"])  # it was trained, if not now
         population.load(below("population/", tensors))
-        course.evaluations = unpacked(below("evaluation/", tensors), course.worlds)
         course.history.load(tensors)
-    for folder, evaluations in zip(folders, course.evaluations, strict=True):
-        for number, by_way in evaluations.items():
-            own = {way: torch.from_numpy(p) for way, p in by_way.items()}
-            write_tensors(evaluation_file(folder, number), own)
-    return course.history.drop_last()  # noted again by the run, with what is said when Stage 1 has ended
+        for name, predicted in below("evaluation/", tensors).items():
+            world, done, way = name.split("/", 2)  # a variant's name has a slash of its own
+            course.evaluations[int(world)].setdefault(int(done), {})[way] = predicted.numpy()

@@ -1,6 +1,6 @@
 """Runs that diverge: noticed in the round it happens, kept as results without scores, and named as such."""
 
-import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,14 +8,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from lntrust.experiment.metrics import Predictions, per_node, summarise
+from lntrust.core.text import seeds_text
 from lntrust.learners import Population
-from lntrust.world import World
-
-_SCORES = (
-    "test", "self", "test_pooled", "self_pooled", "stage1", "p10", "harmed", "best_neighbor_oracle",
-    "best_round_test_selected",
-)  # fmt: skip
 
 
 class Watch:
@@ -40,14 +34,11 @@ class Watch:
     @property
     def diverged(self) -> dict[int, int]:
         """The first bad round of each world that has one."""
-        fine = (
-            torch.stack([each for _, each in self._seen]).tolist() if self._seen else []
-        )  # waits once for all
-        for (number, _), row in zip(self._seen, fine, strict=True):
-            for world in range(self._worlds):
-                if not row[world]:
-                    self._rounds.setdefault(world, number)
-        self._seen.clear()
+        if self._seen:
+            numbers, fine = zip(*self._seen, strict=True)
+            for row, world in torch.nonzero(~torch.stack(fine)).tolist():  # waits once for all
+                self._rounds.setdefault(world, numbers[row])
+            self._seen.clear()
         return self._rounds
 
     def state(self) -> dict[str, Tensor]:
@@ -72,28 +63,6 @@ def sound(population: Population) -> Bool[Tensor, "n"]:
     return fine if loss is None else fine & ~loss.isinf()
 
 
-def without_scores(
-    world: World, number: int, evaluations: dict[int, Predictions], stage1: int
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The part of `summarise` of a run that diverged: no scores, and rows of what was evaluated before."""
-    before = {done: predictions for done, predictions in evaluations.items() if done < number}
-    rows = summarise(world, before, stage1)[1] if before else []
-    return {**dict.fromkeys(_SCORES), "variants": {}, "per_node": per_node(world)}, rows
-
-
-def finite(value: Any) -> Any:
-    """The same with None in the place of every number that JSON has not.
-
-    >>> finite({"a": [1.5, float("nan")]})
-    {'a': [1.5, None]}
-    """
-    if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def what_diverged(summaries: Sequence[dict[str, Any]]) -> str:
     """Of the runs of one method with several seeds, in words; nothing where all of them ended well.
 
@@ -104,15 +73,14 @@ def what_diverged(summaries: Sequence[dict[str, Any]]) -> str:
     >>> what_diverged([{"seed": 4, "diverged": 0}])  # before all training
     'diverged at round 0'
     """
-    seeds: dict[int, list[int]] = {}  # by round
+    seeds: dict[int, list[int]] = defaultdict(list)  # by round
     for each in summaries:
         if each.get("diverged") is not None:
-            seeds.setdefault(each["diverged"], []).append(each["seed"])
+            seeds[each["diverged"]].append(each["seed"])
     if seeds and len(summaries) == 1:
         return f"diverged at round {min(seeds)}"
     good = len(summaries) - sum(map(len, seeds.values()))
     words = [f"{good} of {len(summaries)} seeds"] if seeds and good else []
     for number, some in seeds.items():
-        named = f"seed{'s' if len(some) > 1 else ''} {', '.join(map(str, some))}"
-        words.append(f"{named} diverged at round {number}")
+        words.append(f"{seeds_text(some)} diverged at round {number}")
     return "; ".join(words)

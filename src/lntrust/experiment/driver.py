@@ -20,18 +20,7 @@ from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.files import read_json, write_json, write_tensors, write_whole
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
-from lntrust.experiment.checkpoints import (
-    Course,
-    fitting,
-    observed,
-    read_checkpoint,
-    read_evaluations,
-    read_stage1,
-    restore,
-    write_checkpoint,
-    write_stage1,
-)
-from lntrust.experiment.divergence import finite, without_scores
+from lntrust.experiment.checkpoints import Course, observed, opened, read_stage1, write_stage1
 from lntrust.experiment.evaluation import (
     answers,
     asked_by_world,
@@ -40,14 +29,13 @@ from lntrust.experiment.evaluation import (
     padded,
     test_inputs,
 )
-from lntrust.experiment.metrics import summarise
-from lntrust.experiment.stacks import evaluation_due
+from lntrust.experiment.metrics import Predictions, finite, summarise
+from lntrust.experiment.stacks import evaluation_due, evaluations_due
 from lntrust.experiment.store.identity import (
     checkpoint,
-    content_of,
     data_digest,
     fingerprint,
-    identity,
+    identities,
     slug,
     stage1_file,
 )
@@ -55,16 +43,19 @@ from lntrust.experiment.store.records import (
     clear_run,
     evaluation_file,
     hardware,
+    read_evaluation,
     versions,
+    write_evaluation,
     write_rounds,
 )
+from lntrust.experiment.store.schemas import Identity
 from lntrust.experiment.store.worlds import keep_world
 from lntrust.learners import Labelled, Population
 from lntrust.learners.inference import Backend
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.methods import Deployment, Method, Site, find_method
-from lntrust.methods.base import Schedule, Tensors, below
+from lntrust.methods.base import Schedule, Tensors, below, under
 from lntrust.methods.own import check_verbs
 from lntrust.network import Network
 from lntrust.study.settings import Study, once_each
@@ -72,6 +63,7 @@ from lntrust.world import Dataset, World, build_world, side_by_side
 
 Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
 Notice = Callable[[str], None]
+MakeWorld = Callable[[Study, Dataset, int, bool], World]
 
 
 class Runs:
@@ -95,10 +87,10 @@ class Runs:
         notice: Notice = lambda _: None,
         guard: Callable[[], None] = lambda: None,
         share_stage1: bool | Path = False,
-        make_world: Callable[[Study, Dataset, int, bool], World] | None = None,
+        make_world: MakeWorld = lambda study, dataset, seed, _: build_world(study, dataset, seed),
     ) -> None:
         self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
-        self.backend: Backend = backend
+        self.views, self.device, self.backend = views, views.device, backend
         self.method: Method[Any] = find_method(method, study)
         check_verbs(self.method, method, stacked=len(self.seeds) > 1)
         if certify and self.method.certificate is None:
@@ -112,31 +104,32 @@ class Runs:
             raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
         self.method.certify = certify
         self._guard = guard  # asked before anything is written, and may object
-        self._share_stage1 = bool(share_stage1) and folder is not None and study.training.stage2_rounds > 0
-        self._dataset = views.dataset
-        build = make_world or (lambda study, dataset, seed, _: build_world(study, dataset, seed))
         uses_validation = self.method.uses_validation
-        self.world = side_by_side([build(study, views.dataset, seed, uses_validation) for seed in self.seeds])
+        worlds = [make_world(study, views.dataset, seed, uses_validation) for seed in self.seeds]
+        self.world = side_by_side(worlds)
         lr = getattr(self.method.settings, "lr", None)
-        self.training = study.training if lr is None else study.training.model_copy(update={"lr": lr})
-        self.device = views.device
-        self._labels = torch.from_numpy(self.world.labels).to(self.device)
+        training = study.training if lr is None else study.training.model_copy(update={"lr": lr})
+        labels = torch.from_numpy(self.world.labels).to(self.device)
         self.population = Population(
-            study.population.learners, self.world.kinds, views, self._labels, len(self.world.classes),
-            self.training, self.world.seeds, backend, self.method.common_start,
+            study.population.learners, self.world.kinds, views, labels, len(self.world.classes), training,
+            self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
-        self._numbers = numbers_in_a_step(study, views, self.world.n)
         self.network = Network(self.world, self.population, self.method.wire_format)
         self._inputs = [test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(padded(self._inputs)).to(self.device)
         self.tested = tested if len(self.seeds) > 1 else tested[0]
-        self._base = folder
-        if folder is not None:
-            _ = self._content  # as it is now, and not when the run ends
-        self._stage1_base = share_stage1 if isinstance(share_stage1, Path) else folder
-        self.folders = [] if folder is None else [folder / slug(of) for of in self._identities]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.course = Course(len(self.seeds))
+        self._steps = 0  # labelled ones that were counted
+        self._stage1: Path | None = None  # where its end lies for all that share it
+        self.folders: list[Path] = []
+        if folder is not None:  # what a run is made of is looked at now, and not when it ends
+            self._base, self.folders = folder, [folder / slug(of) for of in self.identities]
+            self._checkpoint = folder / checkpoint(self.identities)
+            if share_stage1 and study.training.stage2_rounds:
+                decides = {"uses_validation": uses_validation, "common_start": self.method.common_start}
+                shared = share_stage1 if isinstance(share_stage1, Path) else folder
+                self._stage1 = shared / stage1_file(self.identities, {**decides, "lr": training.lr})
         self._enter_stage(1)
         for stack in self.population.stacks:
             if isinstance(stack, Stack) and stack.looped_because:
@@ -155,57 +148,36 @@ class Runs:
         """The method's."""
         return self.course.state
 
-    # -- identity ---------------------------------------------------------------------------------
-
-    def identity_of(self, seed: int) -> dict[str, Any]:
-        """Everything that decides a seed's result."""
-        of = (self.study, self.method_name, self.method, seed, self.device.type, self.backend)
-        return identity(*of, content=self._content)
-
     @cached_property
-    def _content(self) -> dict[str, Any]:
-        return content_of(self.study, self.method_name, data_digest(self.study, self._dataset))
-
-    @property
-    def _identities(self) -> list[dict[str, Any]]:
-        return [self.identity_of(seed) for seed in self.seeds]
-
-    @property
-    def _checkpoint(self) -> Path:
-        assert self._base is not None
-        return self._base / checkpoint(self._identities)
-
-    @property
-    def _together(self) -> str:
-        """The fingerprint of all seeds at once."""
-        return "-".join(fingerprint(of) for of in self._identities)
+    def identities(self) -> list[Identity]:
+        """Everything that decides the result of each seed."""
+        data = data_digest(self.study, self.views.dataset)
+        made = (self.device.type, data, self.backend, self.method.certify)
+        return identities(self.study, self.method_name, self.seeds, *made)
 
     # -- the course of a run ----------------------------------------------------------------------
 
     def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> list[dict[str, Any]]:
         """Train, evaluate, score. With `resume`, go on from the last checkpoint."""
-        with threads_for(self._numbers), sleeping_threads(), kept_memory():  # whoever calls, and has set what
-            return self._carry_out(resume, progress)
-
-    def _carry_out(self, resume: bool, progress: Progress) -> list[dict[str, Any]]:
-        if self.folders:
+        numbers = numbers_in_a_step(self.study, self.views, self.world.n)
+        with threads_for(numbers), sleeping_threads(), kept_memory():  # whoever calls, and has set what
             finished = [folder / "summary.json" for folder in self.folders]
-            if resume and all(path.is_file() for path in finished):
+            if resume and finished and all(path.is_file() for path in finished):
                 self._keep_worlds()  # of runs that an earlier version finished
                 progress(self.rounds, self.rounds, None)
                 return [read_json(path) for path in finished]
-            self._guard()
-            if resume:
-                self._load()
-            else:
-                self._clear()
-            for of, folder in zip(self._identities, self.folders, strict=True):
-                made = {"versions": versions(), "hardware": hardware(self.device)}
-                write_json(folder / "run.json", {**of, **made})
-            self._keep_worlds()
+            if self.folders:
+                self._take_folders(resume)
+            self._train(progress)
+            # The only place where test labels are read.
+            summaries = [self._summary(s) for s in range(len(self.seeds))]
+            self._leave_stack()
+            return summaries
+
+    def _train(self, progress: Progress) -> None:
         self._clock = time.perf_counter()
-        if self._share_stage1 and self.done == 0 and self._stage1.is_file():
-            self._take_stage1()
+        if self._stage1 is not None and self.done == 0 and self._stage1.is_file():
+            self._take_stage1(self._stage1)
         progress(self.done, self.rounds, None)
         if self.done == self.study.training.stage1_rounds == 0:
             self._begin_collaboration()
@@ -218,13 +190,11 @@ class Runs:
             last = self.done == self.rounds
             due = self.done % self.study.evaluation.checkpoint_every == 0
             if self.folders and (due or last):
-                self._stop_clock()
                 self._save()
             # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
             shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
             progress(self.done, self.rounds, self.course.history.latest_loss() if shown else None)
         self._stop_clock()
-        return self._finish()
 
     def _stop_clock(self) -> None:
         """Add up the seconds until all that was asked for is done."""
@@ -241,25 +211,21 @@ class Runs:
 
     def _enter_stage(self, stage: int) -> None:
         lists = self.world.labelled(stage, self.method.uses_validation)
-        self.labelled = Labelled(
-            lists, self._labels, self.study.training, self.world.seeds, stage, self.device
-        )
-        schedule = Schedule(self.study.training.stage2_rounds, self.method.final_rounds)
-        self.site = Site(
-            self.world, self.population, self.network, self.labelled, schedule, self.course.observer
-        )
+        training, labels = self.study.training, self.population.labels
+        self.labelled = Labelled(lists, labels, training, self.world.seeds, stage, self.device)
+        schedule = Schedule(training.stage2_rounds, self.method.final_rounds)
+        parts = (self.world, self.population, self.network, self.labelled, schedule, self.course.observer)
+        self.site = Site(*parts)
         taught = stage == 3 and self.state is not None  # else a checkpoint brings the models, too
-        pseudo = self.method.pseudo_labels(self.site, self.state) if taught else None
-        self.population.refit(lists, pseudo)
+        self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if taught else None)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)
         self._certify()
-        before = self._supervised_steps
         self.course.state = self.method.start(self.site)
         if self.study.training.stage2_rounds == 0:
             self.course.state = self.method.finish(self.site, self.state)
-        self._count_steps(before, granted=0)
+        self._count_steps(granted=0)
 
     def _certify(self, kept: Tensors | None = None) -> None:
         """With `--certify`: the method's certificate watches, from now on or from a checkpoint on."""
@@ -298,7 +264,6 @@ class Runs:
         self.course.done += 1
         self.network.round = self.done
         t = self.done - training.stage1_rounds
-        before = self._supervised_steps
         self.population.last_loss.clear()  # of this round or none: an earlier one is not in a checkpoint
         if t <= 0:
             for batch in self.labelled.round(self.done - 1):
@@ -309,40 +274,37 @@ class Runs:
             self.course.state = self.method.round(self.site, self.state, t)
             if t % training.refresh == 0:
                 self.population.refit(self.labelled.lists, self.method.pseudo_labels(self.site, self.state))
-        if self.done == self.rounds and t > 0:
-            self.course.state = self.method.finish(self.site, self.state)
-        self._count_steps(before, granted=self.labelled.drawn)
+            if self.done == self.rounds:
+                self.course.state = self.method.finish(self.site, self.state)
+        self._count_steps(granted=self.labelled.drawn)
+        # The supervised loss, a mean for each world; not taken every time, since it costs.
+        loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
+        losses = None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
+        self._note(losses)
         self.course.watch.look(self.done, self.population)
         if self._all_diverged():
-            self._note(self._losses())
             return
         if t == 0:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
-            if self._share_stage1 and not self.course.watch.diverged:
+            if self._stage1 is not None and not self.course.watch.diverged:
                 self._guard()
                 self._stop_clock()
-                write_stage1(self._stage1, self.course, self.population, self._losses())
+                write_stage1(self._stage1, self.course, self.population)
             self._begin_collaboration()
         if evaluation_due(self.study, self.done) and self.done not in self.course.evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
-        self._note(self._losses())
-
-    def _losses(self) -> Tensor | None:
-        """The supervised loss of this round, a mean for each world; not taken every time, since it costs."""
-        loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
-        return None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
+        self._note(losses)
 
     def _note(self, losses: Tensor | None) -> None:
+        """What the round has left; what is said of it later counts."""
         totals = [self.network.ledger.total(self.world.edges_of(s)) for s in range(len(self.seeds))]
-        self.course.history.note(losses, totals)
+        self.course.history.rounds[self.done] = losses, totals
 
-    @property
-    def _supervised_steps(self) -> int:
-        return self.population.calls.get("supervised", 0)
-
-    def _count_steps(self, before: int, granted: int) -> None:
-        taken = self._supervised_steps - before
+    def _count_steps(self, granted: int) -> None:
+        """Since it was last asked."""
+        taken = self.population.calls.get("supervised", 0) - self._steps
+        self._steps += taken
         if taken > granted:
             raise LNTrustError(
                 f"method {self.method_name}: took {taken} labelled steps in round {self.done}; "
@@ -367,109 +329,121 @@ class Runs:
             nodes = self.world.nodes_of(s)
             if asked is not None and self.done == self.rounds:
                 self.course.asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
-            own = {name: p[nodes, : len(ids)].cpu() for name, p in predicted.items()}
-            if self.folders:
-                self._guard()
-                write_tensors(evaluation_file(self.folders[s], self.done), own)
-            self.course.evaluations[s][self.done] = {name: p.numpy() for name, p in own.items()}
+            own = {name: p[nodes, : len(ids)].cpu().numpy() for name, p in predicted.items()}
+            self._keep_evaluation(s, self.done, own)
 
-    def _finish(self) -> list[dict[str, Any]]:
-        """Score all stored predictions; the only place where test labels are read."""
-        summaries = [self._summary(s) for s in range(len(self.seeds))]
-        self._leave_stack()
-        return summaries
-
-    def _leave_stack(self) -> None:
-        """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
-        if self.folders and len(self.seeds) > 1:
-            shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+    def _keep_evaluation(self, s: int, number: int, predicted: Predictions) -> None:
+        if self.folders:
+            self._guard()
+            write_evaluation(self.folders[s], number, predicted)
+        self.course.evaluations[s][number] = predicted
 
     def _summary(self, s: int) -> dict[str, Any]:
         """One world's: its score, its bytes, and what the method has to say."""
-        world, many = self.world.worlds[s], len(self.seeds)
-        nodes = (self.world.nodes_of(s),) if many > 1 else ()  # a method that is never stacked may ignore it
-        stage1, number = self.study.training.stage1_rounds, self.course.watch.diverged.get(s)
-        bad = number is not None
+        world, many, course = self.world.worlds[s], len(self.seeds), self.course
+        number, stage1 = course.watch.diverged.get(s), self.study.training.stage1_rounds
+        scores, rows = summarise(world, course.evaluations[s], stage1, number)
+        per_node = scores.pop("per_node")
+        report, tables, per_query, per_input = {}, {}, None, None
         if number is None:
-            scores, rows = summarise(world, self.course.evaluations[s], stage1)
-        else:
-            scores, rows = without_scores(world, number, self.course.evaluations[s], stage1)
-        per_node, per_input = scores.pop("per_node"), self.network.deployment_bytes(1)
+            nodes = (self.world.nodes_of(s),) if many > 1 else ()  # who is never stacked may ignore it
+            report = finite(self.method.report(self.site, self.state, *nodes))
+            tables = self.method.tables(self.site, self.state, *nodes)
+            per_query = self.network.deployment_bytes(1) * course.asked[s] / world.n
+            per_input = course.asked[s] / world.n
         summary = {
             "study": self.study.name, "method": self.method_name, "deploy": self.study.deploy,
             "seed": world.seed, "nodes": world.n,
             "device": self.device.type, "backend": self.backend, "diverged": number, **scores,
             "bytes": {
                 **self.network.ledger.summary(self.world.edges_of(s)),
-                "per_deployed_query": None if bad else per_input * self.course.asked[s] / world.n,
-                "asked_per_input": None if bad else self.course.asked[s] / world.n,
+                "per_deployed_query": per_query, "asked_per_input": per_input,
             },
-            "method_report": {} if bad else finite(self.method.report(self.site, self.state, *nodes)),
+            "method_report": report,
             "per_node": per_node,
-            # Of several seeds at once each is charged its share.
-            "seconds": round(self.course.seconds / many, 3),
+            "seconds": round(course.seconds / many, 3),  # of several seeds at once each is charged its share
             "stacked": many,
         }  # fmt: skip
         if self.folders:
             self._guard()
-            write_rounds(self.folders[s], self.course.history.of(s)[:number], rows)
-            tables = {} if bad else self.method.tables(self.site, self.state, *nodes)
+            write_rounds(self.folders[s], course.history.of(s)[:number], rows)
             for name, columns in tables.items():
                 table = pa.table(columns)
                 write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
             write_json(self.folders[s] / "summary.json", summary)
         return summary
 
-    # -- checkpoints ------------------------------------------------------------------------------
+    # -- what lies in folders ---------------------------------------------------------------------
+
+    def _take_folders(self, resume: bool) -> None:
+        """Go on from a checkpoint, or take away what an earlier run of the same identity has left."""
+        self._guard()
+        if resume:
+            self._load()
+        else:
+            for folder in {*self.folders, self._checkpoint.parent}:
+                clear_run(folder)
+        for of, folder in zip(self.identities, self.folders, strict=True):
+            write_json(folder / "run.json", {**of, "versions": versions(), "hardware": hardware(self.device)})
+        self._keep_worlds()
+
+    def _keep_worlds(self) -> None:
+        for of, world in zip(self.identities, self.world.worlds, strict=True):
+            keep_world(self._base, of, world, self.views.dataset)
+
+    def _leave_stack(self) -> None:
+        """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
+        if self.folders and len(self.seeds) > 1:
+            shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+
+    @property
+    def _together(self) -> str:
+        """The fingerprint of all seeds at once."""
+        return "-".join(map(fingerprint, self.identities))
 
     def _save(self) -> None:
+        self._stop_clock()
         self._guard()
-        parts = (self.course, self.population, self.network, self.method, self.labelled.steps_taken)
-        write_checkpoint(self._checkpoint, self._together, *parts)
+        state, seconds = self.state, f"{self.course.seconds:.3f}"
+        tensors = self.course.tensors() | {"taken": self.labelled.steps_taken}
+        tensors |= under("population/", self.population.state()) | under("network/", self.network.state())
+        tensors |= under("method/", {} if state is None else self.method.pack(state))
+        metadata = {"fingerprint": self._together, "round": str(self.done), "seconds": seconds}
+        write_tensors(self._checkpoint, tensors, metadata)
 
     def _load(self) -> None:
-        path, course = self._checkpoint, self.course
+        path, course, stage1 = self._checkpoint, self.course, self.study.training.stage1_rounds
         if not path.is_file():
             return
-        tensors, metadata = read_checkpoint(path, self._together)
-        done = int(metadata.get("round", 0))
-        due = [number for number in range(1, done + 1) if evaluation_due(self.study, number)]
-        read_evaluations(course, path, self.folders, due)
-        with fitting(path):
+        with opened(path, self._together) as (tensors, metadata):
             course.done, course.seconds = int(metadata["round"]), float(metadata["seconds"])
-            if course.done >= self.study.training.stage1_rounds:
+            for folder, evaluations in zip(self.folders, course.evaluations, strict=True):
+                for number in evaluations_due(self.study, course.done):
+                    file = evaluation_file(folder, number)
+                    if not file.is_file():  # a fresh start of one of the seeds has taken it away
+                        raise LNTrustError(f"{file}: is gone; remove {path} to start over")
+                    evaluations[number] = read_evaluation(folder, number)
+            if course.done >= stage1:
                 self._enter_stage(max(2, self._stage(course.done)))
             self.population.load(below("population/", tensors))
             self.network.load(below("network/", tensors))
-            if course.done >= self.study.training.stage1_rounds:
+            if course.done >= stage1:
                 # Copies: a file's tensors lie at any address, and products round otherwise where it is odd.
                 kept = {name: t.to(self.device, copy=True) for name, t in tensors.items()}
                 course.state = self.method.unpack(below("method/", kept))
                 self._certify(observed(kept))
             self.labelled.steps_taken = tensors["taken"].to(self.device)
-            restore(course, tensors)
+            course.load(tensors)
 
-    @property
-    def _stage1(self) -> Path:
-        assert self._stage1_base is not None
-        method = {"uses_validation": self.method.uses_validation, "common_start": self.method.common_start}
-        return self._stage1_base / stage1_file(self._identities, {**method, "lr": self.training.lr})
-
-    def _take_stage1(self) -> None:
-        losses = read_stage1(self._stage1, self.course, self.population, self.folders)
+    def _take_stage1(self, path: Path) -> None:
+        read_stage1(path, self.course, self.population)
+        for s, evaluations in enumerate(self.course.evaluations):
+            for number, predicted in evaluations.items():
+                self._keep_evaluation(s, number, predicted)
         self.course.done = self.network.round = self.study.training.stage1_rounds
+        losses, _ = self.course.history.rounds[self.done]
         self._begin_collaboration()
         self._note(losses)
-
-    def _keep_worlds(self) -> None:
-        assert self._base is not None
-        for of, world in zip(self._identities, self.world.worlds, strict=True):
-            keep_world(self._base, of, world, self._dataset)
-
-    def _clear(self) -> None:
-        """A fresh start takes an earlier run of the same identity away."""
-        for folder in {*self.folders, self._checkpoint.parent}:
-            clear_run(folder)
 
 
 class Run(Runs):
@@ -483,16 +457,8 @@ class Run(Runs):
         return super().__call__(resume=resume, progress=progress)[0]
 
     @property
-    def identity(self) -> dict[str, Any]:
-        return self.identity_of(self.seed)
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.identity)
-
-    @property
-    def slug(self) -> Path:
-        return slug(self.identity)
+    def identity(self) -> Identity:
+        return self.identities[0]
 
     @property
     def folder(self) -> Path | None:

@@ -1,5 +1,7 @@
 """Scores: all evaluated rounds in one pass over the test labels."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ from numpy import ndarray
 
 from lntrust.experiment.evaluation import test_inputs
 from lntrust.world import World
+from lntrust.world.partition.splits import class_table
 
 Predictions = dict[str, Int[ndarray, "n U"]]  # "self", "deployed", "variant/NAME"
 
@@ -64,9 +67,8 @@ class Examiner:
             return p.drawn_from
         labels = self._world.labels.copy()
         labels[ids] = self._labels
-        counts = np.zeros((self._world.n, len(self._world.classes)))
-        for lists in (p.train, p.validation, p.test):
-            np.add.at(counts, (lists.owner, labels[lists.values]), 1)
+        held = p.train.joined(p.validation).joined(p.test)
+        counts = class_table(held, labels, len(self._world.classes))
         return np.asarray(counts / counts.sum(1, keepdims=True))
 
     def _pooled(self, right: Bool[ndarray, "n U"]) -> Float[ndarray, "n"]:
@@ -95,52 +97,63 @@ def mean(values: Float[ndarray, "n"]) -> float | None:
     return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
 
-def as_list(values: Float[ndarray, "n"] | None) -> list[float | None] | None:
-    """For JSON, which has no NaN."""
-    if values is None:
-        return None
-    return [float(v) if np.isfinite(v) else None for v in values]
+def finite(value: Any) -> Any:
+    """The same with None in the place of every number that JSON has not.
+
+    >>> finite({"a": [1.5, float("nan")]})
+    {'a': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def per_node(world: World, deployed: Score | None = None, own: Score | None = None) -> dict[str, Any]:
-    """What a summary says of each node; without scores, its size and its favoured share."""
-    p, nobody = world.partition, [None] * world.n
-    return {
-        "test": as_list(deployed.own) if deployed else nobody,
-        "self": as_list(own.own) if own else nobody,
-        "test_pooled": as_list(deployed.pooled) if deployed else nobody,
-        "self_pooled": as_list(own.pooled) if own else nobody,
-        "size": (p.train.lengths + p.validation.lengths + p.test.lengths).tolist(),
-        "favoured_share": as_list(p.favoured_share),
-    }
+def _scores(score: dict[str, Score], by: Callable[[Float[ndarray, "n"]], Any] = mean) -> dict[str, Any]:
+    """What is said of deployed answers, and of the nodes' own."""
+    test, own = score["deployed"], score["self"]
+    of = {"test": test.own, "self": own.own, "test_pooled": test.pooled, "self_pooled": own.pooled}
+    return {name: None if values is None else by(values) for name, values in of.items()}
 
 
 def summarise(
-    world: World, rounds: dict[int, Predictions], stage1: int
+    world: World, rounds: dict[int, Predictions], stage1: int, diverged: int | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The summary of the last round, and one row per evaluated round. Reads the test labels."""
-    examiner = Examiner(world)
+    """The summary of the last round, and one row per evaluated round. Reads the test labels.
+
+    Of a run that diverged in some round: the rows before it, and no scores.
+    """
+    examiner, p = Examiner(world), world.partition
     rows: list[dict[str, Any]] = []
     final: dict[str, Score] = {}
     for number, predictions in sorted(rounds.items()):
-        final = {name: examiner.score(p) for name, p in predictions.items()}
-        test, own = final["deployed"].means, final["self"].means
-        scores = {"test": test["test"], "self": own["test"]}
-        pooled = {"test_pooled": test["test_pooled"], "self_pooled": own["test_pooled"]}
-        rows.append({"round": number, **scores, **pooled})
-    last = rows[-1]
+        if diverged is None or number < diverged:
+            final = {name: examiner.score(each) for name, each in predictions.items()}
+            rows.append({"round": number, **_scores(final)})
+    counted = rows
+    if diverged is not None:
+        nothing = np.full(world.n, np.nan)
+        counted, final = [], dict.fromkeys(("deployed", "self"), Score(nothing, nothing))
     judged, alone = final["deployed"].judged, final["self"].judged
-    finite = np.isfinite(judged)
-    tests = [row["test"] for row in rows if row["test"] is not None and row["round"] > stage1]
-    variants = {name: score.means for name, score in final.items() if name.startswith("variant/")}
+    known = np.isfinite(judged)
+    tests = [row["test"] for row in counted if row["test"] is not None and row["round"] > stage1]
     summary = {
-        **{name: score for name, score in last.items() if name != "round"},
-        "stage1": next((row["self"] for row in rows if row["round"] == stage1 > 0), None),
-        "p10": float(np.percentile(judged[finite], 10)) if finite.any() else None,
-        "harmed": float((judged < alone)[finite].mean()) if finite.any() else None,
-        "best_neighbor_oracle": examiner.best_neighbour(rounds[last["round"]]["self"]),
-        "best_round_test_selected": max(tests, default=last["test"]),
-        "variants": {name.removeprefix("variant/"): means for name, means in variants.items()},
-        "per_node": per_node(world, final["deployed"], final["self"]),
+        **_scores(final),
+        "stage1": next((row["self"] for row in counted if row["round"] == stage1 > 0), None),
+        "p10": float(np.percentile(judged[known], 10)) if known.any() else None,
+        "harmed": float((judged < alone)[known].mean()) if known.any() else None,
+        "best_neighbor_oracle": examiner.best_neighbour(rounds[max(rounds)]["self"]) if counted else None,
+        "best_round_test_selected": max(tests, default=mean(final["deployed"].own)),
+        "variants": {
+            name.removeprefix("variant/"): score.means
+            for name, score in final.items()
+            if name.startswith("variant/")
+        },
+        "per_node": {
+            **_scores(final, lambda values: finite(values.tolist())),
+            "size": (p.train.lengths + p.validation.lengths + p.test.lengths).tolist(),
+            "favoured_share": finite(p.favoured_share.tolist()),
+        },
     }
     return summary, rows

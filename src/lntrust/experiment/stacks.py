@@ -19,6 +19,11 @@ def evaluation_due(study: Study, number: int) -> bool:
     return number % study.evaluation.every == 0 or number in (stage1, rounds)
 
 
+def evaluations_due(study: Study, done: int) -> list[int]:
+    """The rounds until then after which it is."""
+    return [number for number in range(1, done + 1) if evaluation_due(study, number)]
+
+
 def round_of(path: Path) -> int:
     """The round of a checkpoint; what cannot be read is the run's to complain about."""
     try:
@@ -38,7 +43,7 @@ def goes_on(study: Study, folder: Path, of: Sequence[dict[str, Any]]) -> bool:
     if len(of) == 1 or not path.is_file():
         return False
     folders, done = [folder / slug(each) for each in of], round_of(path)
-    due = [number for number in range(1, done + 1) if evaluation_due(study, number)]
+    due = evaluations_due(study, done)
     kept = all(evaluation_file(each, number).is_file() for each in folders for number in due)
     ended = done == study.training.stage1_rounds + study.training.stage2_rounds
     if kept and (ended or not any((each / "summary.json").is_file() for each in folders)):

@@ -49,11 +49,6 @@ class Section:
         return sorted({record.seed for row in self.rows for record in row.runs})
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
-    """seed 0; seeds 0, 1"""
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-
-
 def sections_of(
     records: Sequence[Record], reproductions: Sequence[Reproduction] | None = None
 ) -> list[Section]:

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.core.text import bytes_text, percent_text, score_text
+from lntrust.core.text import bytes_text, percent_text, score_text, seeds_text
 from lntrust.experiment.store import Record
 from lntrust.report.claims import against_paper, signed
 from lntrust.report.rows import Row, Spread, make_row, method_label, spread
-from lntrust.report.sections import Section, seeds_text
+from lntrust.report.sections import Section
 from lntrust.study.settings import Study
 
 NOTHING, DAGGER = "–", "†"

@@ -13,7 +13,14 @@ import pytest
 import lntrust
 from lntrust import Study, load_study
 from lntrust.experiment.store.collection import key_of
-from lntrust.experiment.store.identity import checkpoint, content_of, fingerprint, identity, slug, stage1_file
+from lntrust.experiment.store.identity import (
+    checkpoint,
+    content_of,
+    fingerprint,
+    identities,
+    slug,
+    stage1_file,
+)
 from lntrust.experiment.store.schemas import SCHEMA, upgrade
 from lntrust.experiment.store.worlds import world_file
 from lntrust.methods import find_method
@@ -26,7 +33,8 @@ PRINT = (
 
 def of(*overrides: str, method: str = "lntrust", seed: int = 0, device: str = "cpu") -> dict[str, Any]:
     study = load_study("digits", overrides)
-    return identity(study, method, find_method(method, study), seed, device)
+    (one,) = identities(study, method, [seed], device)
+    return one
 
 
 class TestReading:

@@ -12,6 +12,7 @@ import torch
 
 import lntrust
 from lntrust.experiment import Run
+from lntrust.experiment.store.identity import fingerprint
 from lntrust.experiment.store.records import evaluation_file, hardware, processor, versions, write_rounds
 from lntrust.learners.views import Views
 
@@ -41,7 +42,7 @@ def test_a_run_keeps_them_beside_what_it_is(tiny: Any, views: Views, tmp_path: P
     assert found.pop("versions") == versions()
     assert found.pop("hardware") == hardware(torch.device("cpu"))
     assert found == one.identity
-    assert one.folder.name == f"seed-0-{one.fingerprint}", "the machine is not in the name"
+    assert one.folder.name == f"seed-0-{fingerprint(one.identity)}", "the machine is not in the name"
 
 
 def test_rounds_have_a_row_each_and_scores_where_there_are_any(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from made_up import identified, in_study
 from lntrust import load_study
 from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
 from lntrust.experiment.statistics import Interval
-from lntrust.experiment.store import Record, identity
-from lntrust.methods import find_method
+from lntrust.experiment.store import Record, identities
 from lntrust.report.page.html import Html, Scale, h, with_minus
 from lntrust.report.page.tables import main_rows, overview, section_table, section_words
 from lntrust.report.page.write import page, run_command
@@ -182,7 +181,8 @@ class TestCommands:
     """`lntrust run …`, given again, makes the same runs."""
 
     def identity_of(self, study: Study, method: str = "independent") -> dict[str, Any]:
-        return identity(study, method, find_method(method, study), 3, "cpu")
+        (of,) = identities(study, method, [3], "cpu")
+        return of
 
     @pytest.mark.parametrize(
         ("method", "sets"),

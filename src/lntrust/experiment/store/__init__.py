@@ -9,10 +9,10 @@ from lntrust.experiment.store.collection import (
     row_key,
     write_collection,
 )
-from lntrust.experiment.store.identity import fingerprint, identity, slug
+from lntrust.experiment.store.identity import fingerprint, identities, slug
 from lntrust.experiment.store.records import hardware, versions
 
 __all__ = [
-    "Record", "comparable", "fingerprint", "hardware", "identity", "kept_and_anew", "key_of", "read_runs",
+    "Record", "comparable", "fingerprint", "hardware", "identities", "kept_and_anew", "key_of", "read_runs",
     "row_key", "slug", "versions", "write_collection",
 ]  # fmt: skip

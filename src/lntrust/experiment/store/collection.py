@@ -7,12 +7,12 @@ checkpoints and predictions stay behind.
 
 import io
 import json
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_whole
 from lntrust.experiment.store.identity import fingerprint
-from lntrust.experiment.store.schemas import upgrade
+from lntrust.experiment.store.schemas import Identity, upgrade
 from lntrust.experiment.store.worlds import world_file
 
 _NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 class Record:
     """One finished run."""
 
-    identity: dict[str, Any]  # run.json: study, method, settings, seed, device, versions, hardware
+    identity: Identity  # run.json: study, method, settings, seed, device, versions, hardware
     summary: dict[str, Any]  # summary.json
     world_text: str = field(repr=False)
     tables: dict[str, pa.Table] = field(repr=False)  # rounds; and of LNTrust, trust and features
@@ -59,8 +59,7 @@ class Record:
     @property
     def diverged(self) -> int | None:
         """The round in which it did, if it did; a run made before that was noticed does not say."""
-        number: int | None = self.summary.get("diverged")
-        return number
+        return cast(int | None, self.summary.get("diverged"))
 
     @property
     def key(self) -> str:
@@ -82,13 +81,13 @@ class Record:
         return self.tables["rounds"]
 
 
-def key_of(identity: dict[str, Any]) -> str:
+def key_of(identity: Identity) -> str:
     """What a run is, without the machine it was made on."""
     of = comparable(identity)
     return fingerprint({name: value for name, value in of.items() if name not in _NOT_THE_RESULT})
 
 
-def comparable(identity: dict[str, Any]) -> dict[str, Any]:
+def comparable(identity: Identity) -> dict[str, Any]:
     """What tells a run from others in a table: of content, what users made themselves.
 
     Data of one name are taken to be the same ones, since the first runs did not say which; where runs do and
@@ -98,7 +97,7 @@ def comparable(identity: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in identity.items() if k != "content"} | ({"content": own} if own else {})
 
 
-def row_key(identity: dict[str, Any]) -> str:
+def row_key(identity: Identity) -> str:
     """The same for all seeds of a method at one setting."""
     return key_of({**identity, "seed": None})
 
@@ -117,31 +116,19 @@ def read_runs(paths: Sequence[Path]) -> list[Record]:
     return sorted(found.values(), key=lambda r: (r.study, r.method, r.key, r.seed))
 
 
-Digests = list[tuple[Record, str | None]]  # of the data that each run was made on, where it says so
-
-
 def _name_other_data(places: Sequence[Sequence[Record]]) -> list[Record]:
     """The same records; where different data bear one name, the studies that had not the usual ones say so.
 
     The usual ones are those of most runs. A run that does not say is taken to have had those of most others
     in its place, and else the usual ones.
     """
-    known: Digests = []
+    known: list[tuple[Record, str, str | None]] = []  # of each run its dataset, and the digest of that
     for records in places:
-        said = [(each, each.identity["content"].get("data", _named(each))) for each in records]
-        usual = _commonest([pair for pair in said if _named(pair[0]) is None])
-        known += [(record, digest or usual.get(_dataset(record))) for record, digest in said]
-    usual = _commonest(known)
-    return [_naming(each, None if digest == usual.get(_dataset(each)) else digest) for each, digest in known]
-
-
-def _commonest(known: Digests) -> dict[str, str]:
-    """Of each dataset the digest that most runs have; of equals, the first."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for record, digest in known:
-        if digest is not None:
-            counts[_dataset(record)][digest] += 1
-    return {dataset: each.most_common(1)[0][0] for dataset, each in counts.items()}
+        said = [(each, _dataset(each), *_digests(each)) for each in records]
+        usual = _commonest((dataset, data) for _, dataset, data, named in said if named is None)
+        known += [(each, name, data or named or usual.get(name)) for each, name, data, named in said]
+    usual = _commonest((dataset, digest) for _, dataset, digest in known)
+    return [_naming(each, None if digest == usual.get(name) else digest) for each, name, digest in known]
 
 
 def _dataset(record: Record) -> str:
@@ -151,18 +138,23 @@ def _dataset(record: Record) -> str:
     return " ".join([study["data"]["dataset"], *sorted(views)])
 
 
-def _named(record: Record) -> str | None:
-    """What a collection notes of runs that were not on the usual data when it was made."""
-    digest: str | None = record.identity["study"]["data"].get("content")
-    return digest
+def _digests(record: Record) -> tuple[str | None, str | None]:
+    """What a run says of its data; and what a collection notes where they were not the usual ones."""
+    return record.identity["content"].get("data"), record.identity["study"]["data"].get("content")
+
+
+def _commonest(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Of each dataset the digest that most runs have; of equals, the first."""
+    counted = Counter((dataset, digest) for dataset, digest in pairs if digest is not None)
+    return dict(pair for pair, _ in reversed(counted.most_common()))  # the last of each name stays
 
 
 def _naming(record: Record, digest: str | None) -> Record:
     """The record with these data named in its study, or none."""
     study = record.identity["study"]
-    data = {name: value for name, value in study["data"].items() if name != "content"}
-    if digest is not None:
-        data["content"] = digest
+    data = {**study["data"], "content": digest}
+    if digest is None:
+        del data["content"]
     return replace(record, identity={**record.identity, "study": {**study, "data": data}})
 
 
@@ -199,6 +191,18 @@ def _from_folder(folder: Path) -> Record:
     return Record(upgrade(identity), summary, world, tables)
 
 
+def _from_collection(path: Path) -> list[Record]:
+    table = _read_table(path)
+    if not _is_collection(path):
+        raise LNTrustError(f"{path}: a Parquet file, but no collection of runs (`lntrust collect` makes one)")
+    records = []
+    for row in table.to_pylist():
+        tables = {name: _read_table(io.BytesIO(data)) for name, data in row["tables"]}
+        of, summary = upgrade(json.loads(row["run"])), json.loads(row["summary"])
+        records.append(Record(of, summary, row["world"], tables))
+    return records
+
+
 def _read_table(file: Path | io.BytesIO) -> pa.Table:
     try:
         return pq.read_table(file)
@@ -206,41 +210,21 @@ def _read_table(file: Path | io.BytesIO) -> pa.Table:
         raise LNTrustError(f"{file}: not a readable Parquet file: {error}") from None
 
 
-def _from_collection(path: Path) -> list[Record]:
-    table = _read_table(path)
-    if not set(_SCHEMA.names) <= set(table.column_names):
-        raise LNTrustError(f"{path}: a Parquet file, but no collection of runs (`lntrust collect` makes one)")
-    records = []
-    for row in table.to_pylist():
-        tables = {name: _read_table(io.BytesIO(data)) for name, data in row["tables"]}
-        of = upgrade(json.loads(row["run"]))
-        records.append(Record(of, json.loads(row["summary"]), row["world"], tables))
-    return records
-
-
 def write_collection(records: Sequence[Record], path: Path, thin: bool = False) -> None:
     """All of these runs in one file. Thin: of the nodes' trust only what the last refresh left of it."""
-    rows = [
-        {
-            "run": json.dumps(record.identity),
-            "summary": json.dumps(record.summary),
-            "world": record.world_text,
-            "tables": [
-                (name, _packed(_last(table) if thin and name == "trust" else table))
-                for name, table in record.tables.items()
-            ],
-        }
-        for record in records
-    ]
+    rows = []
+    for record in records:
+        tables = dict(record.tables)
+        if thin and "trust" in tables:
+            rounds = tables["trust"]["round"]
+            tables["trust"] = tables["trust"].filter(pc.equal(rounds, pc.max(rounds)))
+        texts = {"run": json.dumps(record.identity), "summary": json.dumps(record.summary)}
+        packed = [(name, _packed(table)) for name, table in tables.items()]
+        rows.append({**texts, "world": record.world_text, "tables": packed})
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     # A world is shared by many runs: with a dictionary it is stored once.
     options = {"compression": "zstd", "compression_level": 15, "dictionary_pagesize_limit": 1 << 26}
     write_whole(path, lambda temporary: pq.write_table(table, temporary, **options))
-
-
-def _last(table: pa.Table) -> pa.Table:
-    """The rows of the last round."""
-    return table.filter(pc.equal(table["round"], pc.max(table["round"])))
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -4,53 +4,38 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lntrust.core.onnx_files import weights_of
 from lntrust.core.plugins import file_digest, sources_of
-from lntrust.experiment.store.schemas import SCHEMA, under_old_names
-from lntrust.methods import Method, find_method
+from lntrust.experiment.store.schemas import SCHEMA, Identity, under_old_names
+from lntrust.methods import find_method
 from lntrust.study.settings import Study, identity_fields, recorded
 from lntrust.world import Dataset
 
 _PACKAGE = Path(__file__).parents[2]
 
 
-def identity(
-    study: Study,
-    name: str,
-    method: Method,
-    seed: int,
-    device: str,
-    backend: str = "batched",
-    content: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Everything that decides the result of one method (called `name`) with one seed.
+def identities(
+    study: Study, name: str, seeds: Sequence[int], device: str, data: str | None = None,
+    backend: str = "batched", certify: bool = False,
+) -> list[Identity]:  # fmt: skip
+    """Everything that decides the result of one method (called `name`), for each seed.
 
-    `content` is what `content_of` gives; by default, as far as it is known without the data.
+    `data` is the dataset's digest, if it is known.
     """
-    table = recorded(study)
+    method, table = find_method(name, study), recorded(study)
     if table["reading"] == "honest":
         del table["reading"]  # goes without saying
-    return {
-        "study": table, "method": name, "settings": identity_fields(method.settings), "seed": seed,
+    of = {
+        "study": table, "method": name, "settings": identity_fields(method.settings), "seed": None,
         "device": device, "backend": backend, **method.more_identity(),
-        **({"certify": True} if method.certify else {}),
-        "content": content_of(study, name) if content is None else content,
+        **({"certify": True} if certify else {}), "content": content_of(study, name, data),
     }  # fmt: skip
-
-
-def identities(
-    study: Study, name: str, seeds: Sequence[int], device: str, data: str | None,
-    backend: str = "batched", certify: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Of each seed's run; `data` is the dataset's digest, if it is known."""
-    method = find_method(name, study)
-    method.certify = certify
-    content = content_of(study, name, data)
-    return [identity(study, name, method, seed, device, backend, content) for seed in seeds]
+    return [of | {"seed": seed} for seed in seeds]
 
 
 def content_of(study: Study, method: str, data: str | None = None) -> dict[str, Any]:
@@ -59,27 +44,20 @@ def content_of(study: Study, method: str, data: str | None = None) -> dict[str, 
     Users' own methods and models are known by their source, and so is this package, if it has changes on top
     of its git revision.
     """
-    content: dict[str, Any] = {"schema": SCHEMA}
-    if data is not None:
-        content["data"] = data
     learners = study.population.learners
     named = [study.graph.file] if study.graph.kind == "file" and study.graph.file else []
     models = [Path(str(learner.options.get("file"))) for learner in learners if learner.kind == "onnx"]
     named += [str(file) for model in models for file in (model, *weights_of(model))]
-    files = {file: digest for file in named if (digest := _digest_of(Path(file)))}
+    files: dict[str, str] = {}
+    for file in named:
+        with suppress(OSError):  # whoever needs it will say so
+            files[file] = file_digest(Path(file))
     own = {method: "--method"} | {each.kind: f"learner {each.name}: kind" for each in learners}
-    found = [sources_of(name, field) for name, field in own.items() if ":" in name]
-    sources = {file: digest for each in found for file, digest in each.items()}
-    parts = {"files": files, "sources": sources, "code": changed_code()}
-    return content | {name: part for name, part in parts.items() if part}
-
-
-def _digest_of(file: Path) -> str | None:
-    """None for what cannot be read: whoever needs it will say so."""
-    try:
-        return file_digest(file) if file.is_file() else None
-    except OSError:
-        return None
+    sources: dict[str, str] = {}
+    for name, field in own.items():
+        sources |= sources_of(name, field) if ":" in name else {}
+    parts = {"schema": SCHEMA, "data": data, "files": files, "sources": sources, "code": changed_code()}
+    return {name: part for name, part in parts.items() if part}
 
 
 def data_digest(study: Study, dataset: Dataset) -> str:
@@ -92,35 +70,38 @@ def data_digest(study: Study, dataset: Dataset) -> str:
 
 def fingerprint(of: dict[str, Any]) -> str:
     """Under the names that settings had first, so that a run made before they were renamed is found."""
-    return hashlib.sha256(json.dumps(under_old_names(of), sort_keys=True).encode()).hexdigest()[:10]
+    return short_digest(json.dumps(under_old_names(of), sort_keys=True))
 
 
-def slug(of: dict[str, Any]) -> Path:
+def short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def slug(of: Identity) -> Path:
     """Where a run's folder lies below the folder of all runs."""
     method: str = of["method"].replace(":", "-")
     return Path(of["study"]["name"], method, f"seed-{of['seed']}-{fingerprint(of)}")
 
 
-def checkpoint(of: Sequence[dict[str, Any]]) -> Path:
+def checkpoint(of: Sequence[Identity]) -> Path:
     """Where a run's checkpoint lies below the same folder; that of a stack of runs lies beside theirs."""
-    first = slug(of[0])
-    if len(of) == 1:
-        return first / "checkpoint.safetensors"
-    together = hashlib.sha256("".join(map(fingerprint, of)).encode()).hexdigest()[:10]
-    return first.parent / f"stack-{together}" / "checkpoint.safetensors"
+    folder = slug(of[0])
+    if len(of) > 1:
+        folder = folder.with_name(f"stack-{short_digest(''.join(map(fingerprint, of)))}")
+    return folder / "checkpoint.safetensors"
 
 
-def stage1_file(of: Sequence[dict[str, Any]], method: dict[str, Any]) -> Path:
+def stage1_file(of: Sequence[Identity], method: dict[str, Any]) -> Path:
     """Where the end of Stage 1 is kept for all runs that share it: it knows nothing of what comes after.
 
     `method` holds what of a method decides its Stage 1.
     """
     study = of[0]["study"]
     parts = {name: study[name] for name in ("data", "graph", "partition", "population")}
+    parts |= {name: of[0][name] for name in ("device", "backend", "content")}
     training = {k: v for k, v in study["training"].items() if k not in ("stage2_rounds", "refresh")}
     parts |= {"training": training, "every": study["evaluation"]["every"], "method": method}
-    parts["seeds"] = [each["seed"] for each in of]
-    parts |= {name: of[0][name] for name in ("device", "backend", "content")}
+    parts |= {"seeds": [each["seed"] for each in of]}
     return Path(study["name"], "stage1", f"{fingerprint(parts)}.safetensors")
 
 

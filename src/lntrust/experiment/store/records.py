@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from lntrust.core.files import clear, write_whole
-from lntrust.experiment.metrics import Predictions
+from lntrust.core.files import clear, read_tensors, write_tensors, write_whole
+from lntrust.experiment.metrics import Predictions, finite
 from lntrust.experiment.store.identity import revision
 
 
@@ -26,75 +26,54 @@ class History:
 
     def __init__(self, worlds: int) -> None:
         self._worlds = worlds
-        self._rounds: list[tuple[Tensor | None, list[int]]] = []
-
-    def note(self, losses: Tensor | None, totals: list[int]) -> None:
-        self._rounds.append((losses, totals))
-
-    def drop_last(self) -> Tensor | None:
-        """Forget the last round; its losses."""
-        return self._rounds.pop()[0]
-
-    def copy(self) -> "History":
-        out = History(self._worlds)
-        out._rounds = list(self._rounds)
-        return out
+        self.rounds: dict[int, tuple[Tensor | None, list[int]]] = {}  # by number
 
     def latest_loss(self) -> float | None:
         """The latest that was noted down, over all worlds."""
-        return next((float(loss.nanmean()) for loss, _ in reversed(self._rounds) if loss is not None), None)
+        losses = (loss for loss, _ in reversed(self.rounds.values()) if loss is not None)
+        return next((float(loss.nanmean()) for loss in losses), None)
 
     def of(self, world: int) -> list[tuple[float | None, int]]:
-        return [(None if loss is None else float(loss[world]), sent[world]) for loss, sent in self._rounds]
+        noted = self.rounds.values()
+        return [(None if loss is None else float(loss[world]), sent[world]) for loss, sent in noted]
 
     def state(self) -> dict[str, Tensor]:
         """For a checkpoint: [round, world] each; not a number where no loss was noted down."""
         nothing = torch.full((self._worlds,), torch.nan, dtype=torch.float64)
-        losses = [nothing if loss is None else loss.double().cpu() for loss, _ in self._rounds]
-        return {
-            "history/loss": torch.stack(losses),
-            "history/bytes": torch.tensor([totals for _, totals in self._rounds]),
-        }
+        noted = self.rounds.values()
+        losses = [nothing if loss is None else loss.double().cpu() for loss, _ in noted]
+        totals = torch.tensor([sent for _, sent in noted])
+        return {"history/loss": torch.stack(losses), "history/bytes": totals}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        noted = [None if bool(loss.isnan().all()) else loss for loss in state["history/loss"]]
-        self._rounds = list(zip(noted, state["history/bytes"].tolist(), strict=True))
+        losses = [None if bool(loss.isnan().all()) else loss for loss in state["history/loss"]]
+        noted = zip(losses, state["history/bytes"].tolist(), strict=True)
+        self.rounds = dict(enumerate(noted, 1))
 
 
 Evaluations = dict[int, Predictions]  # by round
-
-
-def packed(worlds: list[Evaluations]) -> dict[str, Tensor]:
-    """The evaluations of several worlds as named tensors."""
-    return {
-        f"{world}/{done}/{way}": torch.from_numpy(predicted)
-        for world, evaluations in enumerate(worlds)
-        for done, ways in evaluations.items()
-        for way, predicted in ways.items()
-    }
-
-
-def unpacked(tensors: dict[str, Tensor], worlds: int) -> list[Evaluations]:
-    """And back."""
-    out: list[Evaluations] = [{} for _ in range(worlds)]
-    for name, predicted in tensors.items():
-        world, done, way = name.split("/", 2)  # a variant's name has a slash of its own
-        out[int(world)].setdefault(int(done), {})[way] = predicted.numpy()
-    return out
 
 
 def evaluation_file(folder: Path, number: int) -> Path:
     return folder / "evaluations" / f"round-{number:05d}.safetensors"
 
 
+def write_evaluation(folder: Path, number: int, predicted: Predictions) -> None:
+    tensors = {way: torch.from_numpy(classes) for way, classes in predicted.items()}
+    write_tensors(evaluation_file(folder, number), tensors)
+
+
+def read_evaluation(folder: Path, number: int) -> Predictions:
+    return {way: classes.numpy() for way, classes in read_tensors(evaluation_file(folder, number))[0].items()}
+
+
 def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
     """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
     scored = {row["round"]: row for row in rows}
-    table = []
-    for number, (loss, total) in enumerate(history, 1):
-        known = loss is not None and np.isfinite(loss)
-        row = {"round": number, "loss": loss if known else None, "bytes": total}
-        table.append(scored.get(number, {}) | row)
+    table = [
+        {**scored.get(number, {}), "round": number, "loss": finite(loss), "bytes": total}
+        for number, (loss, total) in enumerate(history, 1)
+    ]
     whole, real = pa.int64(), pa.float64()
     scores = [(name, real) for name in ("test", "self", "test_pooled", "self_pooled")]
     schema = pa.schema([("round", whole), ("loss", real), ("bytes", whole), *scores])

@@ -4,7 +4,6 @@ Written once for all runs of a study that share it. Of labels it tells what the 
 they train and validate on. Test labels are not among them.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from lntrust.core.files import write_whole
+from lntrust.experiment.store.identity import fingerprint
+from lntrust.experiment.store.schemas import Identity
 from lntrust.world import Dataset, World
 from lntrust.world.partition.splits import class_table
 
@@ -19,13 +20,12 @@ _DECIDING = ("data", "graph", "partition", "population")
 _PER_DEGREE = 100  # places on a map are kept to a hundredth of a degree, about a kilometre
 
 
-def world_file(identity: dict[str, Any]) -> Path:
+def world_file(identity: Identity) -> Path:
     """Where the world of a run is described, below the folder of all runs."""
     parts = {name: identity["study"][name] for name in _DECIDING} | {"seed": identity["seed"]}
     if "content" in identity:  # which the first runs said nothing of
         parts["content"] = {k: v for k, v in identity["content"].items() if k != "sources"}
-    made = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
-    return Path(identity["study"]["name"], "worlds", f"world-{identity['seed']}-{made}.json")
+    return Path(identity["study"]["name"], "worlds", f"world-{identity['seed']}-{fingerprint(parts)}.json")
 
 
 def describe_world(world: World, dataset: Dataset) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _tiles(world: World, dataset: Dataset) -> dict[str, Any] | None:
     }
 
 
-def keep_world(folder: Path, identity: dict[str, Any], world: World, dataset: Dataset) -> None:
+def keep_world(folder: Path, identity: Identity, world: World, dataset: Dataset) -> None:
     """Write the description, unless another run has."""
     path = folder / world_file(identity)
     if not path.is_file():

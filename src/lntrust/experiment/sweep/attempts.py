@@ -13,6 +13,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,6 @@ from lntrust.experiment.stacks import goes_on, round_of, stacked_or_alone
 from lntrust.experiment.store.identity import checkpoint, slug
 from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, is_finished
 from lntrust.learners.views import Views, pick_device
-from lntrust.study.settings import Study
 from lntrust.world import Dataset
 
 
@@ -52,23 +52,23 @@ class Attempt:
 
 def claim(folder: Path, resumed: int = 0) -> Attempt:
     """Take the next number of a run folder. `resumed` is the round of the checkpoint that is found there."""
-    number = 1 + max(_numbers(folder), default=0)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "resumed": resumed}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".attempt-") as own:
-            while True:
-                content = Path(own) / str(number)
-                write_json(content, {"number": number, **about})
-                if _linked(content, _file(folder, number)):
-                    return Attempt(folder, number)
+            number, content = max(_numbers(folder), default=0), Path(own, "content")
+            while not content.exists() or content.stat().st_nlink == 1:
                 number += 1
+                write_json(content, {"number": number, **about})
+                with suppress(FileExistsError):  # also of our own link, where NFS has lost its first answer
+                    os.link(content, _file(folder, number))
     except OSError as error:
         raise LNTrustError(
             f"{folder}: cannot take an attempt number: {error}; a sweep's folder must be writable, on a file "
             "system with hard links"
         ) from None
+    return Attempt(folder, number)
 
 
 def list_attempts(folder: Path) -> list[dict[str, Any]]:
@@ -78,15 +78,6 @@ def list_attempts(folder: Path) -> list[dict[str, Any]]:
 
 def _numbers(folder: Path) -> list[int]:
     return [int(path.stem.removeprefix("attempt-")) for path in folder.glob("attempt-*.json")]
-
-
-def _linked(content: Path, name: Path) -> bool:
-    """Give a file a second name, unless another has that name already."""
-    try:
-        os.link(content, name)
-    except FileExistsError:
-        return content.stat().st_nlink == 2  # NFS may say so of our own link, when its first answer was lost
-    return True
 
 
 def _file(folder: Path, number: int) -> Path:
@@ -119,44 +110,43 @@ def carry_out(
             attempt.check()
 
     def go(seeds: list[int]) -> list[Summary]:
-        options: dict[str, Any] = {"folder": folder, "notice": notice, "guard": guarded}
-        runs = Runs(task.study, task.method, seeds, views, share_stage1=task.share_stage1, **options)
+        runs = Runs(
+            task.study, task.method, seeds, views,
+            folder=folder, notice=notice, guard=guarded, share_stage1=task.share_stage1,
+        )  # fmt: skip
         return runs(resume=True, progress=progress)
 
     if waiting:
-        stacked_or_alone(
-            go, [of["seed"] for of in waiting], lambda why: notice(f"{task.method}: {why}; so they are")
-        )
+        seeds = [of["seed"] for of in waiting]
+        stacked_or_alone(go, seeds, lambda why: notice(f"{task.method}: {why}; so they are"))
     return [read_json(folder / slug(of) / "summary.json") for of in runs]
 
 
-class KeptViews:
-    """Views by dataset and precision: decoded once in a process, for all its tasks."""
-
-    def __init__(self, load: Callable[[str], Dataset], threads: int) -> None:
-        self._load, self._threads = load, threads
-        self._kept: dict[tuple[str, str, str], Views] = {}
-
-    def __call__(self, study: Study, device: str) -> Views:
-        dataset, precision = study.data.dataset, study.training.precision
-        key = (dataset, precision, device)
-        if key not in self._kept:
-            self._kept[key] = Views(self._load(dataset), pick_device(device), getattr(torch, precision))
-        torch.set_num_threads(self._threads)
-        return self._kept[key]
+_kept: dict[tuple[str, ...], Views] = {}  # decoded once in a process, for all tasks of a sweep
 
 
 def answer(
-    text: str, work: Work, views: KeptViews, guard: Callable[[], None], progress: Progress = lambda *_: None
+    text: str,
+    shared: str,
+    load: Callable[[str], Dataset],
+    guard: Callable[[], None] = lambda: None,
+    progress: Progress = lambda *_: None,
 ) -> str:
-    """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else."""
-    made = Answer()
+    """Carry out a task given as JSON. Whatever goes wrong with it is an answer too, and ends nothing else.
+
+    `shared` is the sweep's `Work` as JSON; `load` finds a dataset by its name.
+    """
+    made, work = Answer(), Work.model_validate_json(shared)
     gc.collect()  # what the last task held on a GPU goes now, and not when Python finds the time
+    torch.set_num_threads(work.threads)
     try:
         task = Task.model_validate_json(text)
-        seen = views(task.study, task.device)
+        dataset, precision = task.study.data.dataset, task.study.training.precision
+        key = (shared, dataset, precision, task.device)
+        if key not in _kept:
+            _kept[key] = Views(load(dataset), pick_device(task.device), getattr(torch, precision))
         options: dict[str, Any] = {"guard": guard, "progress": progress, "notice": made.notices.append}
-        made.summaries = carry_out(task, seen, work.folder, **options)
+        made.summaries = carry_out(task, _kept[key], work.folder, **options)
     except LNTrustError as error:
         made.error = str(error)
     except torch.cuda.OutOfMemoryError:

@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 
 import torch
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.memory import keep_memory
-from lntrust.experiment.sweep.attempts import KeptViews, Superseded, answer
+from lntrust.experiment.sweep.attempts import Superseded, answer
 from lntrust.experiment.sweep.plan import Answer, Task, Work
 from lntrust.world import load_dataset
 
@@ -40,94 +41,86 @@ def run_tasks(
     tasks: Sequence[Task], work: Work, workers: int, watch: Watch = lambda *_: None
 ) -> Generator[tuple[Task, Answer], None, None]:
     """Every task with its answer, as they are done. Closing the iterator ends the workers."""
-    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
-    answered: queue.SimpleQueue[tuple[Task, Answer]] = queue.SimpleQueue()
-    for task in tasks:
-        waiting.put(task)
-    team = [_Worker(work, index, watch) for index in range(min(workers, len(tasks)))]
+    shared = work.model_dump_json()
+    team = [_Worker(shared, index) for index in range(max(1, min(workers, len(tasks))))]
+    free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    for worker in team:
+        free.put(worker)
 
-    def serve(worker: _Worker) -> None:
-        while not worker.stopped:
-            try:
-                task = waiting.get_nowait()
-            except queue.Empty:
-                break
-            try:
-                answered.put((task, worker.carry_out(task)))
-            except Exception as error:  # no process could be started, say: an answer all the same
-                answered.put((task, Answer(error=f"{type(error).__name__}: {error}")))
-        worker.end()
+    def carry_out(task: Task) -> Answer:
+        worker = free.get()
+        try:
+            return worker.carry_out(task, watch)
+        except Exception as error:  # no process could be started, say: an answer all the same
+            return Answer(error=f"{type(error).__name__}: {error}")
+        finally:
+            free.put(worker)
 
-    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in team]
+    pool = ThreadPoolExecutor(len(team))
     try:
-        for thread in threads:
-            thread.start()
-        for _ in tasks:
-            yield answered.get()
+        asked = {pool.submit(carry_out, task): task for task in tasks}
+        for future in as_completed(asked):
+            yield asked[future], future.result()
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)
         for worker in team:
             worker.stop()
-        for thread in threads:
-            thread.join(_PATIENCE)
+        pool.shutdown()
+        for worker in team:
+            worker.end()
 
 
 class _Worker:
     """A process that carries out one task after another, seen from the sweep."""
 
-    def __init__(self, work: Work, index: int, watch: Watch) -> None:
-        self._work, self._index, self._watch = work, index, watch
+    def __init__(self, shared: str, index: int) -> None:
+        self._shared, self._index = shared, index
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()  # a process is not started while all are being stopped
-        self.stopped = False
+        self._stopped = False
 
-    def carry_out(self, task: Task) -> Answer:
+    def carry_out(self, task: Task, watch: Watch) -> Answer:
         """A task whose process dies is given to a new one, which goes on from the last checkpoint."""
         code = 0
         for _ in range(ATTEMPTS):
-            process = self._start(task.device)
-            if process is None:
-                return Answer(error="stopped")
-            text = _ask(process, task, self._watch)
+            with self._lock:
+                if self._stopped:
+                    return Answer(error="stopped")
+                process = self._process = self._process or self._start(task.device)
+            text = _ask(process, task, watch)
             if text is not None:
                 return Answer.model_validate_json(text)
             code = self.end()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Answer(error=f"the process that worked on it died {ATTEMPTS} times ({how})")
 
-    def _start(self, device: str) -> subprocess.Popen[str] | None:
+    def _start(self, device: str) -> "subprocess.Popen[str]":
+        # A session of its own: Ctrl-C is for the sweep, which then ends its workers in order.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(os.getpid()), self._shared],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env=_environment(self._index) if device == "cuda" else None,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """No more tasks; the process ends in the midst of one."""
         with self._lock:
-            if self.stopped:
-                return None
-            if self._process is None:
-                # A session of its own: Ctrl-C is for the sweep, which then ends its workers in order.
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", __name__, str(os.getpid()), self._work.model_dump_json()],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-                    env=_environment(self._index) if device == "cuda" else None,
-                )  # fmt: skip
-            return self._process
+            self._stopped, process = True, self._process
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
     def end(self) -> int:
-        """No more tasks for this process: it ends by itself. Its exit code."""
+        """Wait for the process, and close the pipes to it. Its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
-        with suppress(BrokenPipeError), process:  # closes both pipes, and waits
+        with suppress(BrokenPipeError), process:
             pass
         return process.returncode
-
-    def stop(self) -> None:
-        """End the process in the midst of a task."""
-        with self._lock:
-            self.stopped = True
-            process = self._process
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
 
 
 def _ask(process: subprocess.Popen[str], task: Task, watch: Watch) -> str | None:
@@ -155,13 +148,13 @@ def _environment(index: int) -> dict[str, str]:
     return {**os.environ, "CUDA_VISIBLE_DEVICES": gpus[index]}
 
 
-def main(parent: int, work: Work) -> None:
+def main(parent: int, shared: str) -> None:
     """What a worker does: a task a line, until there are no more."""
     keep_memory()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # an exception: half-written files are removed
     channel = os.dup(1)
     os.dup2(2, 1)  # whatever a user's own code prints shall not be taken for an answer
-    said = 0.0
+    data, said = Work.model_validate_json(shared).data, 0.0
 
     def guard() -> None:
         if os.getppid() != parent:
@@ -173,11 +166,11 @@ def main(parent: int, work: Work) -> None:
             said = time.monotonic()
             os.write(channel, f"done {done / max(total, 1)}\n".encode())
 
-    views = KeptViews(lambda name: load_dataset(name, work.data), work.threads)
     with suppress(BrokenPipeError):  # nobody listens any more
         for line in sys.stdin:
-            os.write(channel, f"answer {answer(line, work, views, guard, progress)}\n".encode())
+            made = answer(line, shared, lambda name: load_dataset(name, data), guard, progress)
+            os.write(channel, f"answer {made}\n".encode())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Work.model_validate_json(sys.argv[2]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import clear, read_json
+from lntrust.core.text import seeds_text
 from lntrust.experiment.store.identity import checkpoint, data_digest, fingerprint, identities, slug
 from lntrust.experiment.store.records import clear_run
 from lntrust.experiment.store.worlds import world_file
@@ -41,8 +42,8 @@ class Task(BaseModel):
     share_stage1: bool = False  # take Stage 1 from another task's run where it is the same, or leave it there
 
     def __str__(self) -> str:
-        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
-        return ", ".join([self.method, seeds, *(f"{path}={value}" for path, value in self.setting.items())])
+        setting = [f"{path}={value}" for path, value in self.setting.items()]
+        return ", ".join([self.method, seeds_text(self.seeds), *setting])
 
     @property
     def identities(self) -> list[dict[str, Any]]:

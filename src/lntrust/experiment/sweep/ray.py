@@ -20,12 +20,13 @@ import numpy as np
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.sweep.attempts import KeptViews, answer
+from lntrust.experiment.sweep.attempts import answer
 from lntrust.experiment.sweep.plan import Answer, Task, Work
 from lntrust.world.data.datasets import Coded, Dataset, View
 
 RETRIES = 2  # a task whose worker or machine is lost so often, and then once more, is given up
-_OPTIONAL = ("latitude", "longitude", "subject", "segment")
+_PLAIN = ("name", "classes", "input_shape", "input_dtype")
+_ARRAYS = ("labels", "latitude", "longitude", "subject", "segment")
 _CODED = ("codes", "step", "offset")
 Arrays = dict[str, ndarray]
 
@@ -35,64 +36,40 @@ Arrays = dict[str, ndarray]
 
 def packed(dataset: Dataset, views: Sequence[str]) -> tuple[str, Arrays]:
     """A dataset with some of its views, taken apart."""
-    arrays = {"labels": dataset.labels}
-    arrays |= {name: array for name in _OPTIONAL if (array := getattr(dataset, name)) is not None}
+    arrays = {name: array for name in _ARRAYS if (array := getattr(dataset, name)) is not None}
     for name in views:
         view = dataset.view(name)
-        if isinstance(view, Coded):
-            arrays |= {f"view/{name}/{part}": getattr(view, part) for part in _CODED}
-        else:
-            arrays[f"view/{name}"] = view
-    header = {
-        "name": dataset.name, "classes": dataset.classes, "input_shape": dataset.input_shape,
-        "input_dtype": dataset.input_dtype, "views": list(views),
-    }  # fmt: skip
-    return json.dumps(header), arrays
+        parts = {part: getattr(view, part) for part in _CODED} if isinstance(view, Coded) else {"": view}
+        arrays |= {f"view/{name}/{part}": array for part, array in parts.items()}
+    return json.dumps({"views": list(views), **{name: getattr(dataset, name) for name in _PLAIN}}), arrays
 
 
-def unpacked(header: str, arrays: Mapping[str, ndarray]) -> Dataset:
+def unpacked(header: str, arrays: Arrays) -> Dataset:
     """The same dataset again, on the very memory of the arrays."""
-    table = json.loads(header)
+    parts: dict[str, Any] = json.loads(header)
 
     def view(name: str) -> View:
-        if f"view/{name}" in arrays:
-            return arrays[f"view/{name}"]
-        return Coded(*(arrays[f"view/{name}/{part}"] for part in _CODED))
+        whole = arrays.get(f"view/{name}/")
+        return Coded(*(arrays[f"view/{name}/{part}"] for part in _CODED)) if whole is None else whole
 
-    made: dict[str, View] = {name: view(name) for name in table["views"]}
-    more: dict[str, Any] = {name: arrays[name] for name in _OPTIONAL if name in arrays}
-    return Dataset(
-        name=table["name"],
-        labels=arrays["labels"],
-        classes=tuple(table["classes"]),
-        input_shape=tuple(table["input_shape"]),
-        input_dtype=table["input_dtype"],
-        views={name: partial(made.__getitem__, name) for name in made},
-        **more,
-    )
+    parts |= {name: arrays[name] for name in _ARRAYS if name in arrays}
+    parts |= {name: tuple(parts[name]) for name in ("classes", "input_shape")}
+    return Dataset(**parts | {"views": {name: partial(view, name) for name in parts["views"]}})
 
 
 # -- the worker's side ----------------------------------------------------------------------------
 
-_kept: dict[str, KeptViews] = {}  # by what the sweep's workers share: a process outlives its tasks
 
-
-def _remote(task: str, shared: str, headers: dict[str, str], stored: dict[str, dict[str, Any]]) -> str:
-    """A task on a worker. `stored` has references into the object store, by dataset and array."""
+def _remote(task: str, shared: str, headers: dict[str, str], stored: dict[str, Any]) -> str:
+    """A task on a worker. `stored` has references into the object store, by dataset."""
     import ray
 
-    work = Work.model_validate_json(shared)
-    if work.here.is_dir():
-        os.chdir(work.here)
+    here = Work.model_validate_json(shared).here
+    if here.is_dir():
+        os.chdir(here)
     # What lies in the object store is everybody's. Nobody writes to views; torch would warn all the same.
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-
-    def load(name: str) -> Dataset:
-        arrays = ray.get(list(stored[name].values()))
-        return unpacked(headers[name], dict(zip(stored[name], arrays, strict=True)))
-
-    views = _kept.setdefault(shared, KeptViews(load, work.threads))
-    return answer(task, work, views, guard=lambda: None)
+    return answer(task, shared, lambda name: unpacked(headers[name], ray.get(stored[name])))
 
 
 # -- the sweep's side -----------------------------------------------------------------------------
@@ -147,7 +124,7 @@ def run_tasks(
         studies = [task.study for task in tasks if task.study.data.dataset == name]
         seen = {learner.view for study in studies for learner in study.population.learners}
         headers[name], arrays = packed(dataset, sorted(seen))
-        stored[name] = {part: ray.put(np.ascontiguousarray(array)) for part, array in arrays.items()}
+        stored[name] = ray.put({part: np.ascontiguousarray(array) for part, array in arrays.items()})
     remote = ray.remote(_remote).options(
         num_cpus=work.threads,
         num_gpus=1 if any(task.device == "cuda" for task in tasks) else 0,

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from lntrust.core.text import bytes_text, percent_text, score_text
+from lntrust.core.text import bytes_text, percent_text, score_text, seeds_text
 from lntrust.experiment.store import Record
 from lntrust.report import text
 from lntrust.report.claims import Outcome, against_paper
 from lntrust.report.page.html import Child, Html, Scale, h, numbers, table, with_minus
 from lntrust.report.rows import Row, main_row
-from lntrust.report.sections import Section, seeds_text
+from lntrust.report.sections import Section
 from lntrust.report.text import NOTHING, Cell, Fill
 
 MARKS: dict[Outcome, str] = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}

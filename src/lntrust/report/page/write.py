@@ -14,15 +14,14 @@ from typing import Any
 import lntrust
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
-from lntrust.core.text import count_text
+from lntrust.core.text import count_text, seeds_text
 from lntrust.experiment.reproduction import Reproduction, list_reproductions
-from lntrust.experiment.store import Record, identity
-from lntrust.methods import find_method
+from lntrust.experiment.store import Record, identities
 from lntrust.report.page import data, tables
 from lntrust.report.page.html import Child, Html, h, joined
 from lntrust.report.page.tables import anchor
 from lntrust.report.rows import Row, flat, headers_text
-from lntrust.report.sections import Section, sections_of, seeds_text
+from lntrust.report.sections import Section, sections_of
 from lntrust.study.loading import list_studies, load_study
 
 LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
@@ -233,7 +232,7 @@ def _changes(record: Record) -> list[str] | None:
     """What was set on top of a shipped study; None if that cannot be said on a command line."""
     try:
         study = load_study(record.study)
-        plain = identity(study, record.method, find_method(record.method, study), record.seed, "cpu")
+        (plain,) = identities(study, record.method, [record.seed], "cpu")
     except LNTrustError:
         return None
     ours, theirs = (

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from lntrust.core.files import read_tensors
+from lntrust.experiment import Run, Runs
 from lntrust.methods import Method
 
 LINEAR = 'population.learners=[{name="linear",kind="linear",view="pixels"}]'
@@ -30,6 +32,26 @@ def stop_after(rounds: int | None) -> Callable[..., None]:
             raise Stopped
 
     return progress
+
+
+def stop(run: Runs, rounds: int, resume: bool = False) -> None:
+    """Carry out a run, but only so far."""
+    with pytest.raises(Stopped):
+        run(resume=resume, progress=stop_after(rounds))
+
+
+def rounds_of(run: Runs, resume: bool = False) -> list[int]:
+    """Carry out a run; the rounds it went through, the one it began at first."""
+    seen: list[int] = []
+    run(resume=resume, progress=lambda done, *_: seen.append(done))
+    return seen
+
+
+def folder_of(run: Run) -> Path:
+    """Carry out a run; where its results lie."""
+    run()
+    assert run.folder is not None
+    return run.folder
 
 
 def timeless(summary: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import Stopped, named, stop_after
+from stopped_runs import Stopped, named, stop, stop_after
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import run
@@ -73,8 +73,7 @@ def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Pat
 
 def test_what_has_ended_or_begun_alone_stays_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
     done = Run(tiny(), "uniform", 1, views, folder=tmp_path)()
-    with pytest.raises(Stopped):
-        Run(tiny(), "uniform", 3, views, folder=tmp_path)(progress=stop_after(2))
+    stop(Run(tiny(), "uniform", 3, views, folder=tmp_path), 2)
     watch = Watch()
     (made,) = compared(tiny(), ["uniform"], [0, 1, 2, 3], views, tmp_path, resume=True, begin=watch)
     assert watch.begun == [("uniform", [1], 5), ("uniform", [3], 2), ("uniform", [0, 2], 0)]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from stopped_runs import Stopped, named, stop_after
+from stopped_runs import named, stop
 from torch import Tensor, nn
 
 from lntrust import Study
@@ -207,8 +207,7 @@ class TestBesideOthers:
 
     def test_a_stack_that_goes_on_knows_since_when(self, study: Make, views: Views, tmp_path: Path) -> None:
         seeds = (0, BAD_SEED)
-        with pytest.raises(Stopped):
-            Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(progress=stop_after(5))
+        stop(Runs(study(), named(Breaks), seeds, views, folder=tmp_path), 5)
         got = Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(resume=True)
         assert [summary["diverged"] for summary in got] == [None, 4]
         tables = {path.parent.name[:6]: pq.read_table(path) for path in tmp_path.rglob("rounds.parquet")}

@@ -93,13 +93,6 @@ class TestSealedLabels:
         for lists in (p.train, p.validation):
             assert (one.world.labels[lists.values] == views.dataset.labels[lists.values]).all()
 
-    def test_a_second_opening_is_refused(self, tiny: Any, views: Views) -> None:
-        sealed = Run(tiny(), "uniform", 0, views).world.sealed
-        ids = np.array([4, 2])
-        assert sealed.open(ids).tolist() == views.dataset.labels[ids].tolist()
-        with pytest.raises(RuntimeError, match="read once, after training"):
-            sealed.open(ids)
-
     def test_a_run_opens_them_once_after_its_last_round(self, tiny: Any, views: Views) -> None:
         opened: list[tuple[int, list[int]]] = []
 

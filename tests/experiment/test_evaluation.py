@@ -25,7 +25,7 @@ OWN = torch.tensor(
 )
 
 
-def classes(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more: Any) -> dict[str, Any]:
+def answers(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more: Any) -> dict[str, Tensor]:
     """Predicted classes under a deployment; neighbours are heard as they speak."""
     n, C = len(own), own.shape[-1]
     population: Any = SimpleNamespace(
@@ -33,16 +33,14 @@ def classes(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more
     )
     network: Any = SimpleNamespace(heard=lambda said: said)
     rows = torch.tensor(members, dtype=torch.int64).reshape(-1, 2)
-    got = evaluation.answers(population, network, Deployment(rows, weights, **more), torch.tensor([0, 1]))
-    return {name: p.tolist() for name, p in got.items()}
+    return evaluation.answers(population, network, Deployment(rows, weights, **more), torch.tensor([0, 1]))
+
+
+def classes(members: list[list[int]], weights: Tensor, **more: Any) -> dict[str, Any]:
+    return {name: p.tolist() for name, p in answers(members, weights, **more).items()}
 
 
 ALONE = [[0, 0], [1, 1], [2, 2]]
-
-
-def test_alone() -> None:
-    got = classes(ALONE, torch.ones(3))
-    assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
 
 
 def test_a_weighted_mean_of_members() -> None:
@@ -60,11 +58,8 @@ def test_weights_by_class() -> None:
     weights = torch.tensor([[0.9, 0.1, 0.1], [0.1, 0.9, 0.9], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     by_hand = (weights[0] * OWN[0] + weights[1] * OWN[1]).argmax(-1).tolist()
     assert classes(members, weights)["deployed"][0] == by_hand
-
-
-def test_weights_by_class_count_for_a_node_alone_too() -> None:
-    weights = torch.tensor([[0.1, 1.0, 1.0]] * 3)
-    assert classes(ALONE, weights)["deployed"] == (weights[0] * OWN).argmax(-1).tolist()
+    alone = torch.tensor([[0.1, 1.0, 1.0]] * 3)  # they count for a node alone too
+    assert classes(ALONE, alone)["deployed"] == (alone[0] * OWN).argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("members", [[], [[1, 1]], [[1, 0], [1, 2]]])
@@ -74,38 +69,24 @@ def test_a_node_without_a_row_answers_by_itself(members: list[list[int]]) -> Non
     assert got["deployed"][2] == got["self"][2]
 
 
-def test_a_prior_multiplies() -> None:
+def test_a_prior_multiplies_and_another_model_may_answer() -> None:
+    assert classes(ALONE, torch.ones(3))["deployed"] == [[0, 1], [1, 0], [2, 2]]
     prior = torch.tensor([[0.0, 0.0, 1.0]] * 3)
-    assert classes(ALONE, torch.ones(3), prior=prior)["deployed"] == [[2, 2]] * 3
-
-
-def test_another_model_may_answer() -> None:
-    got = classes(ALONE, torch.ones(3), answer=lambda ids: OWN[[2, 2, 2]][:, ids])
-    assert got["deployed"] == [[2, 2]] * 3
+    for more in ({"prior": prior}, {"answer": lambda ids: OWN[[2, 2, 2]][:, ids]}):
+        assert classes(ALONE, torch.ones(3), **more)["deployed"] == [[2, 2]] * 3
 
 
 def test_variants() -> None:
-    variant = Deployment(torch.tensor([[0, 1], [1, 0], [2, 2]]), torch.ones(3))
-    got = classes(ALONE, torch.ones(3), variants={"swapped": variant})
-    assert got["deployed"] == got["self"]
+    """Also one with an answer of its own, a student beside its teacher: the same rows, other models."""
+    swapped = Deployment(torch.tensor([[0, 1], [1, 0], [2, 2]]), torch.ones(3))
+    third = Deployment(torch.tensor(ALONE), torch.ones(3), answer=lambda ids: OWN[[2, 2, 2]][:, ids])
+    got = classes(ALONE, torch.ones(3), variants={"swapped": swapped, "third": third})
+    assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
     assert got["variant/swapped"] == [[1, 0], [0, 1], [2, 2]]
+    assert got["variant/third"] == [[2, 2]] * 3
 
 
 class TestVariantsWithAnAnswerOfTheirOwn:
-    """A student beside its teacher: the same rows, other models."""
-
-    def test_is_scored_by_that_answer(self) -> None:
-        rows = torch.tensor(ALONE)
-        others = {"third": [2, 2, 2], "first": [0, 0, 0]}
-        variants = {
-            name: Deployment(rows, torch.ones(3), answer=lambda ids, who=who: OWN[who][:, ids])  # type: ignore[misc]
-            for name, who in others.items()
-        }
-        got = classes(ALONE, torch.ones(3), variants=variants)
-        assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
-        assert got["variant/third"] == [[2, 2]] * 3
-        assert got["variant/first"] == [[0, 1]] * 3
-
     def test_its_members_are_heard_with_that_answer_too(self) -> None:
         """Node 0 asks node 1, who says what the variant's model 1 says, here node 2's."""
         swapped = OWN[[1, 2, 0]]
@@ -129,12 +110,7 @@ class TestVariantsWithAnAnswerOfTheirOwn:
 def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
     own = torch.zeros(1, 2, count)
     own[:, :, -1] = 1.0
-    population: Any = SimpleNamespace(
-        n=1, classes=count, seeds=Seeds((0,), 1), predict_all=lambda ids: own[:, ids]
-    )
-    network: Any = SimpleNamespace(heard=lambda said: said)
-    alone = Deployment(torch.tensor([[0, 0]]), torch.ones(1))
-    got = evaluation.answers(population, network, alone, torch.tensor([0, 1]))["deployed"]
+    got = answers([[0, 0]], torch.ones(1), own)["deployed"]
     assert got.dtype == dtype
     assert got.tolist() == [[count - 1] * 2]
 

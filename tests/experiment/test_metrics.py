@@ -96,7 +96,7 @@ class TestExaminer:
     def test_the_seal_is_broken_once(self) -> None:
         here = world()
         Examiner(here)
-        with pytest.raises(RuntimeError, match="read once"):
+        with pytest.raises(RuntimeError, match="read once, after training"):
             Examiner(here)
 
 

@@ -1,22 +1,15 @@
 """A run that is stopped at any moment and resumed ends with the same bits as one that is not."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stopped_runs import Stopped, checkpointed, named, results, stop_after
+from stopped_runs import checkpointed, named, results, stop
 
-from lntrust import LNTrustError, Study, load_study
+from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment import Run
-from lntrust.experiment.stacks import round_of
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
 from lntrust.network import Questions
@@ -60,8 +53,7 @@ def test_stopped_after_every_round(
     Run(study, method, 0, views, folder=tmp_path / "whole")()
     for stop in range(study.training.stage1_rounds + study.training.stage2_rounds + 1):
         one = Run(study, method, 0, views, folder=tmp_path / "stopped")
-        with pytest.raises(Stopped):
-            one(resume=True, progress=stop_after(stop))
+        stop(one, stop, resume=True)
         assert not list((tmp_path / "stopped").rglob("summary.json"))
     Run(study, method, 0, views, folder=tmp_path / "stopped")(resume=True)
     assert_same(tmp_path / "whole", tmp_path / "stopped")
@@ -71,8 +63,7 @@ def test_checkpoints_that_are_behind(tiny: Any, views: Views, tmp_path: Path) ->
     """Evaluations of rounds after the last checkpoint are made again."""
     study: Study = tiny("evaluation.checkpoint_every=3", "evaluation.every=1", "training.stage2_rounds=6")
     Run(study, "uniform", 0, views, folder=tmp_path / "whole")()
-    with pytest.raises(Stopped):
-        Run(study, "uniform", 0, views, folder=tmp_path / "stopped")(progress=stop_after(5))
+    stop(Run(study, "uniform", 0, views, folder=tmp_path / "stopped"), 5)
     (checkpoint,) = tmp_path.glob("stopped/**/checkpoint.safetensors")
     assert read_tensors(checkpoint)[1]["round"] == "3"
     for path in checkpoint.parent.glob("evaluations/round-0000[45]*"):
@@ -87,8 +78,7 @@ def test_without_a_checkpoint_or_without_resume_it_starts_over(
     first = Run(tiny(), "uniform", 0, views, folder=tmp_path / "whole")()
     Run(tiny(), "uniform", 0, views, folder=tmp_path / "new")(resume=True)
     assert_same(tmp_path / "whole", tmp_path / "new")
-    with pytest.raises(Stopped):
-        Run(tiny(), "uniform", 0, views, folder=tmp_path / "again")(progress=stop_after(4))
+    stop(Run(tiny(), "uniform", 0, views, folder=tmp_path / "again"), 4)
     (checkpoint,) = tmp_path.glob("again/**/checkpoint.safetensors")
     checkpoint.write_bytes(b"nonsense")
     Run(tiny(), "uniform", 0, views, folder=tmp_path / "again")()
@@ -101,8 +91,7 @@ def test_without_a_checkpoint_or_without_resume_it_starts_over(
 class TestRefusals:
     @pytest.fixture
     def stopped(self, tiny: Any, views: Views, tmp_path: Path) -> Path:
-        with pytest.raises(Stopped):
-            Run(tiny(), "uniform", 0, views, folder=tmp_path)(progress=stop_after(4))
+        stop(Run(tiny(), "uniform", 0, views, folder=tmp_path), 4)
         (path,) = tmp_path.rglob("checkpoint.safetensors")
         return path
 
@@ -131,40 +120,3 @@ class TestRefusals:
         write_tensors(stopped, tensors, metadata)
         with pytest.raises(LNTrustError, match=words):
             Run(tiny(), "uniform", 0, views, folder=tmp_path)(resume=True)
-
-
-KILLED = (
-    "graph.nodes=5", "partition.labelled=250", "training.stage1_rounds=8", "training.stage2_rounds=32",
-    "training.refresh=7", "evaluation.every=4", "evaluation.checkpoint_every=1",
-    "population.learners.3.options.trees=5",
-)  # fmt: skip
-
-
-def _round(folder: Path) -> int:
-    """The round of the checkpoint in a folder that a process is writing to; it is always whole."""
-    return max(map(round_of, folder.rglob("checkpoint.safetensors")), default=0)
-
-
-def test_kill_9_at_three_moments(views: Views, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lntrust.cli", "run", "digits", "--method", "uniform", "--seed", "0"]
-    command += ["--device", "cpu", "--out", str(tmp_path / "killed"), *(f"--set={field}" for field in KILLED)]
-    reached = 0
-    for least in (1, 10, 20):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            deadline = time.monotonic() + 120
-            while _round(tmp_path / "killed") < max(least, reached + 1):
-                assert child.poll() is None, child.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(0.005)
-            time.sleep(random.uniform(0, 0.05))
-        finally:
-            os.kill(child.pid, signal.SIGKILL)
-            child.communicate()
-        assert child.returncode == -signal.SIGKILL
-        reached = _round(tmp_path / "killed")
-        assert not list((tmp_path / "killed").rglob("summary.json")), f"it was done at round {reached}"
-    study = load_study("digits", KILLED)
-    Run(study, "uniform", 0, views, folder=tmp_path / "killed")(resume=True)
-    Run(study, "uniform", 0, views, folder=tmp_path / "whole")()
-    assert_same(tmp_path / "whole", tmp_path / "killed")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from stopped_runs import Stopped, results, stop_after
+from stopped_runs import Stopped, results, stop
 
 from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors, write_tensors
@@ -180,8 +180,7 @@ def test_a_run_that_took_it_can_be_stopped_and_resumed(
     study = make("training.refresh=1", f"evaluation.checkpoint_every={every}")
     for stop in (5, 6, 7, 8):
         one = Run(study, "lntrust", 0, views, folder=shared, share_stage1=True)
-        with pytest.raises(Stopped):
-            one(resume=True, progress=stop_after(stop))
+        stop(one, stop, resume=True)
     last, seen = go(study, "lntrust", views, shared, resume=True)
     assert seen[0] >= 5
     assert results(last) == alone(study)
@@ -192,8 +191,7 @@ def test_a_run_that_was_to_leave_it_can_be_stopped_and_resumed(
     make: Make, views: Views, tmp_path: Path, alone: Alone, stop: int
 ) -> None:
     one = Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=True)
-    with pytest.raises(Stopped):
-        one(progress=stop_after(stop))
+    stop(one, stop)
     assert len(files(tmp_path)) == (stop >= 5)
     first, seen = go(make(), "lntrust", views, tmp_path, resume=True)
     assert seen[0] == stop
@@ -208,8 +206,7 @@ def test_one_that_was_stopped_in_stage_1_goes_on_from_its_own_checkpoint(
 ) -> None:
     study = make("training.refresh=1")
     one = Run(study, "lntrust", 0, views, folder=tmp_path, share_stage1=True)
-    with pytest.raises(Stopped):
-        one(progress=stop_after(3))
+    stop(one, 3)
     shutil.copytree(begun, tmp_path, dirs_exist_ok=True)  # what another has left since
     last, seen = go(study, "lntrust", views, tmp_path, resume=True)
     assert seen[0] == 3

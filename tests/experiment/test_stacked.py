@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from stopped_runs import LINEAR, Stopped, named, stop_after
+from stopped_runs import LINEAR, named, stop
 
 from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError
@@ -102,8 +102,7 @@ def test_every_seed_gives_what_it_gives_alone(
 
 @pytest.mark.parametrize("changes", [[], LEVERS], ids=["plain", "all levers"])
 def test_a_stack_goes_on_where_it_stopped(together: Together, tmp_path: Path, changes: list[str]) -> None:
-    with pytest.raises(Stopped):
-        together("lntrust", *changes, folder=tmp_path)(progress=stop_after(5))
+    stop(together("lntrust", *changes, folder=tmp_path), 5)
     assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
     seen: list[int] = []
     got = together("lntrust", *changes, folder=tmp_path)(
@@ -139,10 +138,8 @@ def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
 def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(
     together: Together, study: Any, views64: Views, tmp_path: Path
 ) -> None:
-    with pytest.raises(Stopped):
-        together("uniform", folder=tmp_path)(progress=stop_after(5))
-    with pytest.raises(Stopped):
-        Run(study(), "uniform", SEEDS[1], views64, folder=tmp_path)(progress=stop_after(1))
+    stop(together("uniform", folder=tmp_path), 5)
+    stop(Run(study(), "uniform", SEEDS[1], views64, folder=tmp_path), 1)
     with pytest.raises(LNTrustError, match=r"round-00002.safetensors: is gone; remove .*stack-") as error:
         together("uniform", folder=tmp_path)(resume=True)
     Path(str(error.value).rpartition("remove ")[2].removesuffix(" to start over")).unlink()

@@ -12,6 +12,7 @@ from lntrust.experiment.driver import Progress, Runs
 from lntrust.experiment.stacks import goes_on, stacked_or_alone
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
+from lntrust.experiment.store.schemas import Identity
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
 
@@ -53,10 +54,12 @@ def finished_before(
 ) -> str | None:  # fmt: skip
     """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
     digest, device = data_digest(study, views.dataset), views.device.type
-    of = [identities(study, method, seeds, device, digest, backend, certify) for method in methods]
-    every = [each for of_method in of for each in of_method]
-    kept = [each for each in every if (folder / slug(each) / "summary.json").is_file()]
-    return kept_and_anew(folder, kept, [each for each in every if each not in kept])
+    kept: list[Identity] = []
+    waiting: list[Identity] = []
+    for method in methods:
+        for of in identities(study, method, seeds, device, digest, backend, certify):
+            (kept if (folder / slug(of) / "summary.json").is_file() else waiting).append(of)
+    return kept_and_anew(folder, kept, waiting)
 
 
 def _stacks(
@@ -67,17 +70,16 @@ def _stacks(
     On a CPU a stack saves what a call costs beside its work. Where there is much work it only takes memory,
     and a method of the user's may never have been meant for several worlds.
     """
-    alone = [[seed] for seed in seeds]
-    backend = options.get("backend", "batched")
     pays = views.device.type == "cuda" or numbers_in_a_step(study, views, study.graph.nodes) < FEW
-    if ":" in method or options.get("certify") or backend == "loop" or not pays:
+    alone = [[seed] for seed in seeds]
+    if ":" in method or options.get("certify") or options.get("backend") == "loop" or not pays:
         return alone
     if resumed is None:
         return [seeds]
-    runs = identities(study, method, seeds, views.device.type, data_digest(study, views.dataset), backend)
+    runs = identities(study, method, seeds, views.device.type, data_digest(study, views.dataset))
     if goes_on(study, resumed, runs):
         return [seeds]
     # What has ended, or has begun alone, stays alone.
-    own = {of["seed"]: (slug(of) / "summary.json", checkpoint([of])) for of in runs}
-    rest = [seed for seed in seeds if not any((resumed / file).is_file() for file in own[seed])]
+    own = {of["seed"]: (resumed / slug(of) / "summary.json", resumed / checkpoint([of])) for of in runs}
+    rest = [seed for seed in seeds if not any(file.is_file() for file in own[seed])]
     return [one for one in alone if one[0] not in rest] + ([rest] if rest else [])

@@ -23,12 +23,8 @@ class Watch:
         self._rounds: dict[int, int] = {}  # by world
         self._seen: list[tuple[int, Bool[Tensor, "worlds"]]] = []  # not waited for yet
 
-    def look(self, number: int, population: Population) -> None:
-        """At parameters and losses after a round."""
-        self.answered(number, sound(population))
-
-    def answered(self, number: int, finite: Bool[Tensor, "n"]) -> None:
-        """Whether all that each node predicted in a round was finite."""
+    def look(self, number: int, finite: Bool[Tensor, "n"]) -> None:
+        """Whether all numbers of a node were finite in a round: parameters and loss, or predictions."""
         self._seen.append((number, finite.view(self._worlds, -1).all(1)))
 
     @property

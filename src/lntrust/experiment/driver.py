@@ -20,34 +20,13 @@ from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.files import read_json, write_json, write_tensors, write_whole
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
+from lntrust.experiment import evaluation
 from lntrust.experiment.checkpoints import Course, observed, opened, read_stage1, write_stage1
-from lntrust.experiment.evaluation import (
-    answers,
-    asked_by_world,
-    asked_on_average,
-    check_members,
-    padded,
-    test_inputs,
-)
+from lntrust.experiment.divergence import sound
 from lntrust.experiment.metrics import Predictions, finite, summarise
 from lntrust.experiment.stacks import evaluation_due, evaluations_due
-from lntrust.experiment.store.identity import (
-    checkpoint,
-    data_digest,
-    fingerprint,
-    identities,
-    slug,
-    stage1_file,
-)
-from lntrust.experiment.store.records import (
-    clear_run,
-    evaluation_file,
-    hardware,
-    read_evaluation,
-    versions,
-    write_evaluation,
-    write_rounds,
-)
+from lntrust.experiment.store import fingerprint, hardware, identities, records, slug, versions
+from lntrust.experiment.store.identity import checkpoint, data_digest, stage1_file
 from lntrust.experiment.store.schemas import Identity
 from lntrust.experiment.store.worlds import keep_world
 from lntrust.learners import Labelled, Population
@@ -115,8 +94,8 @@ class Runs:
             self.world.seeds, backend, self.method.common_start,
         )  # fmt: skip
         self.network = Network(self.world, self.population, self.method.wire_format)
-        self._inputs = [test_inputs(world) for world in self.world.worlds]
-        tested = torch.from_numpy(padded(self._inputs)).to(self.device)
+        self._inputs = [evaluation.test_inputs(world) for world in self.world.worlds]
+        tested = torch.from_numpy(evaluation.padded(self._inputs)).to(self.device)
         self.tested = tested if len(self.seeds) > 1 else tested[0]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self.course = Course(len(self.seeds))
@@ -126,6 +105,7 @@ class Runs:
         if folder is not None:  # what a run is made of is looked at now, and not when it ends
             self._base, self.folders = folder, [folder / slug(of) for of in self.identities]
             self._checkpoint = folder / checkpoint(self.identities)
+            self._together = "-".join(map(fingerprint, self.identities))
             if share_stage1 and study.training.stage2_rounds:
                 decides = {"uses_validation": uses_validation, "common_start": self.method.common_start}
                 shared = share_stage1 if isinstance(share_stage1, Path) else folder
@@ -240,7 +220,7 @@ class Runs:
         try:
             self._one_round()
         except Exception as error:
-            self.course.watch.look(self.done, self.population)
+            self.course.watch.look(self.done, sound(self.population))
             diverged = self.course.watch.diverged
             if not diverged:
                 raise
@@ -281,7 +261,7 @@ class Runs:
         loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
         losses = None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
         self._note(losses)
-        self.course.watch.look(self.done, self.population)
+        self.course.watch.look(self.done, sound(self.population))
         if self._all_diverged():
             return
         if t == 0:
@@ -317,25 +297,27 @@ class Runs:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
         if deployment is None and self.done == self.rounds:
             deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self.course.asked = [float(count) for count in asked_by_world(deployment, self.world)]
+            self.course.asked = [float(count) for count in evaluation.asked_by_world(deployment, self.world)]
         with self.network.uncharged():
             if deployment is None:
                 deployment = self.method.deploy(self.site, self.state)
-            check_members(deployment, self.network.edges, self.world.n, self.method_name)
-            predicted = answers(self.population, self.network, deployment, self.tested)
-        self.course.watch.answered(self.done, predicted.pop("finite"))
+            evaluation.check_members(deployment, self.network.edges, self.world.n, self.method_name)
+            predicted = evaluation.answers(self.population, self.network, deployment, self.tested)
+        self.course.watch.look(self.done, predicted.pop("finite"))
         asked = predicted.pop("asked", None)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
             if asked is not None and self.done == self.rounds:
-                self.course.asked[s] = asked_on_average(asked[nodes, : len(ids)], self.world.worlds[s], ids)
+                self.course.asked[s] = evaluation.asked_on_average(
+                    asked[nodes, : len(ids)], self.world.worlds[s], ids
+                )
             own = {name: p[nodes, : len(ids)].cpu().numpy() for name, p in predicted.items()}
             self._keep_evaluation(s, self.done, own)
 
     def _keep_evaluation(self, s: int, number: int, predicted: Predictions) -> None:
         if self.folders:
             self._guard()
-            write_evaluation(self.folders[s], number, predicted)
+            records.write_evaluation(self.folders[s], number, predicted)
         self.course.evaluations[s][number] = predicted
 
     def _summary(self, s: int) -> dict[str, Any]:
@@ -366,7 +348,7 @@ class Runs:
         }  # fmt: skip
         if self.folders:
             self._guard()
-            write_rounds(self.folders[s], course.history.of(s)[:number], rows)
+            records.write_rounds(self.folders[s], course.history.of(s)[:number], rows)
             for name, columns in tables.items():
                 table = pa.table(columns)
                 write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
@@ -382,7 +364,7 @@ class Runs:
             self._load()
         else:
             for folder in {*self.folders, self._checkpoint.parent}:
-                clear_run(folder)
+                records.clear_run(folder)
         for of, folder in zip(self.identities, self.folders, strict=True):
             write_json(folder / "run.json", {**of, "versions": versions(), "hardware": hardware(self.device)})
         self._keep_worlds()
@@ -395,11 +377,6 @@ class Runs:
         """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
         if self.folders and len(self.seeds) > 1:
             shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
-
-    @property
-    def _together(self) -> str:
-        """The fingerprint of all seeds at once."""
-        return "-".join(map(fingerprint, self.identities))
 
     def _save(self) -> None:
         self._stop_clock()
@@ -419,10 +396,10 @@ class Runs:
             course.done, course.seconds = int(metadata["round"]), float(metadata["seconds"])
             for folder, evaluations in zip(self.folders, course.evaluations, strict=True):
                 for number in evaluations_due(self.study, course.done):
-                    file = evaluation_file(folder, number)
+                    file = records.evaluation_file(folder, number)
                     if not file.is_file():  # a fresh start of one of the seeds has taken it away
                         raise LNTrustError(f"{file}: is gone; remove {path} to start over")
-                    evaluations[number] = read_evaluation(folder, number)
+                    evaluations[number] = records.read_evaluation(folder, number)
             if course.done >= stage1:
                 self._enter_stage(max(2, self._stage(course.done)))
             self.population.load(below("population/", tensors))
@@ -452,17 +429,14 @@ class Run(Runs):
     def __init__(self, study: Study, method: str, seed: int, views: Views, **options: Any) -> None:
         super().__init__(study, method, [seed], views, **options)
         self.seed = seed
-
-    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> dict[str, Any]:  # type: ignore[override]
-        return super().__call__(resume=resume, progress=progress)[0]
+        self.folder = self.folders[0] if self.folders else None
 
     @property
     def identity(self) -> Identity:
         return self.identities[0]
 
-    @property
-    def folder(self) -> Path | None:
-        return self.folders[0] if self.folders else None
+    def __call__(self, *, resume: bool = False, progress: Progress = lambda *_: None) -> dict[str, Any]:  # type: ignore[override]
+        return super().__call__(resume=resume, progress=progress)[0]
 
 
 def run(study: Study, method: str, seed: int, views: Views, **options: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What nodes would answer on test inputs, stored as classes; labels come later, once."""
 
+from collections import defaultdict
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,33 +33,29 @@ def answers(
     """
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
     mixes = {name: mixing(way, population) for name, way in ways.items()}
-    out: dict[str, list[Tensor]] = {}
+    out: dict[str, list[Tensor]] = defaultdict(list)
     finite = torch.ones(population.n, dtype=torch.bool, device=examples.device)
     weights = mixes["deployed"]
     if weights is not None:  # where they are not, `blended` lets a node answer by itself
         finite &= weights.isfinite().flatten(2).all(2).flatten()
     for piece in torch.split(examples, max(1, _AT_ONCE // (population.n * population.classes)), -1):
         main = _said(deployment, population, piece)
-        out.setdefault("self", []).append(_classes(main))
+        out["self"].append(_classes(main))
         finite &= _finite(main)
         for name, way in ways.items():
-            same = way.answer is deployment.answer
-            if same and mixes[name] is None and way.prior is None:  # everybody by itself
-                out.setdefault(name, []).append(out["self"][-1])
-                continue
-            own = main if same else _said(way, population, piece)
             mix = mixes[name]
-            if way.certainty is None or mix is None:
+            blend = own = main if way.answer is deployment.answer else _said(way, population, piece)
+            if mix is not None and way.certainty is None:
                 blend = blended(own, network.heard(own), mix)
-            else:
+            elif mix is not None and way.certainty is not None:
                 blend, asked = one_by_one(own, network.heard(own), mix, way.certainty)
                 if way is deployment:
-                    out.setdefault("asked", []).append(asked.to(torch.int16))
+                    out["asked"].append(asked.to(torch.int16))
             if way.prior is not None:
                 blend = blend * way.prior[:, None, :]
-            if way is deployment:
+            if way is deployment and blend is not main:
                 finite &= _finite(blend)
-            out.setdefault(name, []).append(_classes(blend))
+            out[name].append(out["self"][-1] if blend is main else _classes(blend))
     return {name: torch.cat(pieces, 1) for name, pieces in out.items()} | {"finite": finite}
 
 

@@ -16,9 +16,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.text import did_you_mean
-from lntrust.experiment.store.collection import Record, row_key
+from lntrust.experiment.store.collection import Record, key_of
 from lntrust.experiment.sweep.plan import Task
-from lntrust.study.loading import load_study
+from lntrust.study.loading import explain, load_study
 from lntrust.study.settings import Settings, Study
 
 FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
@@ -91,7 +91,7 @@ class Panel(Settings):
 
     def key(self, row: RowSettings) -> str:
         """What a row's runs are, whatever their seeds and wherever they were made."""
-        return row_key(self.task(row, [0], "cpu").identities[0])
+        return key_of({**self.task(row, [0], "cpu").identities[0], "seed": None})
 
     def task(self, row: RowSettings, seeds: Sequence[int], device: str) -> Task:
         """The runs of a row."""
@@ -140,15 +140,12 @@ class Reproduction(Settings):
 
     def tasks(self, device: str, asked: Sequence[int] = ()) -> list[Task]:
         """All runs; on a GPU a row's seeds in one stack."""
-        seeds = [self.seeds_of(panel, asked) for panel in self.panels]
-        pairs = zip(self.panels, seeds, strict=True)
-        return [task for panel, s in pairs for row in panel.rows for task in panel.tasks(row, s, device)]
+        rows = [(panel, row, self.seeds_of(panel, asked)) for panel in self.panels for row in panel.rows]
+        return [task for panel, row, seeds in rows for task in panel.tasks(row, seeds, device)]
 
 
 def _toml(value: Any) -> str:
     """A value as the command line would have it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
@@ -166,8 +163,6 @@ def load_reproduction(name: str) -> Reproduction:
     """By its name, or from a .toml file of one's own."""
     known = list_reproductions()
     path = known.get(name, Path(name))
-    if path.suffix == ".toml" and not path.is_file():
-        raise LNTrustError(f"reproduction {name}: no such file")
     if path.suffix != ".toml":
         hint, names = did_you_mean(name, known), ", ".join(known)
         raise LNTrustError(f"reproduction {name}: {hint}Must be all, a .toml file, or one of {names}")
@@ -179,18 +174,14 @@ def load_reproduction(name: str) -> Reproduction:
         raise LNTrustError(
             f"{path}: has no panels, so it is no reproduction; for a study: lntrust run {path}"
         )
-    for panel in table.get("panels", []):  # a study of one's own is looked for beside the file
+    for panel in table["panels"]:  # a study of one's own is looked for beside the file
         beside = path.parent / str(panel.get("study", ""))
         if beside.suffix == ".toml" and beside.is_file():
             panel["study"] = str(beside)
-    short = name if name in known else path.stem
     try:
-        return Reproduction.model_validate({"name": short, **table})
+        return Reproduction.model_validate({"name": name if name in known else path.stem, **table})
     except ValidationError as error:
-        wrong = [
-            (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors()
-        ]
-        raise LNTrustError("\n".join(f"{path}: {where}: {what}" for where, what in wrong)) from None
+        raise LNTrustError(explain(error, str(path), Reproduction)) from None
 
 
 def given_and_missing(
@@ -206,17 +197,14 @@ def given_and_missing(
         by_row[record.row_key][record.identity["device"]].append(record)
     kept: dict[int, Record] = {}
     tasks: dict[str, Task] = {}
-    rows = [(one, panel, row) for one in chosen for panel in one.panels for row in panel.rows]
+    rows = [(one.seeds_of(p, seeds), p, row) for one in chosen for p in one.panels for row in p.rows]
     known = list(dict.fromkeys(row.method for *_, row in rows))
-    for name in methods:
-        if name not in known:
-            raise LNTrustError(
-                f"--method {name}: {did_you_mean(name, known)}Rows there are of {', '.join(known)}"
-            )
-    for one, panel, row in rows:
+    for name in [name for name in methods if name not in known]:
+        hint = did_you_mean(name, known)
+        raise LNTrustError(f"--method {name}: {hint}Rows there are of {', '.join(known)}")
+    for wanted, panel, row in rows:
         if methods and row.method not in methods:
             continue
-        wanted = one.seeds_of(panel, seeds)
         same = [[r for r in some if r.seed in wanted] for some in by_row[panel.key(row)].values()]
         found = next((some for some in same if len(some) == len(wanted)), [])
         kept |= {id(record): record for record in found}

@@ -69,6 +69,6 @@ def probability_of_improvement(
     ours: Sequence[Float[ndarray, "n"]], theirs: Sequence[Float[ndarray, "n"]]
 ) -> float | None:
     """The chance that a node, drawn from any of the seeds, scores higher than there; ties count half."""
-    pairs = [(a, b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
-    known = [(a, b) for a, b in pairs if np.isfinite(a) and np.isfinite(b)]
-    return float(np.mean([(a > b) + 0.5 * (a == b) for a, b in known])) if known else None
+    both = np.hstack([np.stack(pair) for pair in zip(ours, theirs, strict=True)])
+    a, b = both[:, np.isfinite(both).all(0)]
+    return float(np.mean((a > b) + 0.5 * (a == b))) if len(a) else None

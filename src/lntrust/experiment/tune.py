@@ -29,7 +29,6 @@ from lntrust.experiment.driver import Progress, Run
 from lntrust.experiment.store.identity import content_of, data_digest
 from lntrust.experiment.store.records import versions
 from lntrust.experiment.store.schemas import SCHEMA, under_old_names
-from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.methods.lntrust.presets import method_of
@@ -52,11 +51,9 @@ def tuning_world(
     world = build_world(study, dataset, seed)
     p = world.partition
     group, share = groups(study.partition, dataset), fitted_share if uses_validation else 0.0
-    first = [(ids, first_part(ids, group, share)) for ids in p.validation]
-    fitted, scored = (
-        Ragged.of([ids[half] for ids, half in first]),
-        Ragged.of([ids[~half] for ids, half in first]),
-    )
+    first = [first_part(ids, group, share) for ids in p.validation]
+    fitted = Ragged.of([ids[half] for ids, half in zip(p.validation, first, strict=True)])
+    scored = Ragged.of([ids[~half] for ids, half in zip(p.validation, first, strict=True)])
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
     for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
@@ -90,11 +87,8 @@ def search_space(settings: type[Settings]) -> dict[str, Range]:
 class Search:
     """The trials of one method on one study with one seed; those in the log count as done."""
 
-    def __init__(
-        self, study: Study, method: str, seed: int, views: Views, log: Path, backend: Backend = "batched"
-    ) -> None:
-        self.study, self.method, self.seed, self.views = study, method, seed, views
-        self.log, self.backend = log, backend
+    def __init__(self, study: Study, method: str, seed: int, views: Views, log: Path) -> None:
+        self.study, self.method, self.seed, self.views, self.log = study, method, seed, views, log
         for library in ("optuna", "tomli_w"):
             if find_spec(library) is None:
                 raise LNTrustError(
@@ -120,15 +114,13 @@ class Search:
             append_line(self.log, self.lines[-1])  # at once: a trial is worth minutes
         return self.lines
 
-    def _run(self, settings: dict[str, Any]) -> Run:
+    def _trial(self, settings: dict[str, Any], progress: Progress) -> Line:
         table = {**self.study.methods.get(self.method, {}), **settings}
         methods = {**self.study.methods, self.method: table}
         evaluation = self.study.evaluation.model_copy(update={"every": 10**9})  # only the last round counts
         study = self.study.model_copy(update={"methods": methods, "evaluation": evaluation})
-        return Run(study, self.method, self.seed, self.views, backend=self.backend, make_world=tuning_world)
-
-    def _trial(self, settings: dict[str, Any], progress: Progress) -> Line:
-        summary = self._run(settings)(progress=progress)
+        run = Run(study, self.method, self.seed, self.views, make_world=tuning_world)
+        summary = run(progress=progress)
         own, pooled = summary["test"], summary["test_pooled"]
         score = own if pooled is None else pooled  # the pooled score is the less noisy one
         if score is None and summary["diverged"] is None:
@@ -216,17 +208,18 @@ def write_study(
             by_method[line["method"]].append(line)
     winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
     counts = sorted({len(some) for some in by_method.values()})
-    trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     about = f"{study.about}; tuned by {trials} trials of each method on validation data, seed {seed}"
-    table: dict[str, Any] = {"inherits": inherits}
+    whole: dict[str, Any] = {"inherits": inherits}
     if inherits is None:
-        table = study.model_dump(mode="json", exclude_none=True)
-    table |= {"name": to.stem, "about": about, "compare": list(winners)}
-    before: dict[str, dict[str, Any]] = table.get("methods", {})
-    both = {**before, **{m: {**before.get(m, {}), **s} for m, s in winners.items()}}
+        whole = study.model_dump(mode="json", exclude_none=True)
+    methods: dict[str, dict[str, Any]] = whole.get("methods", {})
+    for method, settings in winners.items():
+        methods[method] = methods.get(method, {}) | settings
     # TOML has no none; what is left out is none by default.
-    table["methods"] = {m: {k: v for k, v in s.items() if v is not None} for m, s in both.items()}
-    write_whole(to, lambda temporary: temporary.write_text(tomli_w.dumps(table), "utf-8"))
+    said = {m: {k: v for k, v in table.items() if v is not None} for m, table in methods.items()}
+    written = {**whole, "name": to.stem, "about": about, "compare": list(winners), "methods": said}
+    write_whole(to, lambda temporary: temporary.write_text(tomli_w.dumps(written), "utf-8"))
 
 
 # -- Optuna ---------------------------------------------------------------------------------------
@@ -244,15 +237,11 @@ def _suggest(space: dict[str, Range], lines: list[Line], seed: int) -> dict[str,
         for name, r in space.items()
     }
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
-    known = optuna.create_study(direction="maximize", sampler=sampler)
+    known, states = optuna.create_study(direction="maximize", sampler=sampler), optuna.trial.TrialState
     for line in lines:
-        params = {name: line["settings"][name] for name in distributions}
         # To the sampler a trial that diverged is a pruned one: worse than those that came to an end.
-        state = optuna.trial.TrialState.PRUNED if line["score"] is None else optuna.trial.TrialState.COMPLETE
+        made = {"value": line["score"], "state": states.PRUNED if line["score"] is None else states.COMPLETE}
+        params = {name: line["settings"][name] for name in distributions}
         with suppress(ValueError):  # outside the range: a study may start anywhere
-            known.add_trial(
-                optuna.trial.create_trial(
-                    params=params, distributions=distributions, value=line["score"], state=state
-                )
-            )
+            known.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, **made))
     return dict(known.ask(distributions).params)

@@ -164,14 +164,3 @@ def test_however_many_wait_each_finished_run_is_read_once(
         pass
     assert "making 6 anew: the data of digits have changed" in capsys.readouterr().err
     assert len(read) == len(set(read)) == 6
-
-
-def test_a_run_says_which_revision_made_it(tiny: Any, views: Views, tmp_path: Path) -> None:
-    """Where this package lies in a checkout; else there is none to name."""
-    one = Run(tiny(), "independent", 0, views, folder=tmp_path)
-    one()
-    assert one.folder is not None
-    made_by = read_json(one.folder / "run.json")["versions"].get("revision")
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    assert made_by is None if git.returncode else made_by.removesuffix(", dirty") == git.stdout.strip()

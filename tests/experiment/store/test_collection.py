@@ -13,7 +13,7 @@ from stopped_runs import LINEAR
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
-from lntrust.experiment.store import Record, key_of, read_runs, row_key, write_collection
+from lntrust.experiment.store import Record, key_of, read_runs, write_collection
 from lntrust.learners.views import Views
 
 
@@ -33,23 +33,24 @@ def copy(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs, tmp_path / "runs"))
 
 
-def same(a: Record, b: Record) -> None:
-    assert a.identity == b.identity
-    assert a.summary == b.summary
-    assert a.world == b.world
-    assert a.tables.keys() == b.tables.keys()
-    for name, table in a.tables.items():
-        assert table.equals(b.tables[name]), name
+def same(ours: list[Record], theirs: list[Record]) -> None:
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.identity, a.summary, a.world) == (b.identity, b.summary, b.world)
+        assert a.tables.keys() == b.tables.keys()
+        assert all(table.equals(b.tables[name]) for name, table in a.tables.items())
 
 
-def test_every_finished_run_at_any_depth(runs: Path) -> None:
+def test_every_finished_run_at_any_depth(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = read_runs([runs])
     assert [r.method for r in records] == ["independent"] * 2 + ["lntrust"] * 3
     assert {r.study for r in records} == {"digits"}
     assert sorted(r.seed for r in records) == [0, 0, 0, 1, 1]
-    assert len(read_runs([runs / "digits" / "lntrust"])) == 3
+    monkeypatch.chdir(runs / "digits")
+    assert len(read_runs([Path("lntrust")])) == 3
     (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
-    (one,) = read_runs([folder])
+    monkeypatch.chdir(folder)
+    (one,) = read_runs([Path()])
     assert one.summary == json.loads((folder / "summary.json").read_text())
     assert one.identity == json.loads((folder / "run.json").read_text())
     assert one.tables.keys() == {"rounds", "trust", "features"}
@@ -67,12 +68,9 @@ def test_a_collection_is_what_the_folders_were(runs: Path, tmp_path: Path) -> No
     before = read_runs([runs])
     write_collection(before, tmp_path / "all.parquet")
     after = read_runs([tmp_path / "all.parquet"])
-    assert len(after) == 5
-    for a, b in zip(before, after, strict=True):
-        same(a, b)
     write_collection(after, tmp_path / "again.parquet")
-    for a, b in zip(before, read_runs([tmp_path / "again.parquet"]), strict=True):
-        same(a, b)
+    same(before, after)
+    same(before, read_runs([tmp_path / "again.parquet"]))
 
 
 def test_folders_and_collections_together_hold_each_run_once(runs: Path, tmp_path: Path) -> None:
@@ -81,8 +79,7 @@ def test_folders_and_collections_together_hold_each_run_once(runs: Path, tmp_pat
     write_collection(everything[2:], tmp_path / "others.parquet")
     paths = [tmp_path / "some.parquet", runs / "digits" / "lntrust", tmp_path / "others.parquet", runs]
     for order in (paths, paths[::-1], [runs, runs]):
-        for a, b in zip(everything, read_runs(order), strict=True):
-            same(a, b)
+        same(everything, read_runs(order))
 
 
 def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_before(copy: Path) -> None:
@@ -141,8 +138,7 @@ class TestOtherDataOfTheSameName:
     def test_collected_they_are_the_same(self, runs: Path, tmp_path: Path, others: int) -> None:
         found = self.gathered(runs, tmp_path, others)
         write_collection(found, tmp_path / "all.parquet")
-        for a, b in zip(found, read_runs([tmp_path / "all.parquet"]), strict=True):
-            same(a, b)
+        same(found, read_runs([tmp_path / "all.parquet"]))
 
     def test_alone_nothing_is_said_of_them(self, runs: Path, tmp_path: Path) -> None:
         """Whatever a collection they were taken from had to say."""
@@ -157,7 +153,7 @@ def test_keys(runs: Path) -> None:
     assert len({record.key for record in records}) == 5
     assert len({record.row_key for record in records}) == 3, "all seeds of a setting have one"
     for record in records:
-        assert record.row_key == row_key(record.identity | {"seed": 99, "device": "cuda"})
+        assert record.row_key == key_of(record.identity | {"seed": None, "device": "cuda"})
         assert record.key == key_of(record.identity) != record.row_key
 
 
@@ -179,12 +175,6 @@ def test_a_world_is_stored_once(runs: Path, tmp_path: Path) -> None:
     assert column.path_in_schema == "world"
     assert column.total_uncompressed_size < 1.1 * len(text), "however far apart its runs stand in the file"
     assert all(record.world == heavy for record in read_runs([tmp_path / "20.parquet"]))
-
-
-def test_it_is_smaller_than_the_folders(runs: Path, tmp_path: Path) -> None:
-    write_collection(read_runs([runs]), tmp_path / "all.parquet")
-    folders = sum(file.stat().st_size for file in runs.rglob("*") if file.is_file())
-    assert (tmp_path / "all.parquet").stat().st_size < folders / 5
 
 
 class TestWhatIsWrong:
@@ -221,11 +211,3 @@ class TestWhatIsWrong:
         (tmp_path / "file").write_text("")
         with pytest.raises(LNTrustError, match="cannot write"):
             write_collection(read_runs([runs]), tmp_path / "file" / "all.parquet")
-
-
-def test_paths_may_be_relative(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder,) = (runs / "digits" / "lntrust").glob("seed-1-*")
-    places = [(runs, "."), (runs / "digits", "lntrust"), (folder.parent, folder.name), (folder, ".")]
-    for here, path in places:
-        monkeypatch.chdir(here)
-        assert read_runs([Path(path)])

@@ -140,17 +140,16 @@ def test_old_and_new_seeds_make_one_row(with_todays: Path) -> None:
     }
 
 
-def test_collected_they_are_the_same(with_todays: Path, tmp_path: Path) -> None:
-    records = read_runs([with_todays])
-    write_collection(records, tmp_path / "all.parquet")
-    assert [r.key for r in read_runs([tmp_path / "all.parquet"])] == [r.key for r in records]
-
-
-def test_the_command_line_shows_them(lntrust: Any, with_todays: Path, tmp_path: Path) -> None:
-    shown = lntrust("compare", with_todays)
+def test_collected_they_are_the_same_and_the_command_line_shows_them(
+    lntrust: Any, with_todays: Path, tmp_path: Path
+) -> None:
+    records, collection = read_runs([with_todays]), tmp_path / "all.parquet"
+    write_collection(records, collection)
+    assert [r.key for r in read_runs([collection])] == [r.key for r in records]
+    shown = lntrust("compare", collection)
     assert shown.code == 0, shown.err
     assert "superseded" in shown.out
-    assert lntrust("report", with_todays, "-o", tmp_path / "page.html").code == 0
+    assert lntrust("report", collection, "-o", tmp_path / "page.html").code == 0
 
 
 def test_one_from_the_future_is_refused() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import read_summary
+from stopped_runs import folder_of, results
 
 from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import list_attempts
@@ -78,11 +78,10 @@ def test_the_task_of_a_killed_worker_goes_on_in_another_and_nothing_runs_twice(
     assert first != second
     assert {a["pid"] for seed in (1, 2) for a in tried[seed]} == {second}
     for seed, folder in folders.items():
-        whole = Run(load_study(quick), "troubled:DiesOnce", seed, views, folder=tmp_path / "whole")
-        whole()
-        assert whole.folder is not None
-        assert read_summary(folder) == read_summary(whole.folder)
-        assert files(folder) == files(whole.folder)
+        one = Run(load_study(quick), "troubled:DiesOnce", seed, views, folder=tmp_path / "whole")
+        whole = folder_of(one)
+        assert results(folder) == results(whole)
+        assert files(folder) == files(whole)
 
 
 def test_a_task_that_no_worker_survives_is_given_up_and_the_others_are_not(

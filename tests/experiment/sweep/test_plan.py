@@ -36,15 +36,12 @@ class TestGrid:
             ("training.lr=0.1,,0.2", "a value is empty"),
             ("population.learners=[1,2", "brackets or quotes do not close"),
             ("training.lr=0.1,0.1", "can be given once"),
+            ("partition.skew=1", "can be given once"),  # a second time
         ],
     )
     def test_what_cannot_be_read(self, grid: str, message: str) -> None:
         with pytest.raises(LNTrustError, match=f"--grid {grid.split('[')[0]}.*{message}"):
-            axes([grid])
-
-    def test_a_path_has_one_grid(self) -> None:
-        with pytest.raises(LNTrustError, match="can be given once"):
-            axes(["training.lr=0.1", "training.lr=0.2"])
+            axes(["partition.skew=2", grid])
 
     @pytest.mark.parametrize(
         ("grid", "message"),
@@ -92,11 +89,9 @@ class TestPlan:
         assert settings(tasks, "uniform") == [{"training.lr": lr} for lr in ("0.1", "0.2")]
         assert len(settings(tasks, "lntrust")) == 4
 
-    def test_settings_of_the_answerer_are_everybodys(self, tiny_file: Path) -> None:
-        """With deploy = trust a setting of lntrust decides how uniform is deployed."""
+        # With deploy = trust a setting of lntrust decides how uniform is deployed.
         grids = ["methods.lntrust.budget=20,40"]
-        tasks = plan(str(tiny_file), ["deploy=trust"], grids, ["uniform"], [0], "cpu")
-        assert len(tasks) == 2
+        assert len(plan(str(tiny_file), ["deploy=trust"], grids, ["uniform"], [0], "cpu")) == 2
 
     def test_without_a_grid_it_is_the_study_as_it_stands(self, tiny_file: Path) -> None:
         tasks = plan(str(tiny_file), ["seeds=[4,5]", 'compare=["dml"]'], [], [], [], "cpu")

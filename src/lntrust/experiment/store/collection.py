@@ -68,8 +68,8 @@ class Record:
 
     @property
     def row_key(self) -> str:
-        """The same for all seeds."""
-        return row_key(self.identity)
+        """The same for all seeds of a method at one setting."""
+        return key_of({**self.identity, "seed": None})
 
     @cached_property
     def world(self) -> dict[str, Any]:
@@ -95,11 +95,6 @@ def comparable(identity: Identity) -> dict[str, Any]:
     """
     own = {k: v for k, v in identity.get("content", {}).items() if k in ("files", "sources")}
     return {k: v for k, v in identity.items() if k != "content"} | ({"content": own} if own else {})
-
-
-def row_key(identity: Identity) -> str:
-    """The same for all seeds of a method at one setting."""
-    return key_of({**identity, "seed": None})
 
 
 def read_runs(paths: Sequence[Path]) -> list[Record]:

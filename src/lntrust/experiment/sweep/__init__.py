@@ -3,6 +3,4 @@
 from lntrust.experiment.sweep.attempts import carry_out
 from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, datasets_of, forget, plan
 
-__all__ = [
-    "Answer", "Summary", "Task", "Work", "carry_out", "datasets_of", "forget", "plan",
-]  # fmt: skip
+__all__ = ["Answer", "Summary", "Task", "Work", "carry_out", "datasets_of", "forget", "plan"]

@@ -61,10 +61,8 @@ class Task(BaseModel):
 
     def finished(self, below: Path) -> list[Summary] | None:
         """The summaries, when all of them are there, and their worlds are described."""
-        runs = self.identities
-        if not all(is_finished(below, of) for of in runs):
-            return None
-        return [read_json(below / slug(of) / "summary.json") for of in runs]
+        done = all(is_finished(below, of) for of in self.identities)
+        return [read_json(below / folder / "summary.json") for folder in self.folders] if done else None
 
 
 def is_finished(below: Path, of: dict[str, Any]) -> bool:
@@ -120,7 +118,7 @@ def _values(text: str) -> list[str]:
             begun = ""
         else:
             begun += ","
-    return [*values, *([""] if begun else [])]
+    return values + [""] * bool(begun)
 
 
 def _whole(text: str) -> bool:
@@ -155,10 +153,9 @@ def plan(
         idle -= set(felt)
         for k, one in enumerate(settings):
             if prints[k] not in prints[:k]:
+                of = {"study": studies[k], "method": method, "device": device}
                 own = {path: one[path] for path in felt}
-                tasks += [
-                    Task(study=studies[k], method=method, seeds=s, device=device, setting=own) for s in stacks
-                ]
+                tasks += [Task(seeds=some, setting=own, **of) for some in stacks]
     if idle:
         raise LNTrustError(f"--grid {min(idle)}: makes no difference to {', '.join(methods)}")
     return tasks

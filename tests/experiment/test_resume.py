@@ -51,9 +51,9 @@ def test_stopped_after_every_round(
     more = ("network.query=handle", "partition.validation=fresh", "training.stage2_rounds=4")
     study: Study = tiny(f"training.schedule={schedule}", *more)
     Run(study, method, 0, views, folder=tmp_path / "whole")()
-    for stop in range(study.training.stage1_rounds + study.training.stage2_rounds + 1):
+    for number in range(study.training.stage1_rounds + study.training.stage2_rounds + 1):
         one = Run(study, method, 0, views, folder=tmp_path / "stopped")
-        stop(one, stop, resume=True)
+        stop(one, number, resume=True)
         assert not list((tmp_path / "stopped").rglob("summary.json"))
     Run(study, method, 0, views, folder=tmp_path / "stopped")(resume=True)
     assert_same(tmp_path / "whole", tmp_path / "stopped")

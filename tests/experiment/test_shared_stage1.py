@@ -178,23 +178,23 @@ def test_a_run_that_took_it_can_be_stopped_and_resumed(
     make: Make, views: Views, shared: Path, alone: Alone, every: int
 ) -> None:
     study = make("training.refresh=1", f"evaluation.checkpoint_every={every}")
-    for stop in (5, 6, 7, 8):
+    for number in (5, 6, 7, 8):
         one = Run(study, "lntrust", 0, views, folder=shared, share_stage1=True)
-        stop(one, stop, resume=True)
+        stop(one, number, resume=True)
     last, seen = go(study, "lntrust", views, shared, resume=True)
     assert seen[0] >= 5
     assert results(last) == alone(study)
 
 
-@pytest.mark.parametrize("stop", [2, 5, 6])
+@pytest.mark.parametrize("stopped", [2, 5, 6])
 def test_a_run_that_was_to_leave_it_can_be_stopped_and_resumed(
-    make: Make, views: Views, tmp_path: Path, alone: Alone, stop: int
+    make: Make, views: Views, tmp_path: Path, alone: Alone, stopped: int
 ) -> None:
     one = Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=True)
-    stop(one, stop)
-    assert len(files(tmp_path)) == (stop >= 5)
+    stop(one, stopped)
+    assert len(files(tmp_path)) == (stopped >= 5)
     first, seen = go(make(), "lntrust", views, tmp_path, resume=True)
-    assert seen[0] == stop
+    assert seen[0] == stopped
     assert results(first) == alone(make())
     second, seen = go(make("training.refresh=1"), "lntrust", views, tmp_path)
     assert seen[0] == 5

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from stopped_runs import stop
 
 from lntrust.core.threads import FEW
 from lntrust.experiment import Run

@@ -54,6 +54,12 @@ def folder_of(run: Run) -> Path:
     return run.folder
 
 
+def list_attempts(folder: Path) -> list[dict[str, Any]]:
+    """All attempts at a run, the owner last."""
+    found = [json.loads(file.read_text()) for file in folder.glob("attempt-*.json")]
+    return sorted(found, key=lambda attempt: attempt["number"])
+
+
 def timeless(summary: dict[str, Any]) -> dict[str, Any]:
     """All of a summary that must be equal: everything but how long it took."""
     return {name: value for name, value in summary.items() if name != "seconds"}

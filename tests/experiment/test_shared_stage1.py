@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from stopped_runs import Stopped, results, stop
+from stopped_runs import Stopped, results, rounds_of, stop
 
 from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors, write_tensors
@@ -55,8 +55,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, views: Views) -> Alone:
     def get(study: Study, method: str = "lntrust") -> dict[str, Any]:
         one = Run(study, method, 0, views, folder=folder)
         one(resume=True)
-        assert one.folder is not None
-        return results(one.folder)
+        return results(one.folders[0])
 
     return get
 
@@ -65,13 +64,11 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("stage1/*.safetensors"))
 
 
-def go(study: Study, method: str, views: Views, folder: Path, **options: Any) -> tuple[Path, list[int]]:
+def go(study: Study, method: str, views: Views, folder: Path, resume: bool = False) -> tuple[Path, list[int]]:
     """Carry out a run that shares; its folder, and the rounds it went through."""
     one = Run(study, method, 0, views, folder=folder, share_stage1=True)
-    seen: list[int] = []
-    one(progress=lambda done, *_: seen.append(done), **options)
-    assert one.folder is not None
-    return one.folder, seen
+    seen = rounds_of(one, resume)
+    return one.folders[0], seen
 
 
 @pytest.mark.parametrize(
@@ -168,9 +165,7 @@ def test_who_does_not_share_neither_takes_nor_leaves(make: Make, views: Views, t
     go(make("training.stage1_rounds=0"), "independent", views, tmp_path)
     assert files(tmp_path) == [], "nothing was there to share"
     go(make(), "independent", views, tmp_path)
-    seen: list[int] = []
-    Run(make(), "uniform", 0, views, folder=tmp_path)(progress=lambda done, *_: seen.append(done))
-    assert seen[0] == 0
+    assert rounds_of(Run(make(), "uniform", 0, views, folder=tmp_path))[0] == 0
 
 
 @pytest.mark.parametrize("every", [1, 100])
@@ -216,8 +211,7 @@ def test_one_that_was_stopped_in_stage_1_goes_on_from_its_own_checkpoint(
 def test_stacked_seeds_share_among_themselves(make: Make, views: Views, tmp_path: Path) -> None:
     def stack(folder: Path, share: bool, *overrides: str) -> tuple[list[dict[str, Any]], list[int]]:
         runs = Runs(make(*overrides), "lntrust", [0, 3], views, folder=folder, share_stage1=share)
-        seen: list[int] = []
-        runs(progress=lambda done, *_: seen.append(done))
+        seen = rounds_of(runs)
         return [results(folder) for folder in runs.folders], seen
 
     first, _ = stack(tmp_path / "shared", True)

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from stopped_runs import LINEAR, named, stop
+from stopped_runs import LINEAR, folder_of, named, rounds_of, stop
 
 from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError
-from lntrust.core.files import read_tensors
 from lntrust.experiment.driver import Run, Runs
-from lntrust.experiment.store import slug
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side
@@ -104,11 +102,9 @@ def test_every_seed_gives_what_it_gives_alone(
 def test_a_stack_goes_on_where_it_stopped(together: Together, tmp_path: Path, changes: list[str]) -> None:
     stop(together("lntrust", *changes, folder=tmp_path), 5)
     assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
-    seen: list[int] = []
-    got = together("lntrust", *changes, folder=tmp_path)(
-        resume=True, progress=lambda done, *_: seen.append(done)
-    )
-    assert seen[0] == 4, "from its last checkpoint"
+    went_on = together("lntrust", *changes, folder=tmp_path)
+    assert rounds_of(went_on, resume=True)[0] == 4, "from its last checkpoint"
+    got = went_on(resume=True)
     for mine, theirs in zip(got, together("lntrust", *changes)(), strict=True):
         assert_same(mine, theirs)
 
@@ -163,17 +159,12 @@ def test_each_seed_has_a_folder_as_if_it_had_run_alone(
 ) -> None:
     made = together("lntrust", folder=tmp_path / "together")()
     for seed in SEEDS:
-        one = Run(study(), "lntrust", seed, views64, folder=tmp_path / "alone")
-        one()
-        assert one.folder is not None
-        beside = tmp_path / "together" / slug(one.identity)
-        names = {p.name for p in one.folder.iterdir()} - {"checkpoint.safetensors"}
+        folder = folder_of(Run(study(), "lntrust", seed, views64, folder=tmp_path / "alone"))
+        beside = tmp_path / "together" / folder.relative_to(tmp_path / "alone")
+        names = {p.name for p in folder.iterdir()} - {"checkpoint.safetensors"}
         assert {p.name for p in beside.iterdir()} == names
-        for file in (one.folder / "evaluations").iterdir():
-            own, theirs = (
-                read_tensors(place / "evaluations" / file.name)[0] for place in (one.folder, beside)
-            )
-            assert all(torch.equal(own[name], theirs[name]) for name in own)
+        for file in (folder / "evaluations").iterdir():
+            assert file.read_bytes() == (beside / "evaluations" / file.name).read_bytes()
     assert not list((tmp_path / "together").rglob("stack-*")), "what only a stop would need is gone"
     again = Run(study(), "lntrust", SEEDS[1], views64, folder=tmp_path / "together")(resume=True)
     assert again == made[1], "finished runs are read again, alone or together"

@@ -12,7 +12,6 @@ from lntrust.experiment.driver import Progress, Runs
 from lntrust.experiment.stacks import goes_on, stacked_or_alone
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
-from lntrust.experiment.store.schemas import Identity
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
 
@@ -54,12 +53,10 @@ def finished_before(
 ) -> str | None:  # fmt: skip
     """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
     digest, device = data_digest(study, views.dataset), views.device.type
-    kept: list[Identity] = []
-    waiting: list[Identity] = []
-    for method in methods:
-        for of in identities(study, method, seeds, device, digest, backend, certify):
-            (kept if (folder / slug(of) / "summary.json").is_file() else waiting).append(of)
-    return kept_and_anew(folder, kept, waiting)
+    made = (device, digest, backend, certify)
+    every = [of for method in methods for of in identities(study, method, seeds, *made)]
+    kept = [of for of in every if (folder / slug(of) / "summary.json").is_file()]
+    return kept_and_anew(folder, kept, [of for of in every if of not in kept])
 
 
 def _stacks(

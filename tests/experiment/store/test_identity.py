@@ -37,16 +37,17 @@ def of(*overrides: str, method: str = "lntrust", seed: int = 0, device: str = "c
     return one
 
 
-class TestReading:
-    def test_honest_goes_without_saying(self) -> None:
-        """Folders of runs made before there were readings are found again."""
-        assert of("reading=honest") == of()
-        assert "reading" not in of()["study"]
+def test_the_honest_reading_goes_without_saying_and_the_papers_is_another_run() -> None:
+    """Folders of runs made before there were readings are found again. Tables read the paper's otherwise than
+    one whose draws overlap."""
+    assert of("reading=honest") == of()
+    assert "reading" not in of()["study"]
+    changes = (["reading=paper"], [], ["partition.draws=overlapping"])
+    assert len({fingerprint(of(*change)) for change in changes}) == 3
 
-    def test_the_papers_is_another_run(self) -> None:
-        """Also than one whose draws overlap: tables read it otherwise."""
-        changes = (["reading=paper"], [], ["partition.draws=overlapping"])
-        assert len({fingerprint(of(*change)) for change in changes}) == 3
+
+class TestReading:
+    """What the paper's does to a study."""
 
     def test_it_lets_draws_overlap_and_survives_a_trip_through_json(self) -> None:
         study, honest = load_study("digits", ["reading=paper"]), load_study("digits")
@@ -55,16 +56,11 @@ class TestReading:
         assert honest.model_copy(update={"partition": same, "reading": "paper"}) == study, "and nothing else"
         assert Study.model_validate_json(study.model_dump_json()) == study, "as tasks make it to their worker"
 
-    @pytest.mark.parametrize(
-        ("name", "more"),
-        [("digits", ["partition.draws=disjoint"]), ("geo-eurosat", []), ("wearables", [])],
-    )
-    def test_unless_the_study_says_otherwise_or_regions_and_persons_cannot(
-        self, name: str, more: list[str]
-    ) -> None:
+    @pytest.mark.parametrize("name", ["digits", "geo-eurosat", "wearables"])
+    def test_unless_the_study_says_otherwise_or_regions_and_persons_cannot(self, name: str) -> None:
+        more = ["partition.draws=disjoint"] * (name == "digits")
         paper = load_study(name, ["reading=paper", *more])
         assert paper.partition == load_study(name).partition
-        assert paper.reading == "paper"
 
 
 def test_another_run_has_another_name_and_what_makes_no_difference_is_not_in_it() -> None:
@@ -208,18 +204,14 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_outside_a_checkout_and_in_somebody_elses_there_is_none(copy: Path) -> None:
-    assert seen_from(copy) == ({}, None)
+def test_which_state_of_the_package_made_a_run(copy: Path) -> None:
+    """Results of a method of ours that is being worked on are those of its code, and of no other."""
+    assert seen_from(copy) == ({}, None), "it lies in no checkout"
     git(copy, "init")
     (copy / "mine.txt").write_text("mine")
     git(copy, "add", "mine.txt")
     git(copy, "commit", "-m", "mine")
-    assert seen_from(copy) == ({}, None)
-
-
-def test_a_method_of_ours_that_is_being_worked_on(copy: Path) -> None:
-    """Its results are those of its code, and not those of the code before."""
-    git(copy, "init")
+    assert seen_from(copy) == ({}, None), "it is not part of somebody else's"
     git(copy, "add", "-A")
     git(copy, "commit", "-m", "all")
     head: Any = git(copy, "rev-parse", "--short=12", "HEAD")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import timeless
+from stopped_runs import list_attempts, timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import Superseded, claim, list_attempts
+from lntrust.experiment.sweep.attempts import Superseded, claim
 from lntrust.learners.views import Views
 
 
@@ -69,8 +69,7 @@ def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
 ) -> None:
     """Whatever the round after which the newer one begins."""
     one = Run(tiny(), "uniform", 0, views, folder=tmp_path, guard=lambda: older.check())
-    assert one.folder is not None
-    older = claim(one.folder)
+    older = claim(one.folders[0])
     before = {}
 
     def progress(done: int, *_: object) -> None:

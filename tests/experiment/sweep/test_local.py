@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import folder_of, results
+from stopped_runs import folder_of, list_attempts, results
 
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import list_attempts
 from lntrust.experiment.sweep.local import ATTEMPTS
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import Stopped, stop_after, timeless
+from stopped_runs import Stopped, list_attempts, stop_after, timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
 from lntrust.experiment.driver import Runs
-from lntrust.experiment.sweep.attempts import carry_out, list_attempts
+from lntrust.experiment.sweep.attempts import carry_out
 from lntrust.experiment.sweep.plan import Answer, Task, axes, datasets_of, plan
 from lntrust.learners.views import Views
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stopped_runs import folder_of, read_summary
+from stopped_runs import folder_of, list_attempts, read_summary
 
 from lntrust.experiment import Run
-from lntrust.experiment.sweep.attempts import list_attempts
 from lntrust.experiment.sweep.ray import packed, unpacked
 from lntrust.learners.views import Views
 from lntrust.study.loading import load_study

@@ -71,11 +71,6 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
     return Attempt(folder, number)
 
 
-def list_attempts(folder: Path) -> list[dict[str, Any]]:
-    """All attempts at a run, the owner last."""
-    return [read_json(_file(folder, number)) for number in sorted(_numbers(folder))]
-
-
 def _numbers(folder: Path) -> list[int]:
     return [int(path.stem.removeprefix("attempt-")) for path in folder.glob("attempt-*.json")]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lntrust.core.errors import LNTrustError
 
@@ -315,25 +315,17 @@ class Study(Settings):
     @classmethod
     def _as_read(cls, table: Any) -> Any:
         """The paper's reading is a choice of other fields."""
-        if not isinstance(table, dict) or table.get("reading") != "paper":
-            return table
-        partition = table.get("partition", {})
-        if isinstance(partition, dict) and partition.get("by", "label_skew") == "label_skew":
-            partition = {"draws": "overlapping"} | partition
-        return table | {"partition": partition}
-
-    @field_validator("seeds")
-    @classmethod
-    def _seeds_once_each(cls, seeds: list[int]) -> list[int]:
-        return once_each(seeds, "seeds")
-
-    @field_validator("compare")
-    @classmethod
-    def _methods_once_each(cls, compare: list[str]) -> list[str]:
-        return once_each(compare, "compare", "method")
+        match table:
+            case {"reading": "paper", "partition": {"by": "region" | "subject"}}:
+                return table
+            case {"reading": "paper"} if isinstance(partition := table.get("partition", {}), dict):
+                return table | {"partition": {"draws": "overlapping"} | partition}
+        return table
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
+        once_each(self.seeds, "seeds")
+        once_each(self.compare, "compare", "method")
         if self.graph.kind == "geographic" and self.partition.by != "region":
             raise ValueError("graph.kind = geographic needs partition.by = region")
         if self.graph.kind == "knn" and self.partition.by == "label_skew":

@@ -153,10 +153,8 @@ def side_by_side(worlds: Sequence[World]) -> World:
     joined: dict[str, object] = {}
     for f in fields(Partition):
         values = [getattr(p, f.name) for p in parts]
-        if isinstance(values[0], Ragged):
-            joined[f.name] = Ragged.chained(values)
-        else:
-            joined[f.name] = None if values[0] is None else np.concatenate(values)
+        chain = Ragged.chained if isinstance(values[0], Ragged) else np.concatenate
+        joined[f.name] = None if values[0] is None else chain(values)
     return replace(
         first,
         edges=np.concatenate([world.edges + s * n for s, world in enumerate(worlds)]),

@@ -85,16 +85,16 @@ def deal_blocks(
     Blocks in random order make up the pool until it is full, then test and validation up to their
     shares of the tiles that remain; the rest is for training.
     """
-    size = np.bincount(block)
-    order = rng.permutation(len(size))
-    end = np.cumsum(size[order])
-    in_pool = end - size[order] < settings.pool
-    pool_end = int(end[in_pool][-1]) if in_pool.any() else 0
+    order = rng.permutation(block.max() + 1)
+    size = np.bincount(block)[order]
+    end = np.cumsum(size)
+    in_pool = end - size < settings.pool
+    pool_end = int(size[in_pool].sum())
     rest = len(block) - pool_end
     test_end = pool_end + settings.test_fraction * rest
     bounds = [test_end, test_end + settings.val_fraction * rest]
     side = np.empty(len(size), dtype=np.int64)
-    side[order] = TEST + np.searchsorted(bounds, end - size[order] / 2, side="right")
+    side[order] = TEST + np.searchsorted(bounds, end - size / 2, side="right")
     side[order[in_pool]] = POOL
     _mend(side, block, owner, n, settings)
     return np.asarray(side[block])
@@ -151,9 +151,8 @@ def keep_at_most(side: Int[ndarray, "N"], owner: Int[ndarray, "N"], n: int, most
 
 def _in_proportion(sizes: Int[ndarray, "3"], most: int) -> Int[ndarray, "3"]:
     """Sizes scaled down to a sum of `most`, none of them to nothing."""
-    total = int(sizes.sum())
-    if total <= most:
+    if sizes.sum() <= most:
         return sizes
-    kept = np.maximum(largest_remainder(sizes * (most / total), most), 1)
+    kept = np.maximum(largest_remainder(sizes * (most / int(sizes.sum())), most), 1)
     kept[kept.argmax()] -= kept.sum() - most
     return np.asarray(kept)

@@ -26,8 +26,9 @@ def allocate(settings: PartitionSettings, degrees: Int[ndarray, "n"], rng: Rng) 
         )
     if settings.sizes == "equal":
         return largest_remainder(np.full(n, total / n), total)
-    share = _dirichlet(_concentrations(degrees, settings.concentration), rng)
-    excess = np.maximum(share * total - minimum, 0.0)
+    excess = np.maximum(
+        _dirichlet(_concentrations(degrees, settings.concentration), rng) * total - minimum, 0
+    )
     left = total - n * minimum
     if excess.sum() == 0:  # all drew exactly the minimum
         return np.full(n, minimum)
@@ -44,10 +45,8 @@ def largest_remainder(values: Float[ndarray, "k"], total: int) -> Int[ndarray, "
 
 def _concentrations(degrees: Int[ndarray, "n"], at_mean: float) -> Float[ndarray, "n"]:
     """In proportion to the degree, raised to 1 at and above its mean, so that hubs hold much."""
-    mean = degrees.mean()
-    relative = degrees / mean if mean > 0 else np.ones(len(degrees))
-    concentration = np.where(relative >= 1, np.maximum(at_mean * relative, 1.0), at_mean * relative)
-    return np.maximum(concentration, SMALLEST_CONCENTRATION)
+    relative = degrees / degrees.mean() if degrees.any() else np.ones(len(degrees))
+    return np.maximum(at_mean * relative, np.where(relative >= 1, 1.0, SMALLEST_CONCENTRATION))
 
 
 def _dirichlet(concentration: Float[ndarray, "n"], rng: Rng) -> Float[ndarray, "n"]:

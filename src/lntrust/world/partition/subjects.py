@@ -60,11 +60,9 @@ def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
 
 def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[ndarray, "S"]:
     """The most frequent class of each segment, the lowest of several."""
-    pairs, count = np.unique(np.stack([segment, labels], axis=1), axis=0, return_counts=True)
-    order = np.lexsort((-pairs[:, 1], count))  # what is written last stays
-    usual = np.zeros(int(segment.max()) + 1, dtype=np.int64)
-    usual[pairs[order, 0]] = pairs[order, 1]
-    return usual
+    counts = np.zeros((segment.max() + 1, labels.max() + 1), dtype=np.int64)
+    np.add.at(counts, (segment, labels), 1)
+    return counts.argmax(axis=1)
 
 
 def _class_by_class(kind: Int[ndarray, "m"], rng: Rng) -> Int[ndarray, "m"]:
@@ -75,13 +73,8 @@ def _class_by_class(kind: Int[ndarray, "m"], rng: Rng) -> Int[ndarray, "m"]:
 
 
 def _cuts(windows: Int[ndarray, "m"], settings: PartitionSettings) -> tuple[int, int]:
-    """Where test and validation end: as soon as they have their share of the windows.
-
-    Each side keeps at least one segment.
-    """
+    """Where test and validation end: as soon as they have their share; each side keeps a segment."""
     end, m = np.cumsum(windows), len(windows)
-    test = int(np.searchsorted(end, settings.test_fraction * end[-1])) + 1
-    test = min(test, m - 2)
+    test = min(int(np.searchsorted(end, settings.test_fraction * end[-1])) + 1, m - 2)
     wanted = end[test - 1] + settings.val_fraction * end[-1]
-    validation = max(int(np.searchsorted(end, wanted)) + 1, test + 1)
-    return test, min(validation, m - 1)
+    return test, min(max(int(np.searchsorted(end, wanted)) + 1, test + 1), m - 1)

@@ -69,13 +69,9 @@ def test_small_seeds_fit_31_bits_and_follow_every_counter() -> None:
     assert len(set(seeds)) == 400
     assert small_seed(3, "estimators", 7) == seeds[3 * 20 + 7]
     assert small_seed(3, "initial weights", 7) != small_seed(3, "estimators", 7)
-
-
-def test_generators_are_named_too() -> None:
-    first = generator(0, "graph", 1).random(8)
-    assert np.array_equal(first, generator(0, "graph", 1).random(8))
-    for other in (generator(1, "graph", 1), generator(0, "partition", 1), generator(0, "graph", 2)):
-        assert not np.array_equal(first, other.random(8))
+    named = [(0, "graph", 1), (1, "graph", 1), (0, "partition", 1), (0, "graph", 2)]
+    assert len({generator(*name).random() for name in named}) == 4  # type: ignore[arg-type]
+    assert generator(0, "graph", 1).random() == generator(0, "graph", 1).random()
 
 
 def test_uniform_is_uniform_on_the_half_open_interval() -> None:

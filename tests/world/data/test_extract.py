@@ -7,9 +7,10 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from PIL import Image
 from raw_files import chain, random_pixels, write_cifar, write_eurosat, write_har, write_positions
 
@@ -37,23 +38,19 @@ def write_onnx(
     side: int | str = 224,
 ) -> Path:
     """A strided convolution and, where `pooled`, a global average; weights from a fixed seed."""
-    rng = np.random.default_rng(7)
-    weights = (rng.normal(size=(FEATURES, 3, 32, 32)) / 32).astype(np.float32)
-    shape = [batch, side, side, 3] if channels_last else [batch, 3, side, side]
-    first = "nchw" if channels_last else "x"
-    nodes = [helper.make_node("Conv", [first, "w"], ["map"], strides=[32, 32])]
-    if channels_last:
-        nodes.insert(0, helper.make_node("Transpose", ["x"], ["nchw"], perm=[0, 3, 1, 2]))
-    if pooled:
-        nodes.append(helper.make_node("GlobalAveragePool", ["map"], ["pool"]))
-        nodes.append(helper.make_node("Flatten", ["pool"], ["y"]))
-    elif channels_last:
-        nodes.append(helper.make_node("Transpose", ["map"], ["y"], perm=[0, 2, 3, 1]))
-    else:
-        nodes.append(helper.make_node("Identity", ["map"], ["y"]))
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "small", given, made, [numpy_helper.from_array(weights, "w")])
+    weights = (np.random.default_rng(7).normal(size=(FEATURES, 3, 32, 32)) / 32).astype(np.float32)
+    shape = f"{batch}, {side}, {side}, 3" if channels_last else f"{batch}, 3, {side}, {side}"
+    order = "0, 2, 3, 1" if channels_last else "0, 1, 2, 3"
+    ends = "pool = GlobalAveragePool (map) y = Flatten (pool)"
+    graph = onnx.parser.parse_graph(f"""
+        small (float[{shape}] x) => (float y) {{
+            nchw = Transpose <perm = [{"0, 3, 1, 2" if channels_last else order}]> (x)
+            map = Conv <strides = [32, 32]> (nchw, w)
+            {ends if pooled else f"y = Transpose <perm = [{order}]> (map)"}
+        }}""")
+    graph.output[0].type.Clear()
+    graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    graph.initializer.append(numpy_helper.from_array(weights, "w"))
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 

@@ -62,7 +62,7 @@ def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[n
     """The most frequent class of each segment, the lowest of several."""
     counts = np.zeros((segment.max() + 1, labels.max() + 1), dtype=np.int64)
     np.add.at(counts, (segment, labels), 1)
-    return counts.argmax(axis=1)
+    return np.asarray(counts.argmax(axis=1))
 
 
 def _class_by_class(kind: Int[ndarray, "m"], rng: Rng) -> Int[ndarray, "m"]:

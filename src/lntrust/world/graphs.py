@@ -151,9 +151,10 @@ def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Gr
         near = NearestNeighbors(n_neighbors=k).fit(features).kneighbors(return_distance=False)
         graph.add_edges_from((i, int(j)) for i in range(n) for j in near[i])  # of others: never itself
     if settings.connected and not nx.is_connected(graph):
+        pieces = nx.number_connected_components(graph)
         raise LNTrustError(
-            f"graph.kind = knn, graph.attach = {settings.attach}: the graph on {n} nodes is in "
-            f"{nx.number_connected_components(graph)} pieces; raise graph.attach, or set graph.connected = false"
+            f"graph.kind = knn, graph.attach = {settings.attach}: the graph on {n} nodes is in {pieces} "
+            "pieces; raise graph.attach, or set graph.connected = false"
         )
     return graph
 

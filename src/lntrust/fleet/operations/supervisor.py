@@ -203,10 +203,7 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             return found
-        with socket.socket() as trial:
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            found.append(port)
     raise LNTrustError(f"ports: no {count} free ones between {_PORTS.start} and {_PORTS.stop}")

@@ -66,8 +66,14 @@ class FedPAE(Method):
             raise LNTrustError(f"fedpae: {most} candidates are too many to try all subsets, and {missing}")
 
     def finish(self, site: Site, state: State) -> State:
-        """Receive the models, judge them, select."""
-        held, around = self._receive(site), site.around
+        """Receive the models of every torch learner, judge them, select."""
+        sender, receiver = site.network.edges.unbind(1)
+        for stack in site.population.torch_stacks:
+            over = torch.nonzero(torch.isin(sender, stack.nodes)).flatten()
+            message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
+            site.sharing.charge(over, {"parameters": message}, "parameters", "models")
+        held = site.population.takes_steps[receiver]  # who answers: its model came the other way
+        around = site.around
         got, use = site.probe("select", held), torch.zeros_like(around.mask)
         for i, (first, last) in enumerate(pairwise(site.validation.offsets.tolist())):
             column = torch.nonzero(got.mask[i]).flatten()
@@ -94,15 +100,6 @@ class FedPAE(Method):
         rows = state["members"][(node >= first) & (node < last)] - first
         size = torch.bincount(rows[:, 0], minlength=last - first)
         return {"mean_size": float(size.double().mean()), "members": rows.tolist()}
-
-    def _receive(self, site: Site) -> Bool[Tensor, "E"]:
-        """Every torch learner sends its parameters to all neighbours; which edges lead to a held model."""
-        sender, receiver = site.network.edges.unbind(1)
-        for stack in site.population.torch_stacks:
-            over = torch.nonzero(torch.isin(sender, stack.nodes)).flatten()
-            message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
-            site.sharing.charge(over, {"parameters": message}, "parameters", "models")
-        return site.population.takes_steps[receiver]  # who answers: its model came the other way
 
     def _select(
         self, site: Site, p: Float[Tensor, "T d C"], labels: Int[Tensor, "T"], node: int

@@ -66,8 +66,8 @@ class Sharing(Method):
         population, out, parts, lonely = site.population, [], [], 0
         for sub in subgraphs(site):
             lonely += int((sub.degree[sub.stack.nodes] == 0).sum())
-            size = f"{count_text(len(sub.stack.nodes), 'node')}, {count_text(len(sub.edges) // 2, 'edge')}"
-            parts.append(f"{sub.stack.learner.name} ({size})")
+            nodes, edges = count_text(len(sub.stack.nodes), "node"), count_text(len(sub.edges) // 2, "edge")
+            parts.append(f"{sub.stack.learner.name} ({nodes}, {edges})")
         if len(population.stacks) > 1:
             out.append(f"parameters are shared inside one architecture only: {', '.join(parts) or 'none'}")
         if lonely:

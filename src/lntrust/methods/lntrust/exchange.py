@@ -28,33 +28,24 @@ from lntrust.trust.weights import renormalised, top_k
 
 def collect_evidence(site: Site, sample: int, t: int) -> Evidence:
     """Ask everybody about V_i and, if `sample` is not 0, about so many examples of the shard, to see ŵ_j."""
-    population, world = site.population, site.world
+    population, world, around, w = site.population, site.world, site.around, site.class_distribution
     got = site.probe("probe")
     mask, w_hat = got.mask, None
     if sample:
-        w_hat, answered = _class_distributions(site, sample, t)
-        mask = mask & answered
-    w = site.class_distribution
+        ids = site.unlabelled("sample", sample, t)
+        replies = site.network.ask(Questions.of(ids, "shard"), "probe")
+        w_hat = w.new_zeros(*mask.shape, population.classes)
+        w_hat[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
+        asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
+        w_hat[asker, column] = features.class_distribution(replies.regular())
+        mask = mask & site.sound_members(replies)
     degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
     offsets = site.validation.offsets
     rho = features.probe_response(got.probabilities, got.labels, offsets) * mask[..., None]
     nodes = world.seeds.n  # of the node's own world
-    phi = features.relational_features(rho, w_hat, w, degrees[site.around.member], nodes, mask)
+    phi = features.relational_features(rho, w_hat, w, degrees[around.member], nodes, mask)
     of_row = torch.repeat_interleave(mask, offsets.diff(), dim=0, output_size=len(got.labels))
     return Evidence(mask, got.probabilities * of_row[..., None], got.labels, offsets, rho, phi, w)
-
-
-def _class_distributions(
-    site: Site, sample: int, t: int
-) -> tuple[Float[Tensor, "n D C"], Bool[Tensor, "n D"]]:
-    """ŵ_j as each neighbour shows it on a sample of the asker's shard, and who has answered."""
-    around, ids = site.around, site.unlabelled("sample", sample, t)
-    replies = site.network.ask(Questions.of(ids, "shard"), "probe")
-    out = site.class_distribution.new_zeros(*around.mask.shape, site.population.classes)
-    out[:, 0] = features.class_distribution(site.network.own(ids)[:, None])[:, 0]
-    asker, column = site.network.edges[replies.edge, 0], around.column[replies.edge]
-    out[asker, column] = features.class_distribution(replies.regular())
-    return out, site.sound_members(replies)
 
 
 # -- targets to learn from --------------------------------------------------------------------------

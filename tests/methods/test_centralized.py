@@ -3,45 +3,30 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from small_runs import all_tested
 
 from lntrust.experiment import Run, run
 from lntrust.learners.views import Views
-from lntrust.methods import Deployment
-
-Finished = tuple[Run, dict[str, Any], Deployment]
 
 
-@pytest.fixture
-def finished(tiny: Any, views: Views) -> Finished:
+def test_one_model_per_learner_and_a_variant_that_knows_the_nodes_classes(tiny: Any, views: Views) -> None:
     one = Run(tiny("methods.centralized.epochs=3"), "centralized", 0, views)
     summary = one()
-    return one, summary, one.method.deploy(one.site, one.state)
-
-
-def test_the_variant_multiplies_by_the_nodes_classes(finished: Finished) -> None:
-    one, summary, deployment = finished
-    given = one.world.partition.train.joined(one.world.partition.validation)
-    counts = [np.bincount(one.world.labels[ids], minlength=10) + 1 for ids in given]  # one more of each
-    prior = torch.tensor(np.array([c / c.sum() for c in counts])).float()
-    variant = deployment.variants["label_prior"]
-    torch.testing.assert_close(variant.prior, prior)
-    assert deployment.prior is None
-    assert variant.answer is deployment.answer
-    assert set(summary["variants"]) == {"label_prior"}
-    assert 0 < summary["variants"]["label_prior"]["test"] <= 1
-    assert summary["variants"]["label_prior"]["test"] != summary["test"]
-
-
-def test_one_model_per_learner(finished: Finished) -> None:
-    one, _, deployment = finished
+    deployment = one.method.deploy(one.site, one.state)
     assert {name.split("/")[2] for name in one.state} == {"linear", "forest", "steps"}
     p = deployment.answer(all_tested(one))
     assert torch.equal(p[0], p[2])
     assert torch.equal(p[1], p[3])
     assert not torch.equal(p[0], p[1])
+    given = one.world.partition.train.joined(one.world.partition.validation)
+    counts = [np.bincount(one.world.labels[ids], minlength=10) + 1 for ids in given]  # one more of each
+    variant = deployment.variants["label_prior"]
+    torch.testing.assert_close(variant.prior, torch.tensor(np.array([c / c.sum() for c in counts])).float())
+    assert deployment.prior is None
+    assert variant.answer is deployment.answer
+    assert set(summary["variants"]) == {"label_prior"}
+    assert summary["variants"]["label_prior"]["test"] != summary["test"]
 
 
 def test_it_knows_more_than_a_node(tiny: Any, views: Views) -> None:

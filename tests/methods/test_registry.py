@@ -82,17 +82,15 @@ class TestShipped:
 
 
 class TestOwn:
-    def test_a_file_in_the_working_directory(self, own: str, tiny: Any, views: Views) -> None:
-        method = find_method(f"{own}:Quiet", tiny())
-        assert isinstance(method, Method)
-        assert method.about == "says nothing"
-        summary, reference = (run(tiny(), name, 0, views) for name in (f"{own}:Quiet", "independent"))
+    def test_a_file_in_the_working_directory_with_settings(
+        self, own: str, tiny_file: Path, views: Views
+    ) -> None:
+        tiny_file.write_text(f'{tiny_file.read_text()}\n[methods."{own}:Quiet"]\nvolume = 7\n')
+        study = load_study(tiny_file)
+        assert find_method(f"{own}:Quiet", study).settings.model_dump() == {"volume": 7}
+        summary, reference = (run(study, name, 0, views) for name in (f"{own}:Quiet", "independent"))
         assert summary["method"] == f"{own}:Quiet"
         assert summary["per_node"] == reference["per_node"]
-
-    def test_its_settings(self, own: str, tiny: Any, tiny_file: Path) -> None:
-        tiny_file.write_text(f'{tiny_file.read_text()}\n[methods."{own}:Quiet"]\nvolume = 7\n')
-        assert find_method(f"{own}:Quiet", load_study(tiny_file)).settings.model_dump() == {"volume": 7}
 
     @pytest.mark.parametrize("name", ["NotAMethod", "function"])
     def test_something_else_is_refused(self, own: str, tiny: Any, name: str) -> None:

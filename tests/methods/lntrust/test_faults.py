@@ -92,7 +92,7 @@ class TestOddNodes:
             assert one.state.closed[5].tolist() == [1.0, 0.0, 0.0]
             assert one.state.open[5].tolist() == [0.0, 0.0, 0.0]
             assert one.state.strength[5] == 0
-            if weighting != "weighted_majority":  # which also weighs the classes of a single answer
+            if weighting != "weighted_majority":  # see above
                 assert summary["per_node"]["test"][5] == summary["per_node"]["self"][5]
             assert all(t.isfinite().all() for t in parameters(one).values())
 

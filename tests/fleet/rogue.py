@@ -7,6 +7,7 @@ it was asked.
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
@@ -92,18 +93,20 @@ class Rogue:
     def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, int, set[str]]:
         """Ask as fast as it goes: how many were asked, how many answered, and why others were not."""
         question, end = encode(wire.question(x)), time.monotonic() + seconds
-        asked, answered, refusals = 0, 0, set[str]()
-        while time.monotonic() < end:
-            for pending in [self.door.begin(name, question, 2.0) for _ in range(at_once)]:
-                asked += 1
-                try:
-                    pending.result()
-                    answered += 1
-                except RefusedError as error:
-                    refusals.add(str(error))
-                except LNTrustError as error:
-                    refusals.add(type(error).__name__)
-        return asked, answered, refusals
+        answered, refusals = list[bool](), set[str]()
+
+        def ask(_: int) -> None:
+            try:
+                self.door.ask(name, question, 2.0)
+                answered.append(True)
+            except LNTrustError as error:
+                refusals.add(str(error) if isinstance(error, RefusedError) else type(error).__name__)
+                answered.append(False)
+
+        with ThreadPoolExecutor(at_once) as threads:
+            while time.monotonic() < end:
+                list(threads.map(ask, range(at_once)))
+        return len(answered), sum(answered), refusals
 
 
 def honest(rogue: Rogue, x: ndarray) -> bytes:

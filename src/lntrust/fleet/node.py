@@ -22,7 +22,6 @@ from lntrust.fleet.answers import answer_together
 from lntrust.fleet.logs import event
 from lntrust.fleet.operations.certificates import NodeCertificate
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.limits import DuplicateNames
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
@@ -161,12 +160,12 @@ class Node:
         }
 
     def _neighbour_statuses(self) -> dict[str, dict[str, Any]]:
-        present, states, trust = self._neighbours.present, self._neighbours.states(), self._training.trust
+        present, trust = self._neighbours.present, self._training.trust
         now = time.monotonic()
         return {
             name: {
                 "present": name in present,
-                "state": states[name].name.lower().replace("_", " "),  # of the breaker
+                "state": each.breaker.state(now).name.lower().replace("_", " "),  # of the breaker
                 "trust": trust.weights.get(name, 0.0),  # α_ij in the deployed ensemble
                 "probed": name in trust.probed,  # whether it answered the last probe
                 "version": each.version,
@@ -191,13 +190,13 @@ class Node:
         return {"expires": expires.isoformat(), "seconds_left": left}
 
     def _open_door(self) -> Door:
-        s, duplicates = self.settings, DuplicateNames()
-        handler = QueryHandler(s, self._traffic, self._snapshots.at, self._facts, duplicates)
+        s = self.settings
+        handler = QueryHandler(s, self._traffic, self._snapshots.at, self._facts)
         # In lockstep a question of the future waits in a thread: there must be one for everybody.
         workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
         return Door(
             place_of(s), handler, workers=workers, waiting=s.limits.waiting, busy=handler.busy,
-            duplicates=duplicates,
+            duplicates=handler.duplicates,
         )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def test_one_that_says_later_first_costs_no_more_than_the_patience_for_it(asking
             raise LNTrustError("quota: 8 examples can be asked about in 0.8 s")
         return handler(asker, data)
 
-    kit.neighbours.greet(["later"], LONG)
+    kit.neighbours.meet(LONG)
     kit.answers["later"] = later
     assert ask(kit.neighbours, "later", retries=1) == "replied"
     assert ask(kit.neighbours, "later", retries=1) == "quota", "a second of waiting is nearly spent"
@@ -196,7 +196,7 @@ def test_to_refuse_inputs_is_no_failure_unless_it_takes_long(
     asking: MakeAsking, after: float, timeout: float, kinds: list[str]
 ) -> None:
     kit = asking(limits={"failures": 1, "pause": 600}, picky={})
-    kit.neighbours.greet(["picky"], LONG)
+    kit.neighbours.meet(LONG)
     refuse(kit.answers, "picky", "inputs: this node's model fails on them", after)
     assert [ask(kit.neighbours, "picky", timeout) for _ in range(2)] == kinds
 
@@ -204,7 +204,7 @@ def test_to_refuse_inputs_is_no_failure_unless_it_takes_long(
 def test_to_refuse_inputs_takes_no_failure_back(asking: MakeAsking) -> None:
     """One that says so now and then would never be left alone, whatever else it does."""
     kit = asking(limits={"failures": 2, "pause": 600}, sly={})
-    kit.neighbours.greet(["sly"], LONG)
+    kit.neighbours.meet(LONG)
     refuse(kit.answers, "sly", "inputs: no")
     go_on = kit.hang("sly")
     assert ask(kit.neighbours, "sly", SHORT) == "silent"
@@ -241,7 +241,7 @@ def test_a_hello_too_much_makes_no_stranger(asking: MakeAsking) -> None:
     """One whose hellos are refused for their number was met before, and is asked as ever."""
     kit = asking(good={})
     for _ in range(150):
-        kit.neighbours.greet(["good"], LONG)
+        kit.neighbours.meet(LONG)
     assert kit.neighbours.members["good"].refused is None
     assert ask(kit.neighbours, "good") == "replied"
 

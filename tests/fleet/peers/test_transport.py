@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,9 +86,9 @@ class TestRefusals:
         peers.door("a", answer)
         b = peers.door("b")
         assert b.wait_for("a", LONG)
-        with pytest.raises(RefusedError, match="a: not for you"):
+        with pytest.raises(RefusedError, match="^not for you"):
             b.ask("a", b"no", LONG)
-        with pytest.raises(RefusedError, match="a: internal error: ZeroDivisionError"):
+        with pytest.raises(RefusedError, match="^internal error: ZeroDivisionError"):
             b.ask("a", b"?", LONG)
 
     def test_a_full_house_says_busy_and_goes_on(self, peers: Peers) -> None:
@@ -111,12 +112,12 @@ class TestRefusals:
         for thread in threads:
             thread.start()
         wait_until(lambda: said.total() == 3)
-        assert said == {"a: busy": 3}
+        assert said == {"busy": 3}
         assert turned_away == ["b"] * 3
         release.set()
         for thread in threads:
             thread.join(LONG)
-        assert said == {"a: busy": 3, "done": 2}
+        assert said == {"busy": 3, "done": 2}
         assert b.ask("a", b"x", LONG) == b"done"
 
     def test_too_large_is_said_before_it_is_sent(self, peers: Peers) -> None:
@@ -136,12 +137,15 @@ class TestRefusals:
         assert b.wait_for("a", LONG)
         errors: Counter[str] = Counter()
 
+        def flood(_: int) -> None:
+            try:
+                b.ask("a", b"flood", 2.0)
+            except LNTrustError as error:
+                errors[type(error).__name__] += 1
+
         def is_ignored() -> bool:
-            for pending in [b.begin("a", b"flood", 2.0) for _ in range(16)]:
-                try:
-                    pending.result()
-                except LNTrustError as error:
-                    errors[type(error).__name__] += 1
+            with ThreadPoolExecutor(16) as threads:
+                list(threads.map(flood, range(64)))
             return errors["NoAnswerError"] > 32
 
         def answers() -> bool:
@@ -168,7 +172,7 @@ class TestRefusals:
         for _ in range(100):
             with pytest.raises(RefusedError, match="inputs: no"):
                 a.ask("c", b"x", LONG)
-        wait_until(lambda: a.open_questions["c"] < 20)
+        wait_until(lambda: len(a.open_questions["c"]) < 20)
 
 
 class TestComingAndGoing:
@@ -247,10 +251,9 @@ def test_more_replies_than_one_are_not_kept(peers: Peers) -> None:
     b.answer("a", lambda query: threading.Thread(target=reply, args=(query,), daemon=True).start())
     b.appear()
     assert a.wait_for("b", LONG)
-    before, kept = resident(), []
+    before = resident()
     for _ in range(2):
-        kept.append(a.begin("b", b"x", LONG))
-        assert kept[-1].result() == b"first"
+        assert a.ask("b", b"x", LONG) == b"first"
         assert answered.acquire(timeout=LONG)
     wait_until(lambda: resident() - before < 150)  # what is on its way counts, too, until it has arrived
 
@@ -263,4 +266,4 @@ def test_a_question_to_a_closed_door_has_no_answer(peers: Peers) -> None:
     with pytest.raises(NoAnswerError, match="no answer within"):
         a.ask("b", b"x", LONG)
     assert time.monotonic() - begun < LONG / 2
-    assert a.open_questions["b"] == 0
+    assert not a.open_questions["b"]

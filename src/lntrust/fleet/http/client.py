@@ -74,14 +74,14 @@ class Client:
         return said
 
 
-def read_token(path: Path) -> str:
-    """The word that clients show to the door."""
+def read_token(path: Path, field: str = "http.token") -> str:
+    """The word that clients show to a door."""
     try:
         token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise LNTrustError(f"http.token = {path}: cannot be read: {error}") from None
+        raise LNTrustError(f"{field} = {path}: cannot be read: {error}") from None
     if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise LNTrustError(f"http.token = {path}: has to hold one word of plain letters, digits and signs")
+        raise LNTrustError(f"{field} = {path}: has to hold one word of plain letters, digits and signs")
     return token
 
 

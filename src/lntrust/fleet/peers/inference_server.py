@@ -8,10 +8,12 @@ or one of the two errors of the door between nodes.
 
 import io
 import json
+import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
@@ -20,30 +22,24 @@ from jaxtyping import Float, Float32, Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.http.client import read_token
 from lntrust.fleet.http.tensors import JSON_MEMORY, Tensor, read_tensors, split, write_message
-from lntrust.fleet.peers.transport import LATE, NoAnswerError, RefusedError, printable
+from lntrust.fleet.peers.transport import NoAnswerError, RefusedError, readable
 from lntrust.fleet.settings import InputSettings, NeighbourSettings
 
 _CONNECTIONS = 4  # that are kept open
 _SLACK = 64 << 10  # bytes of a reply beside its probabilities
 _PER_PROBABILITY = 64  # bytes, in JSON at most
 _READ = 128  # bytes of memory for one, while JSON is read
-_REASON = 300  # characters of a reason that are passed on
+_REASON = 300  # bytes at the end of a page that says what went wrong
 
 
-@dataclass(frozen=True)
-class ServerReply:
+class ServerReply(NamedTuple):
     """An answer, and the bytes of the bodies that travelled for it (without the one look at the metadata)."""
 
     probabilities: Float32[ndarray, "m C"]
     sent: int
     received: int
-
-
-class _Response(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class InferenceServer:
@@ -54,11 +50,12 @@ class InferenceServer:
             import urllib3
         except ImportError:
             raise LNTrustError("servers to ask need the extra fleet: pip install 'lntrust[fleet]'") from None
-        self._urllib3, self.name, self._ours = urllib3, settings.name, ours
+        self._urllib3, self._ours = urllib3, ours
         self._input, self._output = settings.input or ours.name, settings.output
         self._columns = _columns(settings, ours)
         self._model, self._server = _paths(settings)
-        self._headers = _authorization(settings)
+        token = settings.token and read_token(settings.token, f"neighbour {settings.name}: token")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.connection_from_url(str(settings.url), maxsize=_CONNECTIONS, retries=False)
         kept = self._pool.ConnectionCls
         self._pool.ConnectionCls = type(kept.__name__, (kept,), {"response_class": _InTime})
@@ -72,93 +69,80 @@ class InferenceServer:
         deadline = time.monotonic() + timeout
         if self._takes_bytes is None:
             self._takes_bytes = self._look(time.monotonic() + timeout / 2)
-        body, headers = self._question(x, binary=bool(self._takes_bytes))
-        most = _SLACK + _PER_PROBABILITY * len(x) * len(self._columns)
-        reply = self._exchange("POST", f"{self._model}/infer", deadline, most, body, headers)
-        if reply.status != 200:
-            late = deadline - time.monotonic() < (1 - LATE) * timeout
-            raise RefusedError(f"{self.name}: HTTP {reply.status}: {_reason(reply.body)}", late=late)
+        binary = bool(self._takes_bytes)
+        dtype = "float32" if self._ours.dtype == "float16" and not binary else self._ours.dtype  # for JSON
+        wanted = {"name": self._output} | ({"parameters": {"binary_data": True}} if binary else {})
         try:
-            p = self._probabilities(reply, len(x))
+            inputs = [Tensor(self._input, x.astype(dtype, copy=False), binary)]
+            parts, headers = write_message({"outputs": [wanted]}, inputs, "inputs")
         except LNTrustError as error:
-            raise RefusedError(f"{self.name}: its answer cannot be used: {_trimmed(str(error))}") from None
-        return ServerReply(p, len(body), len(reply.body))
+            raise RefusedError(f"cannot be asked: {error}") from None
+        body, path = b"".join(parts), f"{self._model}/infer"
+        most = _SLACK + _PER_PROBABILITY * len(x) * len(self._columns)
+        status, about, answer = self._exchange("POST", path, deadline, most, body, headers)
+        if status != 200:
+            raise RefusedError(f"HTTP {status}: {_reason(answer)}")
+        try:
+            p = self._probabilities(answer, about, len(x))
+        except LNTrustError as error:
+            raise RefusedError(f"its answer cannot be used: {readable(str(error))}") from None
+        return ServerReply(p, len(body), len(answer))
 
     def ready(self, timeout: float) -> bool:
         """Whether its model can be asked, as it says itself."""
-        try:
-            path = f"{self._model}/ready"
-            return self._exchange("GET", path, time.monotonic() + timeout, _SLACK).status == 200
-        except (NoAnswerError, RefusedError):
-            return False
+        with suppress(NoAnswerError, RefusedError):
+            status, *_ = self._exchange("GET", f"{self._model}/ready", time.monotonic() + timeout, _SLACK)
+            return status == 200
+        return False
 
     def close(self) -> None:
         self._pool.close()
 
-    def _question(self, x: Shaped[ndarray, "m *s"], binary: bool) -> tuple[bytes, dict[str, str]]:
-        """The body, and the headers that belong to it. JSON has no FP16: it gets FP32."""
-        small = self._ours.dtype == "float16" and not binary
-        inputs = Tensor(self._input, x.astype("float32" if small else self._ours.dtype, copy=False), binary)
-        wanted = {"name": self._output} | ({"parameters": {"binary_data": True}} if binary else {})
-        try:
-            parts, headers = write_message({"outputs": [wanted]}, [inputs], "inputs")
-        except LNTrustError as error:
-            raise RefusedError(f"{self.name}: cannot be asked: {error}") from None
-        return b"".join(parts), headers
-
-    def _probabilities(self, reply: _Response, m: int) -> Float32[ndarray, "m C"]:
+    def _probabilities(self, body: bytes, headers: Mapping[str, str], m: int) -> Float32[ndarray, "m C"]:
         """The output asked for, its columns in our order; numbers are as they are."""
-        memory = max(2 * JSON_MEMORY, _READ * m * len(self._columns))
-        head, tail = split(reply.body, reply.headers, memory)
+        head, tail = split(body, headers, max(2 * JSON_MEMORY, _READ * m * len(self._columns)))
         outputs = {each.name: each.array for each in read_tensors(head, tail, "outputs")}
         if self._output not in outputs:
             raise LNTrustError(f"output {self._output!r} is not among {list(outputs)}")
         p: Float[ndarray, "m C"] = outputs[self._output]
         if p.dtype.kind != "f" or p.shape != (m, len(self._columns)):
-            raise LNTrustError(
-                f"output {self._output!r} is {p.dtype} of shape {list(p.shape)}; must be floating-point "
-                f"numbers of shape {[m, len(self._columns)]}"
-            )
+            wanted = f"must be floating-point numbers of shape {[m, len(self._columns)]}"
+            raise LNTrustError(f"output {self._output!r} is {p.dtype} of shape {list(p.shape)}; {wanted}")
         with np.errstate(over="ignore"):
             return p[:, self._columns].astype(np.float32)
 
     def _look(self, deadline: float) -> bool | None:
         """Whether it takes bytes, by its metadata; none: it did not say, and may be asked another time."""
         try:
-            reply = self._exchange("GET", self._server, deadline, _SLACK)
-            extensions = json.loads(reply.body)["extensions"] if reply.status == 200 else []
+            status, _, body = self._exchange("GET", self._server, deadline, _SLACK)
+            extensions = json.loads(body)["extensions"] if status == 200 else []
         except NoAnswerError:
             return None
         except (RefusedError, ValueError, RecursionError, LookupError, TypeError):
             return False
-        if reply.status >= 500:
-            return None
-        return isinstance(extensions, list) and "binary_tensor_data" in extensions
+        return None if status >= 500 else isinstance(extensions, list) and "binary_tensor_data" in extensions
 
     def _exchange(
         self, method: str, path: str, deadline: float, most: int, body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> _Response:  # fmt: skip
-        """One request and its reply, of at most so many bytes; redirections are not followed."""
+    ) -> tuple[int, Mapping[str, str], bytes]:  # fmt: skip
+        """A reply's status, headers, and body of at most so many bytes; redirections are not followed."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise NoAnswerError(f"{self.name}: no answer in time")
+            raise NoAnswerError("no answer in time")
         try:
             response = self._pool.urlopen(
                 method, path, body, {**self._headers, **(headers or {})}, retries=False, redirect=False,
                 timeout=self._urllib3.Timeout(total=left), preload_content=False, decode_content=False,
             )  # fmt: skip
-            try:
+            with closing(response):  # a connection whose reply was read whole is back in the pool by then
                 data = _read(response, most + 1)
-            finally:
-                response.close()  # a connection whose reply was read whole is back in the pool by now
         except (self._urllib3.exceptions.HTTPError, OSError) as error:
-            late = time.monotonic() >= deadline - 0.001
-            why = "not in time" if late else _trimmed(str(error))
-            raise NoAnswerError(f"{self.name}: no answer: {why}") from None
+            why = "not in time" if time.monotonic() >= deadline - 0.001 else readable(str(error))
+            raise NoAnswerError(f"no answer: {why}") from None
         if len(data) > most:
-            raise RefusedError(f"{self.name}: its answer has more than {most} bytes")
-        return _Response(response.status, response.headers, data)
+            raise RefusedError(f"its answer has more than {most} bytes")
+        return response.status, response.headers, data
 
 
 def _read(response: Any, most: int) -> bytes:
@@ -177,19 +161,16 @@ class _InTime(HTTPResponse):
 
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Until(sock))
+        self.fp = io.BufferedReader(_Until(sock, self.fp.detach()))
 
 
 class _Until(io.RawIOBase):
     """What a socket receives, until its timeout is over."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
         super().__init__()
-        timeout = sock.gettimeout()
-        assert timeout is not None
-        self._sock, self._deadline = sock, time.monotonic() + timeout
-        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open until it is closed itself
+        self._sock, self._raw = sock, raw
+        self._deadline = time.monotonic() + (sock.gettimeout() or 0.0)
 
     def readable(self) -> bool:
         return True
@@ -209,53 +190,25 @@ class _Until(io.RawIOBase):
 def _columns(settings: NeighbourSettings, ours: InputSettings) -> list[int]:
     """Where each of our classes stands among the neighbour's."""
     theirs = list(ours.classes if settings.classes is None else settings.classes)
-    if sorted(theirs) != sorted(ours.classes):
-        missing = [each for each in ours.classes if each not in theirs]
-        unknown = [each for each in theirs if each not in ours.classes]
-        twice = sorted({each for each in theirs if theirs.count(each) > 1})
-        found = {"missing": missing, "not among ours": unknown, "more than once": twice}
-        what = "; ".join(f"{name}: {', '.join(each)}" for name, each in found.items() if each)
-        raise LNTrustError(f"neighbour {settings.name}: classes must be ours, in any order; {what}")
+    missing, more = Counter(ours.classes) - Counter(theirs), Counter(theirs) - Counter(ours.classes)
+    if missing or more:
+        found = f"missing are {list(missing)}, and too many {list(more)}"
+        raise LNTrustError(f"neighbour {settings.name}: classes must be ours, in any order; {found}")
     return [theirs.index(each) for each in ours.classes]
 
 
 def _paths(settings: NeighbourSettings) -> tuple[str, str]:
     """The paths of the model and of the server's metadata."""
-    from urllib3.util import parse_url
-
-    url = parse_url(str(settings.url))
-    path = (url.path or "").rstrip("/")
-    server, found, model = path.rpartition("/v2/models/")
-    if not (found and model and url.host) or url.query or url.fragment or url.auth:
-        raise LNTrustError(
-            f"neighbour {settings.name}: url = {settings.url!r}: must look like "
-            "http://host:port/v2/models/MODEL, and nothing after it"
-        )
-    return path, f"{server}/v2"
-
-
-def _authorization(settings: NeighbourSettings) -> dict[str, str]:
-    if settings.token is None:
-        return {}
-    field = f"neighbour {settings.name}: token = {str(settings.token)!r}"
-    try:
-        token = settings.token.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise LNTrustError(f"{field}: not a readable file: {error}") from None
-    if not token or not token.isprintable() or " " in token:
-        raise LNTrustError(f"{field}: must hold one token without blanks")
-    return {"Authorization": f"Bearer {token}"}
+    found = re.fullmatch(r"https?://[^/?#@]+(([^?#]*/v2)/models/[^?#]*[^?#/])/*", str(settings.url))
+    if found is None:
+        wanted = "must look like http://host:port/v2/models/MODEL, and nothing after it"
+        raise LNTrustError(f"neighbour {settings.name}: url = {settings.url!r}: {wanted}")
+    return found[1], found[2]
 
 
 def _reason(body: bytes) -> str:
     """What an error says: the protocol's field, or else the end of the text, where tracebacks name it."""
     try:
-        return _trimmed(str(json.loads(body)["error"]))
+        return readable(str(json.loads(body)["error"]))
     except (ValueError, RecursionError, LookupError, TypeError):
-        text = printable(" ".join(body.decode("utf-8", "replace").split()))
-        return text[-_REASON:] or "no reason given"
-
-
-def _trimmed(text: str) -> str:
-    text = printable(" ".join(text.split()))
-    return text if len(text) <= _REASON else text[:_REASON] + " …"
+        return readable(body[-_REASON:].decode("utf-8", "replace").strip()) or "no reason given"

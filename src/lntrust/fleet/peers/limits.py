@@ -1,4 +1,4 @@
-"""How a node bears neighbours that ask too much, fail, or share a name: quota, flood, breaker, duplicates.
+"""How a node bears neighbours that ask too much, fail, or share a name: quota, breaker, duplicates.
 
 All take the time as a number of seconds, so that a test can be their clock. Several threads may use them.
 """
@@ -6,64 +6,37 @@ All take the time as a number of seconds, so that a test can be their clock. Sev
 import math
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
 from enum import Enum
 
 _REMEMBER_SESSIONS = 600.0  # seconds
 _SESSIONS_PER_NAME = 16  # whoever makes up ever more fills no memory
 
 
-@dataclass
 class Quota:
     """A token bucket: `rate` examples a second, and at most `burst` of them at once.
 
     Protects against floods, and makes copying a model by asking it take long.
     """
 
-    rate: float
-    burst: float
-    _left: float = field(init=False)
-    _at: float = field(init=False, default=-math.inf)
-    _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self._left = self.burst
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst, self._left = rate, burst, burst
+        self._at, self._lock = -math.inf, threading.Lock()
 
     def take(self, examples: float, now: float) -> float:
         """0 if these may be asked now, and they are taken; else the seconds until they may.
 
         More than `burst` at once are never granted; the answer is then infinite.
         """
-        if examples > self.burst:
+        if examples > self._burst:
             return math.inf
         with self._lock:
             if now > self._at:  # a clock that goes back gives nothing
-                passed = 0.0 if math.isinf(self._at) else now - self._at
-                self._left, self._at = min(self.burst, self._left + passed * self.rate), now
+                self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+                self._at = now
             if examples <= self._left:
                 self._left -= examples
                 return 0.0
-            return (examples - self._left) / self.rate if self.rate else math.inf
-
-
-@dataclass
-class Flood:
-    """More than `most` refusals of one neighbour in `within` seconds: each of them costs time, too."""
-
-    most: int = 1000
-    within: float = 2.0
-    _count: int = field(init=False, default=0)
-    _since: float = field(init=False, default=-math.inf)
-
-    def rises(self, now: float) -> bool:
-        """One more. Whether they are too many by now; then counting begins anew."""
-        if now - self._since > self.within:
-            self._count, self._since = 0, now
-        self._count += 1
-        if self._count <= self.most:
-            return False
-        self._count = 0
-        return True
+            return (examples - self._left) / self._rate
 
 
 class State(Enum):
@@ -74,7 +47,6 @@ class State(Enum):
     OPEN = 2  # none passes
 
 
-@dataclass
 class Breaker:
     """Stops asking a neighbour that fails again and again, and tries it now and then.
 
@@ -82,62 +54,50 @@ class Breaker:
     opens for twice as long, up to `longest`; if it succeeds, all is as before.
     """
 
-    failures: int = 3
-    pause: float = 1.0
-    longest: float = 60.0
-    _row: int = field(init=False, default=0)
-    _pause: float = field(init=False, default=0.0)
-    _until: float | None = field(init=False, default=None)
-    _trying: bool = field(init=False, default=False)
-    _appeared: float = field(init=False, default=-math.inf)
-    _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
+    def __init__(self, failures: int = 3, pause: float = 1.0, longest: float = 60.0) -> None:
+        self._failures, self._first, self._longest = failures, pause, longest
+        self._lock, self._changes = threading.Lock(), 0
+        self._close()
+
+    def _close(self) -> None:
+        self._row, self._pause, self._trying = 0, 0.0, False
+        self._until: float | None = None  # none: it is closed
+        self._came = -math.inf  # when it was last tried because it had come
 
     def state(self, now: float) -> State:
-        with self._lock:
-            return self._state(now)
-
-    def _state(self, now: float) -> State:
-        if self._until is None:
+        until = self._until
+        if until is None:
             return State.CLOSED
-        return State.OPEN if now < self._until or self._trying else State.HALF_OPEN
+        return State.OPEN if now < until or self._trying else State.HALF_OPEN
 
-    def admits(self, now: float) -> bool:
-        """Whether to ask now. Whoever asks then reports `succeeded`, `failed` or `not_asked`."""
+    def admits(self, now: float, changes: int = 0) -> bool:
+        """Whether to ask now, if so often it has come or gone. Whoever asks then has to `tell` how it went.
+
+        One that has come anew may be well again: it is tried at once, but for that reason only once in
+        `longest` seconds, and a failure counts on from where it was: coming and going is no answer.
+        """
         with self._lock:
-            state = self._state(now)
+            if changes > self._changes:
+                self._changes = changes
+                if self.state(now) is State.OPEN and not self._trying and now - self._came >= self._longest:
+                    self._came = self._until = now
+            state = self.state(now)
             self._trying = self._trying or state is State.HALF_OPEN
             return state is not State.OPEN
 
-    def succeeded(self) -> None:
+    def tell(self, well: bool | None, now: float) -> None:
+        """Whether it is well; none: nothing is known that was not before."""
         with self._lock:
-            self._row, self._pause, self._until, self._trying = 0, 0.0, None, False
-            self._appeared = -math.inf
-
-    def failed(self, now: float) -> None:
-        with self._lock:
-            self._row += 1
-            if self._row < self.failures and not self._trying:
-                return
-            if (
-                self._trying or self._until is None
-            ):  # failures of questions from before it opened change nothing
-                self._pause = min(self._pause * 2 or self.pause, self.longest)
-                self._until = now + self._pause
+            if well:
+                self._close()
+            elif well is None:
                 self._trying = False
-
-    def not_asked(self) -> None:
-        """The question was not asked after all: nothing is known that was not before."""
-        with self._lock:
-            self._trying = False
-
-    def appeared(self, now: float) -> None:
-        """The neighbour has come anew, and may be well again: one question may pass at once.
-
-        One in `longest` seconds, and a failure counts on from where it was: coming and going is no answer.
-        """
-        with self._lock:
-            if self._state(now) is State.OPEN and not self._trying and now - self._appeared >= self.longest:
-                self._appeared = self._until = now
+            else:
+                self._row += 1
+                # Once it is open, failures of questions from before change nothing.
+                if self._trying or (self._until is None and self._row >= self._failures):
+                    self._pause = min(self._pause * 2 or self._first, self._longest)
+                    self._until, self._trying = now + self._pause, False
 
 
 class DuplicateNames:

@@ -12,7 +12,6 @@ other. In lockstep the round is an attachment of the message.
 import json
 import re
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.peers.transport import BUSY
+from lntrust.fleet.peers.transport import BUSY, readable
 from lntrust.fleet.peers.zenoh_config import LIMIT
 from lntrust.fleet.settings import InputSettings
 from lntrust.network.codec import PROTOCOL, Message, decode, size
@@ -31,11 +30,13 @@ INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 HELLO_FIRST = "say hello first"
 BAD_INPUT = "inputs:"  # so begins a refusal that is due to the inputs of a question
 _BAD_REQUEST = ("HTTP 400:", "HTTP 422:")  # a server's way to say the same
+EXACT = ReplyEncoding()
 ANY = 1 << 40  # inputs: more than anybody asks about
 NOW = -1  # the round of a question that belongs to none
+_MANY = 9_999_999  # inputs: no message has a longer number of them
 _LONGEST = 64 << 10  # bytes of a hello
 _LONGEST_HEADER = 4 << 10  # bytes: a message between nodes has a handful of tensors
-_FLOAT32, _UINT8, _MOST_CLASSES = 0, -1, 9999  # numbers of encodings; K stands for topK
+_FORMS = {0: "float32", -1: "uint8"}  # of replies; K stands for topK
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,7 @@ class Reply:
 class Failure:
     """No reply, or none that can be used."""
 
-    # As counted: absent, silent, busy, quota, put off, few, input, refused, malformed, unsound, breaker,
-    # mismatch.
+    # absent, silent, busy, quota, put off, few, input, refused, malformed, unsound, breaker, mismatch
     kind: str
     text: str
     wait: float = 0.0  # seconds after which it would answer, if it said so
@@ -72,7 +72,8 @@ def failure_of(reason: str) -> Failure:
 def facts(
     wanted: InputSettings, degree: int, version: int, most: int = ANY, session: str = ""
 ) -> dict[str, Any]:
-    """What a node says of itself when it meets another."""
+    """What a node says of itself when it meets another: how many neighbours it has, how many inputs it takes
+    at once, and the number of its session, by which two of one name differ."""
     return {
         "protocol": PROTOCOL, "input": wanted.name, "shape": list(wanted.shape), "dtype": wanted.dtype,
         "classes": list(wanted.classes), "degree": degree, "version": version, "most": most,
@@ -96,11 +97,14 @@ def read(data: bytes) -> Message:
     try:
         return decode(data)
     except LNTrustError as error:
-        raise LNTrustError(_cut(str(error))) from None
+        raise LNTrustError(readable(str(error))) from None
 
 
 def facts_in(message: Message) -> dict[str, Any]:
-    """The facts in a hello, or an error that says what is wrong with them."""
+    """The facts in a hello, or an error that says what is wrong with them.
+
+    What nodes may differ in, and older ones leave out, is replaced if it makes no sense.
+    """
     tensor = message.tensors.get(HELLO)
     if tensor is None or tensor.dtype != np.uint8 or tensor.ndim != 1 or len(tensor) > _LONGEST:
         raise LNTrustError("hello: must be a tensor of bytes")
@@ -110,48 +114,37 @@ def facts_in(message: Message) -> dict[str, Any]:
         raise LNTrustError("hello: not JSON") from None
     if not isinstance(about, dict):
         raise LNTrustError("hello: must be a JSON object")
-    return about
+    session = about.get("session")
+    return {
+        **about,
+        "degree": _whole(about.get("degree"), 0, 999_999, otherwise=0),
+        "most": _whole(about.get("most"), 1, ANY, otherwise=ANY),
+        "session": session if isinstance(session, str) and len(session) <= 64 else "",
+    }
+
+
+def _whole(number: Any, least: int, most: int, otherwise: int) -> int:
+    return number if isinstance(number, int) and least <= number <= most else otherwise
 
 
 def mismatch(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     """Why two nodes cannot work together, if so; in the words of the first."""
-    for name in ("protocol", "input", "shape", "dtype"):
-        if theirs.get(name) != mine[name]:
-            return f"{name} is {mine[name]!r} here and {_cut(repr(theirs.get(name)))} there"
-    if theirs.get("classes") == mine["classes"]:
-        return None
-    classes = theirs.get("classes")
-    if isinstance(classes, list) and sorted(map(str, classes)) == sorted(mine["classes"]):
-        pairs = enumerate(zip(mine["classes"], classes, strict=True))
-        place, (a, b) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"classes are in another order: class {place} is {a!r} here and {_cut(repr(b))} there"
-    return f"classes are {_cut(repr(mine['classes']))} here and {_cut(repr(classes))} there"
-
-
-def degree_of(theirs: dict[str, Any]) -> int:
-    degree = theirs.get("degree")
-    return degree if isinstance(degree, int) and 0 <= degree < 1_000_000 else 0
-
-
-def most_of(theirs: dict[str, Any]) -> int:
-    """How many inputs it takes at once, by its quota."""
-    most = theirs.get("most")
-    return most if isinstance(most, int) and 1 <= most <= ANY else ANY
-
-
-def session_of(theirs: dict[str, Any]) -> str | None:
-    """The number of its session, by which two of one name differ; older nodes say none."""
-    session = theirs.get("session")
-    return session if isinstance(session, str) and 0 < len(session) <= 64 else None
-
-
-def attachment(round_: int) -> bytes:
-    """Of a question in lockstep: its round."""
-    return str(round_).encode()
+    for name in ("protocol", "input", "shape", "dtype", "classes"):
+        here, there, what = mine[name], theirs.get(name), f"{name} is"
+        if here == there:
+            continue
+        if name == "classes":
+            what = "classes are"
+            if isinstance(there, list) and sorted(map(str, there)) == sorted(here):
+                place = next(i for i, both in enumerate(zip(here, there, strict=True)) if both[0] != both[1])
+                what = f"classes are in another order: class {place} is"
+                here, there = here[place], there[place]
+        return f"{what} {readable(repr(here), 200)} here and {readable(repr(there), 200)} there"
+    return None
 
 
 def round_in(attached: bytes | None) -> int:
-    """The round that a question in lockstep names; if none, it is about now."""
+    """The round that is attached to a question in lockstep; if none, it is about now."""
     if attached is None:
         return NOW
     if not re.fullmatch(rb"-?[0-9]{1,18}", attached):
@@ -159,24 +152,21 @@ def round_in(attached: bytes | None) -> int:
     return int(attached)
 
 
-def question(x: Shaped[ndarray, "m *s"], round_: int = 0, encoding: ReplyEncoding | None = None) -> Message:
-    name = "float32" if encoding is None else encoding.name
-    plain = {"float32": _FLOAT32, "uint8": _UINT8}
-    number = plain[name] if name in plain else int(name.removeprefix("top"))
+def question(x: Shaped[ndarray, "m *s"], round_: int = 0, encoding: ReplyEncoding = EXACT) -> Message:
+    numbers = {name: number for number, name in _FORMS.items()}
+    few = encoding.name.removeprefix("top")
+    number = int(few) if few.isdigit() else numbers[few]
     return Message("query", {INPUTS: x}, round=round_, version=number)
 
 
 def encoding_in(message: Message) -> ReplyEncoding:
     """Which encoding a question wants its reply in."""
     number = message.version
-    if 1 <= number <= _MOST_CLASSES:
-        return ReplyEncoding(f"top{number}")
-    if number in (_FLOAT32, _UINT8):
-        return ReplyEncoding("uint8" if number else "float32")
-    raise LNTrustError(
-        f"replies of form {number} are unknown here; known are 0 (float32), -1 (uint8), and K from 1 to "
-        f"{_MOST_CLASSES} (topK)"
-    )
+    try:
+        return ReplyEncoding(_FORMS.get(number, f"top{number}"))
+    except LNTrustError:
+        known = "0 (float32), -1 (uint8), and K from 1 to 9999 (topK)"
+        raise LNTrustError(f"replies of form {number} are unknown here; known are {known}") from None
 
 
 def inputs_in(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
@@ -191,49 +181,34 @@ def inputs_in(message: Message, wanted: InputSettings) -> Shaped[ndarray, "m *s"
 
 
 def reply(
-    p: Float[ndarray, "m C"], round_: int, version: int, encoding: ReplyEncoding | None = None,
+    p: Float[ndarray, "m C"], round_: int, version: int, encoding: ReplyEncoding = EXACT,
     precision: str = "float32",
 ) -> Message:  # fmt: skip
     """The reply, in the encoding that was asked for.
 
     Encoded in the precision that the node computes in, it is what a simulation of that precision sees.
     """
-    if encoding is None or encoding.exact:
-        return Message("reply", {PROBABILITIES: p}, round=round_, version=version)
-    if not are_probabilities(p):  # encoded they would look as if they were
-        raise LNTrustError("this node's answers are no probabilities")
-    codes = encoding.encode(torch.from_numpy(p).to(getattr(torch, precision)))
+    codes = encoding.encode(torch.tensor(p, dtype=getattr(torch, precision)))
     return Message("reply", {name: t.numpy() for name, t in codes.items()}, round=round_, version=version)
 
 
 def probabilities_in(
-    message: Message, m: int, C: int, encoding: ReplyEncoding | None = None
+    message: Message, m: int, C: int, encoding: ReplyEncoding = EXACT
 ) -> Float[ndarray, "m C"]:
-    """The numbers of a reply; whether they are probabilities is up to the caller.
+    """The numbers of a reply, in the encoding asked for, or in float32: an older node knows no other.
 
-    In the encoding that was asked for, or in float32: an older node knows no other.
+    Nothing is taken for granted; but whether floats are probabilities is up to the caller.
     """
-    p = message.tensors.get(PROBABILITIES)
-    if message.kind == "reply" and p is None and encoding is not None and not encoding.exact:
-        return _decoded(message, m, C, encoding)
-    if message.kind != "reply" or p is None:
-        raise LNTrustError(f"a reply needs a tensor {PROBABILITIES!r}")
-    if p.dtype != np.float32 or p.shape != (m, C):
-        raise LNTrustError(f"reply is {p.dtype}{list(p.shape)}; must be float32[{m}, {C}]")
-    return p.copy()  # what was read is a window on the message, and cannot be written to
-
-
-def _decoded(message: Message, m: int, C: int, encoding: ReplyEncoding) -> Float[ndarray, "m C"]:
-    """Probabilities out of codes of which nothing is taken for granted."""
+    encoding = EXACT if PROBABILITIES in message.tensors else encoding
     parts = {}
     for name, (shape, dtype) in encoding.specs(m, C).items():
         part = message.tensors.get(name)
-        if part is None:
+        if message.kind != "reply" or part is None:
             raise LNTrustError(f"a reply of form {encoding.name} needs a tensor {name!r}")
         if part.dtype != dtype or part.shape != shape:
             raise LNTrustError(f"{name} are {part.dtype}{list(part.shape)}; must be {dtype}{list(shape)}")
-        parts[name] = part.copy()
-    if not parts["codes"].any(1).all():
+        parts[name] = part.copy()  # what was read is a window on the message, and cannot be written to
+    if "codes" in parts and not parts["codes"].any(1).all():
         raise LNTrustError("codes are all 0, so that no class is likely")
     if "classes" in parts:
         numbers = np.sort(parts["classes"], axis=1)
@@ -241,8 +216,7 @@ def _decoded(message: Message, m: int, C: int, encoding: ReplyEncoding) -> Float
             raise LNTrustError(f"classes are not all among 0…{C - 1}")
         if (numbers[:, 1:] == numbers[:, :-1]).any():
             raise LNTrustError("classes are named more than once")
-    codes = {name: torch.from_numpy(part) for name, part in parts.items()}
-    p: Float[ndarray, "m C"] = encoding.decode(codes, C).numpy()
+    p: Float[ndarray, "m C"] = encoding.decode({n: torch.from_numpy(t) for n, t in parts.items()}, C).numpy()
     return p
 
 
@@ -255,17 +229,12 @@ def are_probabilities(p: Float[ndarray, "m C"]) -> bool:
 def at_once(wanted: InputSettings) -> int:
     """How many inputs fit into one question, and their answers into one reply."""
     C = len(wanted.classes)
-    per_input = max(prod(wanted.shape) * np.dtype(wanted.dtype).itemsize, 4 * C)
-    head = max(
-        size({INPUTS: ((9_999_999, *wanted.shape), wanted.dtype)}).framing,
-        size({PROBABILITIES: ((9_999_999, C), "float32")}).framing,
-    )
+    both = [
+        size({INPUTS: ((_MANY, *wanted.shape), wanted.dtype)}),
+        size({PROBABILITIES: ((_MANY, C), "float32")}),
+    ]
+    per_input, head = max(each.payload for each in both) // _MANY, max(each.framing for each in both)
     if per_input + head > LIMIT:
-        raise LNTrustError(
-            f"input.shape {list(wanted.shape)}: {per_input + head} bytes in a message; at most {LIMIT}"
-        )
-    return int((LIMIT - head) // per_input)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}…"
+        text = f"{per_input + head} bytes in a message; at most {LIMIT}"
+        raise LNTrustError(f"input.shape {list(wanted.shape)}: {text}")
+    return (LIMIT - head) // per_input

@@ -5,21 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jaxtyping import Float, Shaped
-from numpy import ndarray
-
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import DuplicateNames, Quota
 from lntrust.fleet.peers.traffic import HELLO, SERVED, TrafficCounters, size_of
-from lntrust.fleet.peers.transport import BUSY, QuotaError
+from lntrust.fleet.peers.transport import BUSY
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, encode
 from lntrust.world.data.datasets import check_finite
 
 _EMPTY_RATE, _EMPTY_BURST = 20.0, 100.0  # messages a second of one neighbour that are about no example
+_ABOUT_NOTHING = ("protocol", "malformed", "hello", "shape", "input", "form")  # what is refused for these
 
 
 class QueryHandler:
@@ -30,7 +28,7 @@ class QueryHandler:
 
     def __init__(
         self, settings: NodeSettings, traffic: TrafficCounters, snapshot: Callable[[int], Snapshot],
-        facts: Callable[[], dict[str, Any]], duplicates: DuplicateNames | None = None,
+        facts: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         self._settings, self._traffic = settings, traffic
         self._snapshot, self._facts = snapshot, facts
@@ -38,16 +36,13 @@ class QueryHandler:
         self._quotas = {each.name: Quota(limits.rate, limits.burst) for each in settings.peers}
         # Hellos, and whatever is no question, use up no examples: they have a quota of their own.
         self._empty_quotas = {each.name: Quota(_EMPTY_RATE, _EMPTY_BURST) for each in settings.peers}
-        self._duplicates, self._seldom = duplicates or DuplicateNames(), Seldom()
+        self.duplicates, self._seldom = DuplicateNames(), Seldom()
         self._greeted: set[str] = set()
 
     def __call__(self, asker: str, data: bytes, attachment: bytes | None = None) -> bytes:
         self._traffic.count("queries in", asker)
-        try:
+        with self._refusing("malformed", asker):
             message = wire.read(data)
-        except LNTrustError as error:
-            self._take_empty(asker)
-            raise self._refusal("protocol" if "protocol" in str(error) else "malformed", str(error)) from None
         is_hello = wire.HELLO in message.tensors
         phase = HELLO if is_hello else SERVED
         self._traffic.received(asker, phase, "query", size_of(message.tensors.values(), len(data)))
@@ -63,67 +58,61 @@ class QueryHandler:
 
     def _greet(self, asker: str, message: Message) -> Message:
         """Compare what both mean by inputs and classes."""
-        self._take_empty(asker, BUSY)  # an older node takes any other reason for a difference
-        with self._refusing("malformed"):
+        if self._empty_quotas[asker].take(1, time.monotonic()):
+            raise self._refusal("quota", BUSY, asker)  # an older node takes any other reason for a difference
+        with self._refusing("malformed", asker):
             theirs = wire.facts_in(message)
-        session = wire.session_of(theirs)
-        if session is not None:
-            self._duplicates.add(asker, session, time.monotonic())
+        if theirs["session"]:
+            self.duplicates.add(asker, theirs["session"], time.monotonic())
         mine = self._facts()
         difference = wire.mismatch(mine, theirs)
         if difference is not None:
             self._greeted.discard(asker)
             self._seldom.event("neighbour does not fit", neighbour=asker, reason=difference)
-            raise self._refusal("mismatch", difference)
+            raise self._refusal("mismatch", difference, asker)
         self._greeted.add(asker)
         return wire.hello(mine, "reply")
 
     def _answer(self, asker: str, message: Message, attachment: bytes | None) -> Message:
         if asker not in self._greeted:
-            self._take_empty(asker)
-            raise self._refusal("hello", wire.HELLO_FIRST)
+            raise self._refusal("hello", wire.HELLO_FIRST, asker)
         with self._refusing("shape", asker):
             x = wire.inputs_in(message, self._settings.input)
         with self._refusing("input", asker):
             check_finite(wire.BAD_INPUT.removesuffix(":"), x)
         with self._refusing("form", asker):
             encoding = wire.encoding_in(message)
-        if not len(x):
-            self._take_empty(asker)
-        if wait := self._quotas[asker].take(len(x), time.monotonic()):
+        # Also one about no example counts.
+        quota, count = (self._quotas, len(x)) if len(x) else (self._empty_quotas, 1)
+        if wait := quota[asker].take(count, time.monotonic()):
             when = "never at once" if wait == float("inf") else f"in {wait:.1f} s"
-            raise self._refusal("quota", f"quota: {len(x)} examples can be asked about {when}")
-        with self._refusing("round"):
+            raise self._refusal("quota", f"quota: {len(x)} examples can be asked about {when}", asker)
+        with self._refusing("round", asker):
             snapshot = self._snapshot(wire.round_in(attachment))
-        p, precision = self._predict(snapshot, x, asker), self._settings.training.precision
-        return wire.reply(p, message.round, snapshot.version, encoding, precision)
-
-    def _predict(self, snapshot: Snapshot, x: Shaped[ndarray, "m *s"], asker: str) -> Float[ndarray, "m C"]:
-        """Probabilities. If the model has none for these inputs, the inputs are refused."""
         try:
             p = snapshot.predict(x)
         except Exception as error:  # the model is the user's, and may fail in any way
             self._seldom.event("no answer to a neighbour", neighbour=asker, error=why(error))
-            raise self._refusal("unsound", f"{wire.BAD_INPUT} this node's model fails on them") from None
+            raise self._refusal(
+                "unsound", f"{wire.BAD_INPUT} this node's model fails on them", asker
+            ) from None
         if not wire.are_probabilities(p):
-            raise self._refusal("unsound", f"{wire.BAD_INPUT} this node's answers are no probabilities")
-        return p
-
-    def _take_empty(self, asker: str, text: str = "") -> None:
-        """A message about no example counts all the same."""
-        if wait := self._empty_quotas[asker].take(1, time.monotonic()):
-            raise self._refusal("quota", text or f"quota: messages about nothing are read in {wait:.1f} s")
+            text = f"{wire.BAD_INPUT} this node's answers are no probabilities"
+            raise self._refusal("unsound", text, asker)
+        return wire.reply(p, message.round, snapshot.version, encoding, self._settings.training.precision)
 
     @contextmanager
-    def _refusing(self, reason: str, empty_of: str | None = None) -> Iterator[None]:
-        """Count an error of the block as a refusal, and as an empty message of this asker."""
+    def _refusing(self, reason: str, asker: str) -> Iterator[None]:
+        """An error of the block is a refusal."""
         try:
             yield
         except LNTrustError as error:
-            if empty_of is not None:
-                self._take_empty(empty_of)
-            raise self._refusal(reason, str(error)) from None
+            kind = "protocol" if "speaks protocol" in str(error) else reason
+            raise self._refusal(kind, str(error), asker) from None
 
-    def _refusal(self, reason: str, text: str) -> LNTrustError:
+    def _refusal(self, reason: str, text: str, asker: str) -> LNTrustError:
+        """Counted; and what is about no example has a quota, too."""
+        if reason in _ABOUT_NOTHING and (wait := self._empty_quotas[asker].take(1, time.monotonic())):
+            reason, text = "quota", f"quota: messages about nothing are read in {wait:.1f} s"
         self._traffic.count("refusals", reason)
-        return QuotaError(text) if reason == "quota" else LNTrustError(text)
+        return LNTrustError(text)

@@ -45,9 +45,8 @@ class SnapshotStore:
             return self.latest
         with self._changed:
             self._changed.wait_for(lambda: max(self._by_round, default=-1) >= round_, self._patience)
-            if round_ in self._by_round:
-                return self._by_round[round_]
-            newest = max(self._by_round, default=-1)
-        if round_ <= newest:
-            raise LNTrustError(f"round {round_} is over and forgotten; the last one is {newest}")
-        raise LNTrustError(f"round {round_} has not come; the last one is {newest}")
+            snapshot, newest = self._by_round.get(round_), max(self._by_round, default=-1)
+        if snapshot is None:
+            what = "is over and forgotten" if round_ <= newest else "has not come"
+            raise LNTrustError(f"round {round_} {what}; the last one is {newest}")
+        return snapshot

@@ -16,27 +16,27 @@ import json
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from queue import Empty, SimpleQueue
+from functools import partial
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, event, failed, why
 from lntrust.fleet.operations.certificates import NodeCertificate, Renewal
-from lntrust.fleet.peers.limits import DuplicateNames, Flood
+from lntrust.fleet.peers.limits import DuplicateNames
 from lntrust.fleet.peers.zenoh_config import LIMIT, Place, configuration
 
 # Gets the asker's name, its question, and an attachment if there is one; raises LNTrustError to refuse.
 Answer = Callable[..., bytes]
 BUSY = "busy"
-LATE = 0.75  # of the time for a question: a refusal after it is no better than silence
-_LONGEST_REASON = 400  # bytes of a refusal that we read
+_LONGEST_REASON = 300  # bytes of a refusal that we read
 _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is longer
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
+_FLOOD, _WITHIN = 1000, 2.0  # more refusals than this in so many seconds: each of them costs time, too
 _OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
 
 
@@ -44,50 +44,8 @@ class NoAnswerError(LNTrustError):
     """Nobody answered in time: not there, not allowed, too slow, or too large."""
 
 
-class QuotaError(LNTrustError):
-    """Raised by an `Answer`, to refuse because the asker sends too much."""
-
-
 class RefusedError(LNTrustError):
-    """An answer that says no, and why; and whether it took nearly all the time that there was."""
-
-    def __init__(self, reason: str, *, late: bool = False) -> None:
-        super().__init__(reason)
-        self.late = late
-
-
-class Pending:
-    """A question under way."""
-
-    def __init__(self, name: str, timeout: float, token: Any, close_answered: Callable[[], bool]) -> None:
-        self.name, self._timeout, self._token, self._close_answered = name, timeout, token, close_answered
-        self._deadline = time.monotonic() + timeout
-        self._replies: SimpleQueue[Any] = SimpleQueue()  # none: there will be no more
-        self._took: float | None = None  # seconds until the answer came
-        self.over = False  # whether Zenoh has ended it
-
-    def put(self, reply: Any) -> None:
-        """Of many replies to one question the first counts; the others would only fill the memory."""
-        left = self._deadline - time.monotonic()
-        if self._took is None and left >= 0:
-            self._took = None if reply is None else self._timeout - left
-            self._replies.put(reply)
-
-    def result(self) -> bytes:
-        """The answer, once it is there. Raises `RefusedError` or `NoAnswerError`."""
-        try:
-            reply = self._replies.get(timeout=max(0.0, self._deadline - time.monotonic()))
-        except Empty:
-            reply = None
-            self._token.cancel()  # else Zenoh would go on waiting
-        if reply is None:
-            raise NoAnswerError(f"{self.name}: no answer within {self._timeout:g} s")
-        if self._close_answered():
-            self._token.cancel()  # else a question is open until whoever answered it ends it
-        if reply.ok is None:
-            late = (self._took or 0.0) > LATE * self._timeout
-            raise RefusedError(f"{self.name}: {_reason(reply)}", late=late)
-        return bytes(reply.ok.payload.to_bytes())
+    """An answer that says no, and why."""
 
 
 class Door:
@@ -105,12 +63,12 @@ class Door:
         self._zenoh, self.place, self._answer, self._busy = zenoh, place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
-        self.open_questions: Counter[str] = Counter()  # questions of ours that Zenoh has not ended
-        self._floods = {peer.name: Flood() for peer in place.peers}
+        # Questions of ours that Zenoh has not ended.
+        self.open_questions: dict[str, set[Future[Any]]] = {peer.name: set() for peer in place.peers}
+        self._refusals = {peer.name: deque[float](maxlen=_FLOOD + 1) for peer in place.peers}  # when
         self._ignored: dict[str, float] = {}  # neighbours that flood, until when
         self._present: set[str] = set()
-        self._appearances: Counter[str] = Counter()
-        self._departures: Counter[str] = Counter()
+        self._changes: Counter[str] = Counter()  # how often each has come or gone
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._somebody_came = threading.Condition(self._lock)
@@ -134,6 +92,7 @@ class Door:
                 f"node {place.name}: cannot listen on {place.listen}: {reason}; is it running already, is "
                 "the port another's, or the address not this machine's?"
             ) from None
+        self.session = str(self._session.info.zid())  # tells it from another node of the same name
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
         names = [peer.name for peer in place.peers]
@@ -148,8 +107,9 @@ class Door:
         ]  # fmt: skip
 
     def _listen_to(self, name: str) -> Any:
+        # Access control has tied the last part of the key to the asker's certificate.
         key = f"lntrust/{self.place.name}/ask/{name}"
-        return self._session.declare_queryable(key, self._question_arrived)
+        return self._session.declare_queryable(key, partial(self._question_arrived, name))
 
     def close(self) -> None:
         self._closed.set()
@@ -157,29 +117,18 @@ class Door:
             self._session.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    @property
-    def session(self) -> str:
-        """The number of this door's session, by which others tell it from another of the same name."""
-        return str(self._session.info.zid())
-
     # -- asking -----------------------------------------------------------------------------------
 
-    def ask(self, name: str, question: bytes, timeout: float) -> bytes:
+    def ask(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
-        return self.begin(name, question, timeout).result()
-
-    def begin(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> Pending:
-        """Ask, and go on: several neighbours can be asked before the first answer is waited for."""
-        if len(question) > LIMIT:
-            size = len(question)
-            raise LNTrustError(f"question to {name}: {size} bytes; at most {LIMIT} can be asked at once")
-        zenoh, token = self._zenoh, self._zenoh.CancellationToken()
-        pending = Pending(name, timeout, token, lambda: self.open_questions[name] > _OPEN_ANSWERED)
+        deadline = time.monotonic() + timeout
+        zenoh, answer = self._zenoh, Future[Any]()
+        token: Any = zenoh.CancellationToken()
         with self._lock:
-            self.open_questions[name] += 1
+            self.open_questions[name].add(answer)
         # Called in Zenoh's own thread: a thread for each question would take longer than its answer.
         handler = zenoh.handlers.Callback(
-            lambda reply: self._reply_arrived(pending, reply), lambda: self._ended(pending), indirect=False
+            partial(self._reply_arrived, name, answer), partial(self._ended, name, answer), indirect=False
         )
         try:
             self._session.get(
@@ -190,23 +139,36 @@ class Door:
                 congestion_control=zenoh.CongestionControl.DROP,
             )  # fmt: skip
         except zenoh.ZError:  # the door was closed meanwhile, perhaps to be opened again
-            self._ended(pending)
-        return pending
+            self._ended(name, answer)
+        try:
+            reply = answer.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            answer.cancel()
+            token.cancel()  # else Zenoh would go on waiting
+            reply = None
+        if reply is None:
+            raise NoAnswerError(f"no answer within {timeout:g} s")
+        if len(self.open_questions[name]) > _OPEN_ANSWERED:
+            token.cancel()  # else a question is open until whoever answered it ends it
+        if reply.ok is None:
+            raise RefusedError(_reason(reply))
+        return bytes(reply.ok.payload.to_bytes())
 
-    def _reply_arrived(self, pending: Pending, reply: Any) -> None:
+    def _reply_arrived(self, name: str, answer: Future[Any], reply: Any) -> None:
         """Zenoh calls this, `_ended`, `_presence_changed` and `_question_arrived` in a thread of its own, one
         after another: none of them may take long."""
         if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
             return
-        pending.put(reply)
+        with suppress(InvalidStateError):  # the first counts, in time; others would only fill the memory
+            answer.set_result(reply)
         if reply.replier_id is not None:
-            self.duplicates.add(pending.name, str(reply.replier_id.zid), time.monotonic())
+            self.duplicates.add(name, str(reply.replier_id.zid), time.monotonic())
 
-    def _ended(self, pending: Pending) -> None:
-        pending.put(None)
+    def _ended(self, name: str, answer: Future[Any]) -> None:
+        with suppress(InvalidStateError):
+            answer.set_result(None)  # there will be no reply
         with self._lock:
-            self.open_questions[pending.name] -= not pending.over  # Zenoh may say so twice
-            pending.over = True
+            self.open_questions[name].discard(answer)
 
     # -- who is there -----------------------------------------------------------------------------
 
@@ -225,10 +187,10 @@ class Door:
         with self._somebody_came:
             return self._somebody_came.wait_for(lambda: self._present.issuperset(names), seconds)
 
-    def appearances(self, name: str) -> int:
-        """How often a neighbour has come: one that was away may not be what it was."""
+    def changes(self, name: str) -> int:
+        """How often a neighbour has come or gone: one that was away may not be what it was."""
         with self._lock:
-            return self._appearances[name]
+            return self._changes[name]
 
     def _presence_changed(self, sample: Any) -> None:
         name = str(sample.key_expr).split("/")[1]
@@ -237,11 +199,11 @@ class Door:
                 self._appeared(name)
             else:
                 self._present.discard(name)
-                self._departures[name] += 1
+                self._changes[name] += 1
 
     def _appeared(self, name: str) -> None:
         self._present.add(name)
-        self._appearances[name] += 1
+        self._changes[name] += 1
         self._somebody_came.notify_all()
 
     def _look_around(self) -> None:
@@ -263,19 +225,15 @@ class Door:
         """
         for name in (peer.name for peer in self.place.peers):
             with self._lock:
-                away, departures = name not in self._present, self._departures[name]
-            if away and self._is_alive(name):
+                away, changes = name not in self._present, self._changes[name]
+            if not away:
+                continue
+            with suppress(self._zenoh.ZError):  # the door was closed meanwhile
+                tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=self._look_every)
+                alive = any(token.ok is not None for token in tokens)
                 with self._lock:
-                    gone = departures != self._departures[name]  # meanwhile
-                    if not gone and name not in self._present:
+                    if alive and changes == self._changes[name]:  # it may have come or gone meanwhile
                         self._appeared(name)
-
-    def _is_alive(self, name: str) -> bool:
-        try:
-            tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=self._look_every)
-            return any(token.ok is not None for token in tokens)
-        except self._zenoh.ZError:  # the door was closed meanwhile
-            return False
 
     def _renew_if_due(self) -> None:
         """Open anew with certificates that are new: what listens goes on with those it began with.
@@ -288,7 +246,7 @@ class Door:
             if not (due or over) or self._closed.is_set():
                 return
             with self._lock:  # first: nobody is asked in vain
-                self._departures.update(self._present)
+                self._changes.update(self._present)
                 self._present.clear()
             self._session.close()
             what = "certificates renewed" if due else "certificate has run out"
@@ -301,27 +259,20 @@ class Door:
 
     # -- answering --------------------------------------------------------------------------------
 
-    def _question_arrived(self, query: Any) -> None:
-        asker = _asker(query)  # a query that is dropped tells nothing any more
-        if self._enters(asker):
-            self._pool.submit(self._answer_question, query)
+    def _question_arrived(self, asker: str, query: Any) -> None:
+        with self._lock:  # the last quarter is for those who have no question inside: no flood takes it
+            reserved = self._capacity // 4 if self._inside[asker] else 0
+            enters = self._inside.total() < self._capacity - reserved
+            self._inside[asker] += enters
+        if enters:
+            self._pool.submit(self._answer_question, asker, query)
             return
         query.reply_err(BUSY.encode())
         query.drop()
         self._busy(asker)
         self._count_refusal(asker)
 
-    def _enters(self, asker: str) -> bool:
-        """If there is room. The last quarter is for those who have no question inside: no flood takes it."""
-        with self._lock:
-            reserved = self._capacity // 4 if self._inside[asker] else 0
-            if self._inside.total() >= self._capacity - reserved:
-                return False
-            self._inside[asker] += 1
-            return True
-
-    def _answer_question(self, query: Any) -> None:
-        asker = _asker(query)
+    def _answer_question(self, asker: str, query: Any) -> None:
         try:
             question = b"" if query.payload is None else bytes(query.payload.to_bytes())
             if len(question) > LIMIT:
@@ -330,8 +281,7 @@ class Door:
             query.reply(str(query.key_expr), self._answer(asker, question, *attachment))
         except LNTrustError as error:
             query.reply_err(str(error).encode())
-            if isinstance(error, QuotaError):
-                self._count_refusal(asker)
+            self._count_refusal(asker)
         except Exception as error:  # whatever goes wrong over one question ends nothing else
             query.reply_err(f"internal error: {type(error).__name__}".encode())
         finally:
@@ -342,9 +292,12 @@ class Door:
     def _count_refusal(self, asker: str) -> None:
         """After thousands of refusals the asker is ignored for a while: Zenoh refuses it at less cost."""
         with self._lock:
-            if asker in self._ignored or not self._floods[asker].rises(time.monotonic()):
+            refusals, now = self._refusals[asker], time.monotonic()
+            refusals.append(now)
+            if asker in self._ignored or len(refusals) <= _FLOOD or now - refusals[0] > _WITHIN:
                 return
-            self._ignored[asker] = time.monotonic() + self._ignore_floods_for
+            refusals.clear()
+            self._ignored[asker] = now + self._ignore_floods_for
         self._pool.submit(self._queryables[asker].undeclare)  # not here: it may wait for this very question
         event("neighbour floods", level=logging.WARNING, neighbour=asker, deaf_for=self._ignore_floods_for)
 
@@ -360,16 +313,11 @@ class Door:
 
 
 def _reason(reply: Any) -> str:
-    """A refusal's, for people to read: whoever sent it could send megabytes."""
-    reason: bytes = reply.err.payload.to_bytes()
-    return printable(reason[:_LONGEST_REASON].decode("utf-8", "replace"))
+    """A refusal's."""
+    return readable(reply.err.payload.to_bytes()[:_LONGEST_REASON].decode("utf-8", "replace"))
 
 
-def printable(text: str) -> str:
-    """What others wrote may hold codes for a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-def _asker(query: Any) -> str:
-    """The last part of the key: access control has tied it to the asker's certificate."""
-    return str(query.key_expr).rpartition("/")[2]
+def readable(text: str, most: int = 300) -> str:
+    """What others wrote, who could send megabytes, or codes for a terminal."""
+    start = "".join(letter if letter.isprintable() else " " for letter in text[:most])
+    return start if len(text) <= most else f"{start}…"

@@ -34,7 +34,6 @@ class Place:
     listen: str  # host:port
     certificates: Path  # node.pem, node.key, ca.pem
     peers: tuple[Peer, ...]
-    lease_ms: int = 2000  # a frozen neighbour is given up after this
     multicast: bool = False  # find neighbours without an address on the local network
 
 
@@ -53,7 +52,8 @@ def configuration(place: Place) -> dict[str, Any]:
             "shared_memory": {"enabled": False},  # it would pass by TLS
             "link": {
                 "protocols": ["tls"],
-                "tx": {"lease": place.lease_ms, "keep_alive": 4, "queue": _QUEUE},
+                # A frozen neighbour is given up after two seconds.
+                "tx": {"lease": 2000, "keep_alive": 4, "queue": _QUEUE},
                 "rx": {"max_message_size": _HARD_LIMIT + 4096},
                 "tls": {
                     "root_ca_certificate": authority, "enable_mtls": True, "verify_name_on_connect": True,
@@ -73,19 +73,20 @@ def configuration(place: Place) -> dict[str, Any]:
 
 def _access(me: str, peers: Sequence[str]) -> dict[str, Any]:
     """What each neighbour may send us and get from us, by its certificate's name; all else is denied."""
-    rules, policies = [], []
-    for you in peers:
-        mine = [
+    rules = {
+        you: [
             {"id": f"{you} {flow} {kind}", "permission": "allow", "flows": [flow], "messages": [kind],
              "key_exprs": [key]}
             for flow, asker, answerer in (("ingress", you, me), ("egress", me, you))
             for kind, key in _messages(asker, answerer).items()
-        ]  # fmt: skip
-        rules += mine
-        policies.append({"subjects": [you], "rules": [rule["id"] for rule in mine]})
+        ]
+        for you in peers
+    }  # fmt: skip
     return {
-        "enabled": True, "default_permission": "deny", "rules": rules, "policies": policies,
+        "enabled": True, "default_permission": "deny",
         "subjects": [{"id": you, "cert_common_names": [you]} for you in peers],
+        "rules": [rule for theirs in rules.values() for rule in theirs],
+        "policies": [{"subjects": [you], "rules": [rule["id"] for rule in rules[you]]} for you in peers],
     }  # fmt: skip
 
 

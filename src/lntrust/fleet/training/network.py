@@ -53,7 +53,7 @@ class LiveNetwork:
         x, probes = self.data.inputs[questions.ids.numpy()], questions.source == "validation"
         if probes:
             self.neighbours.meet(only_new=True)
-        chosen = set(self.neighbours.chosen())
+        chosen = self.neighbours.chosen()
         wanted = [name for name in names if name in chosen] if len(x) else []
         heard, failed = self.neighbours.ask(
             wanted, x, phase, timeout=limits.patience, round_=self.round, retries=limits.retries
@@ -125,8 +125,8 @@ class NeighbourWatch:
         now, others, change = time.monotonic(), self._neighbours, False
         if now - since < _OUT_OF_TURN:
             return False
-        for name in set(others.chosen()) & others.present:
-            version, appearance = others.members[name].version, others.appearances(name)
+        for name in others.chosen() & others.present:
+            version, appearance = others.members[name].version, others.changes(name)
             is_new = name not in probed or appearance != self._probed_at.get(name, appearance)
             is_older = not is_new and version is not None and version < probed[name]
             until, pause = self._believed.get(name, (0.0, _OUT_OF_TURN))

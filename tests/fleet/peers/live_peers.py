@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from fleets import free_port, wait_until
 
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers.limits import State
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -143,6 +145,10 @@ class Asking(Peers):
 
         self.answers[name] = answer
         return go_on
+
+    def state(self, name: str) -> State:
+        """Of its breaker."""
+        return self.neighbours.members[name].breaker.state(time.monotonic())
 
     def reopen(self, name: str) -> None:
         """It goes, and comes again."""

@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -77,28 +77,22 @@ def messages(draw: st.DrawFn) -> Message:
     return Message(kind, held, draw(NUMBERS), draw(st.one_of(NUMBERS, st.integers(-2, 12))))
 
 
-def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
-    """Some bytes of a valid message are others, or are not there, or are too many."""
-    place = st.integers(0, len(valid) - 1)
-    changes = st.lists(st.tuples(place, st.integers(0, 255)), min_size=1, max_size=4)
-
-    def change(changed: tuple[list[tuple[int, int]], int, bytes]) -> bytes:
-        data = bytearray(valid)
-        for at, byte in changed[0]:
-            data[at] = byte
-        return bytes(data[: changed[1]]) + changed[2]
-
-    cut = st.one_of(st.just(len(valid)), place)
-    return st.tuples(changes, cut, st.binary(max_size=8)).map(change)
-
-
+P = np.full((3, 10), 0.1, dtype=np.float32)
 QUESTION, HELLO = encode(wire.question(X, 0)), encode(wire.hello(FACTS))
-REPLY = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7))
-CODES = encode(wire.reply(np.full((3, 10), 0.1, dtype=np.float32), 0, 7, ReplyEncoding("top3")))
-PAYLOADS = st.one_of(
-    st.binary(max_size=300), messages().map(encode), mutated(QUESTION), mutated(HELLO), mutated(REPLY),
-    mutated(CODES),
-)  # fmt: skip
+REPLY, CODES = (encode(wire.reply(P, 0, 7, ReplyEncoding(name))) for name in ("float32", "top3"))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Some bytes of a valid message are others, or are not there, or are too many."""
+    data = bytearray(draw(st.sampled_from([QUESTION, HELLO, REPLY, CODES])))
+    place = st.integers(0, len(data) - 1)
+    for at, byte in draw(st.lists(st.tuples(place, st.integers(0, 255)), min_size=1, max_size=4)):
+        data[at] = byte
+    return bytes(data[: draw(st.just(len(data)) | place)]) + draw(st.binary(max_size=8))
+
+
+PAYLOADS = st.one_of(st.binary(max_size=300), messages().map(encode), mutated(), mutated(), mutated())
 
 
 def header(tensors: dict[str, Any], body: bytes = b"") -> bytes:
@@ -128,29 +122,19 @@ def handler() -> QueryHandler:
     return QueryHandler(SETTINGS, TrafficCounters(["b"]), lambda _: snapshot, lambda: FACTS)
 
 
-def tried(act: Callable[[], object]) -> LNTrustError | None:
-    """A refusal, if it was one; anything else that is raised is a failure of the test."""
-    try:
-        act()
-    except LNTrustError as error:
-        return error
-    return None
-
-
 @given(PAYLOADS, st.booleans())
 @settings(max_examples=250)
 def test_the_handler_answers_or_refuses(data: bytes, met: bool) -> None:
-    at = handler()
+    at, refusal = handler(), ""
     if met:
         at("b", HELLO)
-
-    def ask() -> None:
+    try:
         answer = decode(at("b", data))
         assert answer.kind == "reply"
         assert met or wire.HELLO in answer.tensors
-
-    refusal = tried(ask)
-    assert refusal is None or len(str(refusal)) < 1000
+    except LNTrustError as error:
+        refusal = str(error)
+    assert len(refusal) < 1000
     assert len(at("b", HELLO)) > 0  # it is as it was
 
 
@@ -160,31 +144,12 @@ def test_the_handler_refuses_claims(data: bytes) -> None:
     at("b", HELLO)
     tracemalloc.start()
     try:
-        error = tried(lambda: at("b", data))
-        assert error is not None
+        with pytest.raises(LNTrustError) as refusal:
+            at("b", data)
         assert tracemalloc.get_traced_memory()[1] < (16 << 20)
     finally:
         tracemalloc.stop()
-    assert len(str(error)) < 1000, len(str(error))
-
-
-@given(messages())
-@settings(max_examples=200)
-def test_what_is_said_is_read_or_refused(message: Message) -> None:
-    def hello() -> None:
-        theirs = wire.facts_in(message)
-        wire.mismatch(FACTS, theirs)
-        assert 0 <= wire.degree_of(theirs) < 1_000_000
-
-    tried(hello)
-    if tried(lambda: wire.inputs_in(message, INPUT)) is None:
-        assert message.tensors[wire.INPUTS].shape[1:] == (8, 8)
-    for encoding in map(ReplyEncoding, ("float32", "uint8", "top3", "top10")):
-        if tried(lambda encoding=encoding: wire.probabilities_in(message, 3, 10, encoding)) is None:  # type: ignore[misc]
-            p = wire.probabilities_in(message, 3, 10, encoding)
-            assert (message.kind, p.shape, p.dtype) == ("reply", (3, 10), np.float32)
-            assert wire.PROBABILITIES in message.tensors or wire.are_probabilities(p)
-            p += 0  # it can be written to
+    assert len(str(refusal.value)) < 1000
 
 
 class Fuzzer(Rogue):

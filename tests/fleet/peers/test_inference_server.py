@@ -59,13 +59,13 @@ class TestMLServer:
     def test_what_it_refuses_comes_with_its_reason(self, iris: mlserver.Served, street: Street) -> None:
         ours = self.OURS.model_copy(update={"shape": (3,)})
         server = street.neighbour(iris.url, ours, output="predict_proba")
-        with pytest.raises(RefusedError, match=r"them: HTTP 500: .*X has 3 features.* expecting 4 features"):
+        with pytest.raises(RefusedError, match=r"HTTP 500: .*X has 3 features.* expecting 4 features"):
             server.ask(iris.x[:, :3], timeout=LONG)
 
     def test_a_model_or_an_output_that_is_not_there(self, iris: mlserver.Served, street: Street) -> None:
-        with pytest.raises(RefusedError, match=r"them: HTTP 404: .*not found"):
+        with pytest.raises(RefusedError, match=r"HTTP 404: .*not found"):
             street.neighbour(iris.url + "x", self.OURS).ask(iris.x, timeout=LONG)
-        with pytest.raises(RefusedError, match="them: "):
+        with pytest.raises(RefusedError):
             street.neighbour(iris.url, self.OURS).ask(iris.x, timeout=LONG)
 
 
@@ -141,7 +141,7 @@ def test_metadata_that_hang_leave_time_for_the_question(street: Street) -> None:
 def test_numbers_that_json_does_not_have(street: Street) -> None:
     x = X.copy()
     x[0, 0, 0] = np.nan
-    with pytest.raises(RefusedError, match=r"them: cannot be asked: .* no NaN"):
+    with pytest.raises(RefusedError, match=r"cannot be asked: .* no NaN"):
         street.neighbour(street.server(good)).ask(x, timeout=LONG)
     assert np.isnan(street.neighbour(street.server(good, BYTES)).ask(x, timeout=LONG).probabilities[0]).all()
 
@@ -174,9 +174,13 @@ NO_MODEL = "must look like http://host:port/v2/models/MODEL"
 @pytest.mark.parametrize(
     ("path", "classes", "message"),
     [
-        ("/v2/models/m", ("a", "b"), "classes must be ours, in any order; missing: c$"),
-        ("/v2/models/m", ("a", "b", "d"), "missing: c; not among ours: d$"),
-        ("/v2/models/m", ("a", "b", "c", "c"), "more than once: c$"),
+        (
+            "/v2/models/m",
+            ("a", "b"),
+            r"classes must be ours, in any order; missing are \['c'\], and too many \[\]$",
+        ),
+        ("/v2/models/m", ("a", "b", "d"), r"missing are \['c'\], and too many \['d'\]$"),
+        ("/v2/models/m", ("a", "b", "c", "c"), r"missing are \[\], and too many \['c'\]$"),
         *((path, None, NO_MODEL) for path in ("", "/v2", "/v1/models/m", "/v2/models/")),
         *((f"/v2/models/m{more}", None, NO_MODEL) for more in ("?a=b", "#a")),
     ],
@@ -200,7 +204,7 @@ def test_tokens_that_are_none(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "token"
     if text is not None:
         file.write_text(text, "utf-8")
-    with pytest.raises(LNTrustError, match=r"neighbour them: token = .*token'"):
+    with pytest.raises(LNTrustError, match=r"neighbour them: token = .*token: "):
         InferenceServer(NeighbourSettings(name="them", url="http://h/v2/models/m", token=file), OURS)
 
 
@@ -212,7 +216,7 @@ def test_https_is_checked(street: Street, tmp_path: Path, monkeypatch: pytest.Mo
     folder = authority.folder / "server"
     tls.load_cert_chain(folder / "node.pem", folder / "node.key")
     server = street.server(good, BYTES, tls)
-    with pytest.raises(NoAnswerError, match=r"them: no answer: .*certificate verify failed"):
+    with pytest.raises(NoAnswerError, match=r"no answer: .*certificate verify failed"):
         street.neighbour(server).ask(X, timeout=LONG)
     assert server.seen == []
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
@@ -247,7 +251,7 @@ def test_https_is_checked(street: Street, tmp_path: Path, monkeypatch: pytest.Mo
         (lambda r: r.answer({}, Inference_Header_Content_Length="99"), "Inference-Header-Content-Length"),
         (lambda request: request.answer(b"{" + b" " * 70_000), r"more than 66304 bytes"),
         (lambda request: request.answer({"error": "no such\nmodel"}, 404), "HTTP 404: no such model$"),
-        (lambda request: request.answer({"error": "x" * 9999}, 400), "HTTP 400: x{300} …$"),
+        (lambda request: request.answer({"error": "x" * 9999}, 400), "HTTP 400: x{300}…$"),
         (lambda request: request.answer(b"Trace\nValueError: bad", 500), "HTTP 500: Trace ValueError: bad$"),
         (lambda request: request.answer(b"", 500), "HTTP 500: no reason given$"),
         (lambda request: request.answer({"error": 3}, 400), "HTTP 400: 3$"),
@@ -259,19 +263,7 @@ def test_refusals_have_a_reason(street: Street, infer: Act, message: str) -> Non
     for _ in range(2):
         with pytest.raises(RefusedError, match=message) as error:
             neighbour.ask(X, timeout=LONG)
-        assert str(error.value).startswith("them: ")
         assert len(str(error.value)) < 400
-
-
-@pytest.mark.parametrize(("after", "timeout"), [(0.0, LONG), (6.1, 8.0)])
-def test_a_refusal_says_whether_it_came_late(street: Street, after: float, timeout: float) -> None:
-    def infer(request: Request) -> None:
-        request.server.over.wait(after)
-        request.answer({"error": "no"}, 400)
-
-    with pytest.raises(RefusedError, match="HTTP 400: no") as error:
-        street.neighbour(street.server(infer)).ask(X, timeout)
-    assert error.value.late is (after > 0)
 
 
 def test_redirections_are_not_followed(street: Street) -> None:
@@ -316,7 +308,7 @@ def test_of_several_outputs_the_one_asked_for(street: Street) -> None:
 def test_an_answer_comes_in_time_or_not_at_all(street: Street, infer: Act) -> None:
     neighbour = street.neighbour(street.server(infer))
     begin = time.monotonic()
-    with pytest.raises(NoAnswerError, match=r"them: no answer:? (not )?in time"):
+    with pytest.raises(NoAnswerError, match=r"no answer:? (not )?in time"):
         neighbour.ask(X, timeout=0.5)
     assert 0.4 < time.monotonic() - begin < 30, "the server goes on for a minute"
 
@@ -341,7 +333,7 @@ def test_who_does_not_take_the_question_costs_no_more(street: Street) -> None:
     ids=["cut", "noise", "two lengths", "bad chunks"],
 )
 def test_what_is_no_http_is_no_answer(street: Street, data: bytes) -> None:
-    with pytest.raises(NoAnswerError, match="them: no answer: "):
+    with pytest.raises(NoAnswerError, match="no answer: "):
         street.neighbour(street.server(sends_bytes(lambda: data))).ask(X, timeout=LONG)
 
 
@@ -352,7 +344,7 @@ def test_nobody_there_and_back_again(street: Street) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     nobody = street.neighbour(f"http://127.0.0.1:{port}/v2/models/m")
-    with pytest.raises(NoAnswerError, match=r"them: no answer: .*refused"):
+    with pytest.raises(NoAnswerError, match=r"no answer: .*refused"):
         nobody.ask(X, timeout=LONG)
     neighbour.close()
     with pytest.raises(NoAnswerError, match="closed"):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy import ndarray
@@ -38,33 +38,7 @@ def test_a_hello_arrives_as_it_was_said(wanted: InputSettings, degree: int, vers
     message = decode(encode(wire.hello(mine)))
     assert wire.facts_in(message) == mine
     assert message.version == version
-    assert wire.degree_of(wire.facts_in(message)) == degree
     assert wire.mismatch(mine, wire.facts_in(message)) is None
-
-
-@given(inputs, inputs, st.booleans())
-def test_both_find_a_difference_or_neither(one: InputSettings, other: InputSettings, near: bool) -> None:
-    if near:  # so that the classes are looked at
-        other = one.model_copy(update={"classes": other.classes})
-    a, b = wire.facts(one, 1, 1), wire.facts(other, 2, 2)
-    here, there = wire.mismatch(a, b), wire.mismatch(b, a)
-    assert (here is None) == (there is None) == (one == other)
-    if here is not None and there is not None:
-        assert here.split()[0] == there.split()[0], "and it is the same one"
-
-
-@given(inputs, st.randoms())
-def test_permuted_classes_are_named(one: InputSettings, random: Any) -> None:
-    shuffled = list(one.classes)
-    random.shuffle(shuffled)
-    assume(tuple(shuffled) != one.classes)
-    other = one.model_copy(update={"classes": tuple(shuffled)})
-    found = wire.mismatch(wire.facts(one, 1, 1), wire.facts(other, 1, 1))
-    place = next(i for i, (a, b) in enumerate(zip(one.classes, shuffled, strict=True)) if a != b)
-    assert found == (
-        f"classes are in another order: class {place} is {one.classes[place]!r} here and "
-        f"{shuffled[place]!r} there"
-    )
 
 
 @pytest.mark.parametrize(
@@ -78,17 +52,18 @@ def test_permuted_classes_are_named(one: InputSettings, random: Any) -> None:
         ("classes", ["ant"], "classes are ['ant', 'bee', 'cat'] here and ['ant'] there"),
         ("classes", 3, "classes are ['ant', 'bee', 'cat'] here and 3 there"),
         ("classes", [["ant"], {}, None], "and [['ant'], {}, None] there"),
+        ("classes", ["x" * 10_000], "…"),
+        (
+            "classes",
+            ["ant", "cat", "bee"],
+            "classes are in another order: class 1 is 'bee' here and 'cat' there",
+        ),
     ],
 )
 def test_a_difference_is_named_with_both_sides(field: str, value: Any, expected: str) -> None:
     found = wire.mismatch(FACTS, {**FACTS, field: value})
     assert found is not None
     assert expected in found
-
-
-def test_a_stranger_cannot_make_a_message_long() -> None:
-    found = wire.mismatch(FACTS, {**FACTS, "classes": ["x" * 10_000]})
-    assert found is not None
     assert len(found) < 500
 
 
@@ -99,9 +74,10 @@ def test_a_header_that_takes_long_to_read_is_not_read() -> None:
         wire.read(crowded)
 
 
-@pytest.mark.parametrize("degree", [None, -1, 1_000_000, 2.5, "3", [3]])
-def test_a_degree_that_is_none_counts_as_0(degree: Any) -> None:
-    assert wire.degree_of({"degree": degree}) == 0
+@pytest.mark.parametrize("wrong", [None, -1, 1 << 60, 2.5, "3" * 65, [3]])
+def test_what_is_no_degree_number_or_session_counts_as_not_said(wrong: Any) -> None:
+    hello = wire.hello({**FACTS, "degree": wrong, "most": wrong, "session": wrong})
+    assert wire.facts_in(hello) == {**FACTS, "degree": 0, "most": wire.ANY, "session": ""}
 
 
 @pytest.mark.parametrize(
@@ -142,17 +118,6 @@ def test_questions_and_replies_arrive_as_they_were(
     assert wire.probabilities_in(answer, m, len(wanted.classes)).tobytes() == p.tobytes()
 
 
-def test_what_is_no_question_or_no_reply() -> None:
-    p = np.zeros((2, 3), np.float32)
-    with pytest.raises(LNTrustError, match="needs a tensor 'inputs'; this is a reply"):
-        wire.inputs_in(wire.reply(p, 0, 0), settings().input)
-    with pytest.raises(LNTrustError, match="needs a tensor 'probabilities'"):
-        wire.probabilities_in(wire.question(p), 2, 3)
-    for wrong in (p[:1], p[:, :2], p.astype(np.float64), p[0]):
-        with pytest.raises(LNTrustError, match=r"reply is .*; must be float32\[2, 3\]"):
-            wire.probabilities_in(wire.reply(wrong, 0, 0), 2, 3)
-
-
 @given(
     st.lists(st.integers(1, 80), max_size=3).map(tuple),
     st.sampled_from(DTYPES),
@@ -174,19 +139,9 @@ def test_as_many_as_fit_into_a_message_and_not_one_more(
     assert largest(m + 1) > LIMIT - 32
 
 
-def test_the_largest_question_really_fits() -> None:
-    wanted = InputSettings(shape=(3, 32, 32), dtype="uint8", classes=tuple(map(str, range(10))))
-    m = wire.at_once(wanted)
-    x = np.zeros((m + 1, *wanted.shape), np.uint8)
-    assert len(encode(wire.question(x[:m], 2**62))) <= LIMIT < len(encode(wire.question(x)))
-    assert len(encode(wire.reply(np.zeros((m, 10), np.float32), 2**62, 2**62))) <= LIMIT
-
-
 def test_an_input_too_large_for_any_message() -> None:
     wanted = InputSettings(shape=(LIMIT,), dtype="uint8", classes=("a", "b"))
-    with pytest.raises(
-        LNTrustError, match=rf"input.shape \[{LIMIT}\]: \d+ bytes in a message; at most {LIMIT}"
-    ):
+    with pytest.raises(LNTrustError, match=rf"shape \[{LIMIT}\]: \d+ bytes in a message; at most {LIMIT}"):
         wire.at_once(wanted)
 
 
@@ -212,6 +167,7 @@ def test_a_reply_holds_what_it_holds_in_a_simulation(
     got = wire.probabilities_in(message, m, C, encoding)
     np.testing.assert_array_equal(got, encoding.heard(torch.from_numpy(p)).numpy())
     assert wire.are_probabilities(got)
+    got += 0  # it can be written to
     assert len(encode(wire.reply(p, 3, 9, encoding))) == size(encoding.specs(m, C)).total
 
 
@@ -240,8 +196,10 @@ def reply(**held: Any) -> Message:
         (reply(codes=([[9, 1]], "uint8"), classes=([[0, 3]], "uint8")), "top2", "not all among 0…2"),
         (reply(codes=([[9, 1]], "uint8"), classes=([[2, 2]], "uint8")), "top2", "named more than once"),
         (reply(codes=([[9, 1]], "uint8"), classes=([[2, 1]], "int16")), "top2", "classes are int16"),
-        (reply(probabilities=([[1, 0, 0]], "float64")), "top2", "reply is float64"),
+        (reply(probabilities=([[1, 0, 0]], "float64")), "top2", r"are float64.*; must be float32\[1, 3\]"),
+        (reply(probabilities=([1, 0, 0], "float32")), "float32", r"float32\[3\]; must be float32\[1, 3\]"),
         (reply(other=([1], "uint8")), "float32", "needs a tensor 'probabilities'"),
+        (wire.question(np.eye(3, dtype=np.float32)[:1]), "float32", "needs a tensor 'probabilities'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_reply(message: Message, encoding: str, why: str) -> None:

@@ -125,7 +125,7 @@ def test_one_that_had_enough_of_us_is_well(asking: MakeAsking) -> None:
     assert ask(kit.neighbours, "strict") == "replied"
     assert ask(kit.neighbours, "strict", retries=3) == "quota"
     assert kit.traffic.counted("retries") == {}, "to wait for it would take hours"
-    assert kit.neighbours.states()["strict"] is State.CLOSED
+    assert kit.state("strict") is State.CLOSED
 
 
 def test_one_that_says_nothing_but_later_is_waited_for_no_more(asking: MakeAsking) -> None:
@@ -133,7 +133,7 @@ def test_one_that_says_nothing_but_later_is_waited_for_no_more(asking: MakeAskin
     refuse(kit.answers, "later", "quota: 8 examples can be asked about in 0.3 s")
     kinds = [ask(kit.neighbours, "later", retries=1) for _ in range(5)]
     assert kinds == ["quota", "put off", "put off", "breaker", "breaker"]
-    assert kit.neighbours.states()["later"] is State.OPEN
+    assert kit.state("later") is State.OPEN
     assert kit.traffic.counted("retries") == {"later": 1}, "it was waited for once"
 
 
@@ -186,7 +186,7 @@ def test_one_that_comes_back_well_is_asked_at_once(asking: MakeAsking) -> None:
     assert ask(kit.neighbours, "hung") == "breaker"
     kit.reopen("hung")
     assert ask(kit.neighbours, "hung") == "replied"
-    assert kit.neighbours.states()["hung"] is State.CLOSED
+    assert kit.state("hung") is State.CLOSED
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_to_refuse_inputs_takes_no_failure_back(asking: MakeAsking) -> None:
     assert ask(kit.neighbours, "sly") == "input"
     kit.hang("sly")
     assert ask(kit.neighbours, "sly", SHORT) == "silent"
-    assert kit.neighbours.states()["sly"] is State.OPEN
+    assert kit.state("sly") is State.OPEN
 
 
 # -- greeting -------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_one_that_refuses_our_hello_is_not_asked(asking: MakeAsking) -> None:
     kit.answers["other"] = refuse_all
     assert ask(kit.neighbours, "other") == "mismatch"
     assert kit.neighbours.members["other"].refused == "other says: classes are others there"
-    assert kit.neighbours.states()["other"] is State.CLOSED
+    assert kit.state("other") is State.CLOSED
 
 
 # -- servers --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,6 @@ from small_nodes import SHAPE, blobs, settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.limits import DuplicateNames
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -24,7 +22,14 @@ from lntrust.network.codec import PROTOCOL, Message, decode, encode, size
 from lntrust.network.encodings import ReplyEncoding
 
 X = blobs(3, 5)[0]
+FACTS = wire.facts(settings().input, 3, 4)
 NEIGHBOURS = [{"name": "b"}, {"name": "c"}, {"name": "s", "url": "http://h/v2/models/m"}]
+
+
+def changed(place: tuple[int, ...], number: float) -> ndarray:
+    x = X.copy()
+    x[place] = number
+    return x
 
 
 class Handling:
@@ -36,13 +41,7 @@ class Handling:
         self.snapshot = LiveLearner(self.settings, load_data(self.settings)).snapshot(4)
         self.snapshots = SnapshotStore(self.settings.network.clock == "lockstep", 0.05)
         self.snapshots.put(self.snapshot, 0)
-        self.duplicates = DuplicateNames()
-        self.handler = QueryHandler(
-            self.settings, self.traffic, self.snapshots.at, self.facts, self.duplicates
-        )
-
-    def facts(self) -> dict[str, Any]:
-        return wire.facts(self.settings.input, 3, 4)
+        self.handler = QueryHandler(self.settings, self.traffic, self.snapshots.at, lambda: FACTS)
 
     def answer(self, p: ndarray) -> None:
         """From now on the model says this."""
@@ -52,7 +51,7 @@ class Handling:
         return decode(self.handler(asker, encode(message)))
 
     def hello(self, asker: str = "b", **others: Any) -> Message:
-        return self.say(asker, wire.hello({**self.facts(), **others}))
+        return self.say(asker, wire.hello({**FACTS, **others}))
 
     def refusals(self) -> dict[str, int]:
         return self.traffic.counted("refusals")
@@ -70,36 +69,35 @@ def greeted(handling: Handling) -> Handling:
 
 
 def test_hello_first_then_the_models_own_answer(handling: Handling) -> None:
+    """And who has changed is a stranger again."""
     with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
         handling.say("b", wire.question(X))
     greeting = handling.hello()
     assert greeting.kind == "reply"
-    assert wire.facts_in(greeting) == handling.facts()
-    answer = handling.say("b", wire.question(X, 7))
-    assert (answer.round, answer.version) == (7, 4)
-    np.testing.assert_array_equal(wire.probabilities_in(answer, len(X), 3), handling.snapshot.predict(X))
+    assert wire.facts_in(greeting) == FACTS
+    for count in (len(X), 0):
+        answer = handling.say("b", wire.question(X[:count], 7))
+        assert (answer.round, answer.version) == (7, 4)
+        p = wire.probabilities_in(answer, count, 3)
+        np.testing.assert_array_equal(p, handling.snapshot.predict(X)[:count])
     with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
         handling.say("c", wire.question(X))  # one's hello is not another's
-    assert handling.traffic.counted("queries in") == {"b": 3, "c": 1}
-    assert handling.refusals() == {"hello": 2}
-
-
-def test_who_has_changed_is_a_stranger_again(greeted: Handling) -> None:
     with pytest.raises(LNTrustError, match=r"class 0 is 'ant' here and 'bee' there"):
-        greeted.hello(classes=["bee", "ant", "cat"])
+        handling.hello(classes=["bee", "ant", "cat"])
     with pytest.raises(LNTrustError, match=wire.HELLO_FIRST):
-        greeted.say("b", wire.question(X))
-    greeted.hello()
-    greeted.say("b", wire.question(X))
-    assert greeted.refusals() == {"mismatch": 1, "hello": 1}
+        handling.say("b", wire.question(X))
+    handling.handler.busy("c")  # as the door says
+    assert handling.traffic.counted("queries in") == {"b": 6, "c": 2}
+    assert handling.refusals() == {"hello": 3, "mismatch": 1, "busy": 1}
 
 
 def test_two_that_only_ask_are_noticed_by_their_hellos(handling: Handling) -> None:
+    duplicates = handling.handler.duplicates
     for session in ("one", "two", "", 7, "x" * 1000):
         handling.hello("b", session=session)
-    assert handling.duplicates.count("b", time.monotonic()) == 1
+    assert duplicates.count("b", time.monotonic()) == 1
     handling.hello("b", session="one")
-    assert handling.duplicates.count("b", time.monotonic()) == 2
+    assert duplicates.count("b", time.monotonic()) == 2
 
 
 def test_a_model_that_fails_on_an_input(greeted: Handling, caplog: pytest.LogCaptureFixture) -> None:
@@ -160,26 +158,29 @@ def test_a_quota_is_each_ones_own() -> None:
     assert handling.refusals() == {"quota": 2}
 
 
+CROWDED = Message("query", {f"t{k}": np.zeros(0, np.uint8) for k in range(999)})
+
+
 @pytest.mark.parametrize(
-    ("message", "good"),
+    ("data", "good"),
     [
-        (lambda facts: encode(wire.hello(facts)), True),
-        (lambda facts: encode(wire.hello({**facts, "classes": ["bee", "ant", "cat"]})), False),
-        (lambda _: encode(wire.question(X[:0])), True),
-        (lambda _: encode(wire.question(X[:, :, :2])), True),
-        (lambda _: encode(wire.question(X.astype(np.float64))), True),
-        (lambda _: encode(Message("query", {})), True),
-        (lambda _: b"\xff" * 100, True),
-        (lambda _: encode(Message("query", {f"t{k}": np.zeros(0, np.uint8) for k in range(999)})), True),
+        (encode(wire.hello(FACTS)), True),
+        (encode(wire.hello({**FACTS, "classes": ["bee", "ant", "cat"]})), False),
+        (encode(wire.question(X[:0])), True),
+        (encode(wire.question(X[:, :, :2])), True),
+        (encode(wire.question(changed((0, 0, 0, 0), np.nan))), True),
+        (encode(Message("query", {wire.INPUTS: X}, version=-2)), True),
+        (encode(Message("query", {})), True),
+        (b"\xff" * 100, True),
+        (encode(CROWDED), True),
     ],
-    ids=["hello", "another's hello", "empty", "other shape", "other dtype", "nothing", "garbage", "crowded"],
+    ids=["hello", "another's hello", "empty", "shape", "NaN", "form", "nothing", "garbage", "crowded"],
 )
 def test_every_message_counts(
-    greeted: Handling, message: Callable[[Any], bytes], good: bool, caplog: pytest.LogCaptureFixture
+    greeted: Handling, data: bytes, good: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also one about no example; and it uses up neither another neighbour's quota nor that of examples."""
     greeted.hello("c")
-    data = message(greeted.facts())
     with caplog.at_level(logging.INFO, "lntrust.fleet"):
         for _ in range(500):
             with suppress(LNTrustError):
@@ -192,12 +193,6 @@ def test_every_message_counts(
 
 
 # -- what is no question --------------------------------------------------------------------------
-
-
-def changed(place: tuple[int, ...], number: float) -> ndarray:
-    x = X.copy()
-    x[place] = number
-    return x
 
 
 OLD = encode(wire.question(X))
@@ -220,11 +215,7 @@ NO_INPUTS, SHAPE_WANTED = "a question needs a tensor 'inputs'", r"must be float3
         (wire.question(X.astype(np.float64)), SHAPE_WANTED, "shape"),
         (wire.question(X[:, :, :2]), SHAPE_WANTED, "shape"),
         (wire.question(changed((3, 0, 1, 2), np.nan)), "^inputs: row 3, column 0, 1, 2 is nan; all", "input"),
-        (
-            wire.question(changed((0, 0, 1, 2), -np.inf)),
-            "^inputs: row 0, column 0, 1, 2 is -inf; all",
-            "input",
-        ),
+        (wire.question(changed((0, 0, 1, 2), -np.inf)), "^inputs: row 0, column 0, 1, 2 is -inf", "input"),
         (Message("query", {wire.INPUTS: X}, version=-2), "form -2 are unknown here; known are 0", "form"),
         (Message("query", {wire.INPUTS: X}, version=2**62), f"form {2**62} are unknown here", "form"),
     ],
@@ -240,30 +231,20 @@ def test_in_lockstep_a_round_that_does_not_come() -> None:
     handling = Handling(network={"clock": "lockstep", "number": 0})
     handling.hello()
     question = encode(wire.question(X))
-    for attachment in (None, wire.attachment(0), wire.attachment(wire.NOW)):
+    for attachment in (None, b"0", b"-1"):
         handling.handler("b", question, attachment)
     with pytest.raises(LNTrustError, match="round 3 has not come; the last one is 0"):
-        handling.handler("b", question, wire.attachment(3))
+        handling.handler("b", question, b"3")
     for attachment in (b"", b"soon", b"9" * 5000):
         with pytest.raises(LNTrustError, match="must be a round, in digits"):
             handling.handler("b", question, attachment)
     assert handling.refusals() == {"round": 4}
 
 
-def test_who_finds_the_door_busy_is_counted(handling: Handling) -> None:
-    handling.handler.busy("c")
-    assert handling.refusals() == {"busy": 1}
-    assert handling.traffic.counted("queries in") == {"c": 1}
-
-
 def test_every_byte_is_counted(handling: Handling) -> None:
-    greeting, question = encode(wire.hello(handling.facts())), encode(wire.question(X))
+    greeting, question = encode(wire.hello(FACTS)), encode(wire.question(X))
     out = len(handling.handler("b", greeting)) + len(handling.handler("b", question))
     traffic = handling.traffic.bytes_by_kind()
     assert sum(traffic["in"].values()) == len(greeting) + len(question)
     assert sum(traffic["out"].values()) == out
     assert {phase for phase, _, _ in handling.traffic.ledger} == {"hello", "served"}
-
-
-def test_nothing_asked_nothing_answered(greeted: Handling) -> None:
-    assert wire.probabilities_in(greeted.say("b", wire.question(X[:0])), 0, 3).shape == (0, 3)

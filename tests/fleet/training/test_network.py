@@ -44,8 +44,8 @@ class Garbled:
     def __init__(self) -> None:
         self.version = 7
 
-    def chosen(self) -> list[str]:
-        return ["b", "c"]
+    def chosen(self) -> set[str]:
+        return {"b", "c"}
 
     def meet(self, only_new: bool = False) -> None:
         pass

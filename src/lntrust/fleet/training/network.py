@@ -105,7 +105,7 @@ class NeighbourWatch:
     def __init__(self, neighbours: Neighbours, longest: float) -> None:
         self._neighbours, self._longest = neighbours, longest
         self._believed: dict[str, tuple[float, float]] = {}  # from when a neighbour may cause a refresh again
-        self._probed_at: dict[str, int] = {}  # at which of its appearances each was probed
+        self._probed_at: dict[str, int] = {}  # when each was probed, in its comings and goings
 
     def wait_for_first(self, seconds: float, stopping: threading.Event) -> None:
         """Until a first neighbour is there, or the time is over."""
@@ -118,7 +118,7 @@ class NeighbourWatch:
 
     def note_probed(self, names: Iterable[str]) -> None:
         """These have just been probed."""
-        self._probed_at = {name: self._neighbours.appearances(name) for name in names}
+        self._probed_at = {name: self._neighbours.changes(name) for name in names}
 
     def sees_change(self, probed: Mapping[str, int], since: float) -> bool:
         """Whether a neighbour is new, was away, or has an older model than the one that was probed."""

@@ -31,7 +31,6 @@ _CONNECTIONS = 4  # that are kept open
 _SLACK = 64 << 10  # bytes of a reply beside its probabilities
 _PER_PROBABILITY = 64  # bytes, in JSON at most
 _READ = 128  # bytes of memory for one, while JSON is read
-_REASON = 300  # bytes at the end of a page that says what went wrong
 
 
 class ServerReply(NamedTuple):
@@ -57,8 +56,7 @@ class InferenceServer:
         token = settings.token and read_token(settings.token, f"neighbour {settings.name}: token")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.connection_from_url(str(settings.url), maxsize=_CONNECTIONS, retries=False)
-        kept = self._pool.ConnectionCls
-        self._pool.ConnectionCls = type(kept.__name__, (kept,), {"response_class": _InTime})
+        self._pool.ConnectionCls = type("InTime", (self._pool.ConnectionCls,), {"response_class": _InTime})
         self._takes_bytes: bool | None = None  # none: the metadata have not been seen yet
 
     def ask(self, x: Shaped[ndarray, "m *s"], timeout: float) -> ServerReply:
@@ -211,4 +209,4 @@ def _reason(body: bytes) -> str:
     try:
         return readable(str(json.loads(body)["error"]))
     except (ValueError, RecursionError, LookupError, TypeError):
-        return readable(body[-_REASON:].decode("utf-8", "replace").strip()) or "no reason given"
+        return readable(body[-300:].decode("utf-8", "replace").strip()) or "no reason given"

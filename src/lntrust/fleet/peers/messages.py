@@ -29,7 +29,6 @@ from lntrust.network.encodings import ReplyEncoding
 INPUTS, PROBABILITIES, HELLO = "inputs", "probabilities", "hello"
 HELLO_FIRST = "say hello first"
 BAD_INPUT = "inputs:"  # so begins a refusal that is due to the inputs of a question
-_BAD_REQUEST = ("HTTP 400:", "HTTP 422:")  # a server's way to say the same
 EXACT = ReplyEncoding()
 ANY = 1 << 40  # inputs: more than anybody asks about
 NOW = -1  # the round of a question that belongs to none
@@ -61,7 +60,7 @@ def failure_of(reason: str) -> Failure:
     """What a refusal means: it has too much to do, had too much of us, cannot use it, or does not want to."""
     if reason == BUSY:
         return Failure("busy", reason)
-    if reason.startswith((BAD_INPUT, *_BAD_REQUEST)):
+    if reason.startswith((BAD_INPUT, "HTTP 400:", "HTTP 422:")):  # a server says it in its own way
         return Failure("input", reason)
     if not reason.startswith("quota:"):
         return Failure("refused", reason)

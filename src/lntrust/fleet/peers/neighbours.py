@@ -185,9 +185,8 @@ class Neighbours:
             self._seldom.event("neighbour does not fit", neighbour=each.name, reason=reason)
         each.refused = reason
         if reason is None:
-            now = time.monotonic()
-            before = now - since if each.round_trip is None else each.round_trip
-            each.round_trip = 0.7 * before + 0.3 * (now - since)
+            now, took = time.monotonic(), time.monotonic() - since
+            each.round_trip = 0.7 * (each.round_trip or took) + 0.3 * took
             each.degree, each.at_once = theirs["degree"], theirs["most"]
             each.version, each.replied_at = reply.version, now
         return True
@@ -202,8 +201,7 @@ class Neighbours:
         deadline = time.monotonic() + timeout
         if self._lockstep:
             self.wait_for_all(timeout)
-        attachment = str(round_).encode() if self._lockstep else None
-        question = _Question(x, phase, deadline, retries, attachment)
+        question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
         present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, Future[Any]]()
         for name in names:
             each = self.members[name]

@@ -65,8 +65,7 @@ class QueryHandler:
         if theirs["session"]:
             self.duplicates.add(asker, theirs["session"], time.monotonic())
         mine = self._facts()
-        difference = wire.mismatch(mine, theirs)
-        if difference is not None:
+        if (difference := wire.mismatch(mine, theirs)) is not None:
             self._greeted.discard(asker)
             self._seldom.event("neighbour does not fit", neighbour=asker, reason=difference)
             raise self._refusal("mismatch", difference, asker)

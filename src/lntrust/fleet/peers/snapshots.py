@@ -27,10 +27,9 @@ class SnapshotStore:
 
     @property
     def latest(self) -> Snapshot:
-        latest = self._latest
-        if latest is None:
+        if self._latest is None:
             raise LNTrustError("there is no model yet")
-        return latest
+        return self._latest
 
     @property
     def empty(self) -> bool:

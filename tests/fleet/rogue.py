@@ -19,7 +19,7 @@ from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.transport import Door, RefusedError
 from lntrust.fleet.peers.zenoh_config import LIMIT, Place
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, decode, encode
+from lntrust.network.codec import decode, encode
 
 
 class Rogue:
@@ -32,7 +32,6 @@ class Rogue:
         self.hellos: list[str] = []  # who has greeted
         self.asked: list[tuple[str, ndarray]] = []  # who has shown which inputs
         self.questions: list[tuple[bytes, ...]] = []  # as they came, with an attachment if there was one
-        self.lies: Callable[[Message], bool] = lambda message: False  # to which questions
         self._closed = threading.Event()
         self.door = Door(place, self.answer, workers=8, waiting=64)
 
@@ -76,8 +75,6 @@ class Rogue:
         x = wire.inputs_in(message, self.settings.input)
         self.asked.append((asker, x))
         self.questions.append(data)
-        if self.lies(message):
-            return self.reply(np.roll(self.right(x), 1, axis=1))
         return ANSWERS.get(self.mode, honest)(self, x)
 
     # -- asking -----------------------------------------------------------------------------------

@@ -22,10 +22,8 @@ def asking(tmp_path: Path) -> Iterator[MakeAsking]:
     """A node that asks neighbours, given by their limits; and its own limits."""
     with ExitStack() as ends:
 
-        def make(
-            shape: tuple[int, ...] = (4,), limits: dict[str, Any] | None = None, **others: Any
-        ) -> Asking:
-            made = Asking(tmp_path / "asking", shape, limits or {}, others)
+        def make(shape: tuple[int, ...] = (4,), **more: Any) -> Asking:
+            made = Asking(tmp_path / "asking", shape, more.pop("limits", {}), more)
             ends.callback(made.ends.close)
             return made
 

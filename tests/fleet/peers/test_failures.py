@@ -152,17 +152,13 @@ def test_half_a_fleet_dies_at_once(tmp_path: Path) -> None:
         fleet.start(*"uvwxyz")
         for name in "uvwxyz":
             fleet.until(name, probed(*(other for other in "uvwxyz" if other != name)))
-        with Clients(fleet, "u") as one, Clients(fleet, "v") as other:
+        with Clients(fleet, "u") as clients:
             fleet.kill("x", "y", "z")
             for name in "uvw":
                 status = fleet.until(name, without("x", "y", "z"))
                 assert sum(status["trust"][left] for left in "uvw") == pytest.approx(1)
                 fleet.trains(name)
-            one.wait_for_more()
-            other.wait_for_more()
-        for clients in (one, other):
-            assert set(clients.answers[-1].weights) <= {"u", "v", "w"}
-        for name in "xyz":
-            assert saved(fleet.members[name]).done > 0
+            clients.wait_for_more()
+        assert set(clients.answers[-1].weights) <= {"u", "v", "w"}
         fleet.start("x")
         fleet.until("u", probed("x"))

@@ -151,24 +151,18 @@ ENCODINGS = st.sampled_from(["uint8", "top1", "top2", "top3", "top300"]).map(Rep
 X = np.zeros((4, 1, 4, 4), dtype=np.float32)
 
 
-def rows(m: int, C: int) -> st.SearchStrategy[ndarray]:
-    """Probabilities, some of them 0."""
-    numbers = hnp.arrays(np.float64, (m, C), elements=st.floats(0, 1)).map(lambda p: np.round(p, 3))
-    return numbers.map(lambda p: ((p + 1e-9) / (p + 1e-9).sum(1, keepdims=True)).astype(np.float32))
-
-
-@given(ENCODINGS, st.sampled_from([2, 3, 10, 300]), st.integers(0, 4), st.data())
-def test_a_reply_holds_what_it_holds_in_a_simulation(
-    encoding: ReplyEncoding, C: int, m: int, data: st.DataObject
-) -> None:
-    p = data.draw(rows(m, C))
-    message = decode(encode(wire.reply(p, 3, 9, encoding)))
-    assert (message.round, message.version) == (3, 9)
-    got = wire.probabilities_in(message, m, C, encoding)
+@pytest.mark.parametrize("C", [2, 3, 300])
+@pytest.mark.parametrize("m", [0, 4])
+@pytest.mark.parametrize("name", ["uint8", "top1", "top2", "top300"])
+def test_a_reply_holds_what_it_holds_in_a_simulation(name: str, m: int, C: int) -> None:
+    encoding = ReplyEncoding(name)
+    p = np.random.default_rng(C).dirichlet(np.full(C, 0.1), m).astype(np.float32)  # some are nearly 0
+    data = encode(wire.reply(p, 3, 9, encoding))
+    got = wire.probabilities_in(decode(data), m, C, encoding)
     np.testing.assert_array_equal(got, encoding.heard(torch.from_numpy(p)).numpy())
     assert wire.are_probabilities(got)
     got += 0  # it can be written to
-    assert len(encode(wire.reply(p, 3, 9, encoding))) == size(encoding.specs(m, C)).total
+    assert len(data) == size(encoding.specs(m, C)).total
 
 
 @given(ENCODINGS, st.integers(-1, 2**40))

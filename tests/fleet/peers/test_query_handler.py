@@ -128,13 +128,17 @@ def test_what_is_no_probability_is_not_made_to_look_like_one(greeted: Handling, 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_it_replies_in_the_encoding_asked_for(name: str, precision: str) -> None:
     p = np.array([[0.2, 0.8, 0], [1, 0, 0], [0.5, 0.25, 0.25], [0.4, 0.4, 0.2]], dtype=np.float32)
+    """And every byte is counted."""
     encoding, handling = ReplyEncoding(name), Handling(training={"precision": precision})
-    handling.hello()
     handling.answer(p)
-    data = handling.handler("b", encode(wire.question(X[:4], 0, encoding)))
+    greeting, question = encode(wire.hello(FACTS)), encode(wire.question(X[:4], 0, encoding))
+    greeted, data = handling.handler("b", greeting), handling.handler("b", question)
     assert set(decode(data).tensors) == set(encoding.specs(4, 3))
     exact = encoding.heard(torch.from_numpy(p).to(getattr(torch, precision))).float().numpy()
     np.testing.assert_array_equal(wire.probabilities_in(decode(data), 4, 3, encoding), exact)
+    traffic = handling.traffic.bytes_by_kind()
+    assert sum(traffic["in"].values()) == len(greeting) + len(question)
+    assert sum(traffic["out"].values()) == len(greeted) + len(data)
     served = {(phase, kind): rows for phase, kind, rows in handling.traffic.ledger}["served", "reply"]
     assert served[0, :2].sum() == len(data)
     assert served[0, 0] == size(encoding.specs(4, 3)).payload
@@ -239,12 +243,3 @@ def test_in_lockstep_a_round_that_does_not_come() -> None:
         with pytest.raises(LNTrustError, match="must be a round, in digits"):
             handling.handler("b", question, attachment)
     assert handling.refusals() == {"round": 4}
-
-
-def test_every_byte_is_counted(handling: Handling) -> None:
-    greeting, question = encode(wire.hello(FACTS)), encode(wire.question(X))
-    out = len(handling.handler("b", greeting)) + len(handling.handler("b", question))
-    traffic = handling.traffic.bytes_by_kind()
-    assert sum(traffic["in"].values()) == len(greeting) + len(question)
-    assert sum(traffic["out"].values()) == out
-    assert {phase for phase, _, _ in handling.traffic.ledger} == {"hello", "served"}

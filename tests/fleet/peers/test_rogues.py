@@ -55,48 +55,31 @@ def s_anew(fleet: Fleet, rogue: Rogue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "counted"),
+    ("mode", "counted", "refused"),
     [
-        ("slow", "silent"), ("garbage", "malformed"), ("nan", "unsound"), ("huge", "silent"),
-        ("just too large", "malformed"),
+        ("slow", "silent", ""), ("garbage", "malformed", ""), ("nan", "unsound", ""), ("huge", "silent", ""),
+        ("just too large", "malformed", ""), ("garbage hello", "mismatch", "not safetensors"),
+        ("permuted hello", "mismatch", "classes are in another order: class 0 is '0' here and '9' there"),
     ],
 )  # fmt: skip
 def test_answers_that_cannot_be_used_count_for_nothing(
-    fleet: Fleet, rogue: Rogue, mode: str, counted: str
+    fleet: Fleet, rogue: Rogue, mode: str, counted: str, refused: str
 ) -> None:
+    """And one that means something else is not asked."""
     before = fleet.status("a")["failures"].get(counted, 0)
     rogue.mode = mode
     with Clients(fleet, "a") as clients:
         status = fleet.until("a", without("r"))
-        fleet.trains("a")
-    assert status["failures"][counted] > before
+        assert refused in (status["neighbours"]["r"]["refused"] or "")
+        rogue.asked.clear()
+        fleet.trains("a", 5 if refused else 2)
+    assert fleet.status("a")["failures"][counted] > before
     assert "r" not in clients.answers[-1].weights
+    assert not refused or "a" not in {asker for asker, _ in rogue.asked}
     rogue.mode = "honest"
     fleet.until("a", probed("r"))
     fleet.wait(lambda: fleet.weight("a", "r") > 0)
-
-
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [
-        ("permuted hello", "classes are in another order: class 0 is '0' here and '9' there"),
-        ("garbage hello", "not safetensors"),
-    ],
-)
-def test_one_that_means_something_else_is_not_asked(
-    fleet: Fleet, rogue: Rogue, mode: str, reason: str
-) -> None:
-    rogue.mode = mode
-    status = fleet.until("a", without("r"))
-    assert reason in status["neighbours"]["r"]["refused"]
-    rogue.asked.clear()
-    with Clients(fleet, "a") as clients:
-        fleet.trains("a", 5)
-    assert "r" not in clients.answers[-1].weights
-    assert "a" not in {asker for asker, _ in rogue.asked}
-    rogue.mode = "honest"
-    status = fleet.until("a", probed("r"))
-    assert status["neighbours"]["r"]["refused"] is None
+    assert fleet.status("a")["neighbours"]["r"]["refused"] is None
 
 
 def test_one_that_always_says_the_same_is_sound_but_not_trusted(fleet: Fleet, rogue: Rogue) -> None:

@@ -1,6 +1,5 @@
 """Which model answers a question: the one of now, or in lockstep the one of its round."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -54,13 +53,6 @@ def test_in_lockstep_a_round_that_is_to_come_is_waited_for() -> None:
         store.put(snapshot(9))  # belongs to no round, and changes none
         store.put(snapshot(3), 3)
         assert waiting[2].result(60).version == 3
-
-
-def test_in_lockstep_the_wait_has_an_end() -> None:
-    store, begun = stored(4, patience=0.3), time.monotonic()
-    with pytest.raises(LNTrustError, match="round 5 has not come; the last one is 4"):
-        store.at(5)
-    assert time.monotonic() - begun >= 0.3
 
 
 def test_in_lockstep_what_is_long_over_is_forgotten_at_once() -> None:

@@ -101,12 +101,9 @@ class Asking(Peers):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        shape: tuple[int, ...],
-        limits: dict[str, Any],
+        self, folder: Path, shape: tuple[int, ...], limits: dict[str, Any],
         others: dict[str, dict[str, Any] | None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(folder, ["me", *others])
         self.shape, self.traffic = shape, TrafficCounters(list(others))
         self.answers, self.doors = dict[str, Answer](), dict[str, Door]()
@@ -122,8 +119,7 @@ class Asking(Peers):
         assert self.me.wait_for(self.answers, 60)
 
     def settings(self, name: str, limits: dict[str, Any] | None = None) -> NodeSettings:
-        others = [peer.name for peer in self.place(name).peers]
-        known = [{"name": other, "address": f"127.0.0.1:{self.ports[other]}"} for other in others]
+        known = [{"name": peer.name, "address": peer.address} for peer in self.place(name).peers]
         wanted = {"shape": self.shape, "classes": ["no", "yes"]}
         return small_nodes.settings(name=name, input=wanted, neighbours=known, limits=limits or {})
 

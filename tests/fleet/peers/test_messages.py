@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from numpy import ndarray
 from small_nodes import settings
 
@@ -67,13 +66,6 @@ def test_a_difference_is_named_with_both_sides(field: str, value: Any, expected:
     assert len(found) < 500
 
 
-def test_a_header_that_takes_long_to_read_is_not_read() -> None:
-    """It would cost more to read than to send."""
-    crowded = encode(Message("query", {f"t{k}": np.zeros(0, dtype=np.uint8) for k in range(13_000)}))
-    with pytest.raises(LNTrustError, match=r"its header has \d+ bytes; at most 4096 are read"):
-        wire.read(crowded)
-
-
 @pytest.mark.parametrize("wrong", [None, -1, 1 << 60, 2.5, "3" * 65, [3]])
 def test_what_is_no_degree_number_or_session_counts_as_not_said(wrong: Any) -> None:
     hello = wire.hello({**FACTS, "degree": wrong, "most": wrong, "session": wrong})
@@ -100,22 +92,6 @@ def test_a_hello_that_is_none(tensor: ndarray, expected: str) -> None:
 
 
 # -- asking ---------------------------------------------------------------------------------------
-
-
-@given(inputs, st.integers(0, 5), st.integers(-1, 2**40), st.data())
-def test_questions_and_replies_arrive_as_they_were(
-    wanted: InputSettings, m: int, round_: int, data: st.DataObject
-) -> None:
-    x = data.draw(hnp.arrays(wanted.dtype, (m, *wanted.shape)))
-    message = decode(encode(wire.question(x, round_)))
-    assert message.round == round_
-    got = wire.inputs_in(message, wanted)
-    assert got.dtype == x.dtype
-    assert got.tobytes() == x.tobytes(), "to the bit, whatever the numbers are"
-    p = data.draw(hnp.arrays(np.float32, (m, len(wanted.classes))))
-    answer = decode(encode(wire.reply(p, round_, 9)))
-    assert (answer.round, answer.version) == (round_, 9)
-    assert wire.probabilities_in(answer, m, len(wanted.classes)).tobytes() == p.tobytes()
 
 
 @given(

@@ -210,6 +210,7 @@ NO_INPUTS, SHAPE_WANTED = "a question needs a tensor 'inputs'", r"must be float3
         (b"", "not safetensors", "malformed"),
         (b"\xff" * 100, "not safetensors", "malformed"),
         (encode(wire.question(X))[:-5], "not safetensors", "malformed"),
+        (CROWDED, r"its header has \d+ bytes; at most 4096 are read", "malformed"),
         (OLD, "speaks protocol 77; this node speaks", "protocol"),
         (Message("query", {wire.HELLO: np.zeros(3, np.uint8)}), "not JSON", "malformed"),
         (Message("query", {}), NO_INPUTS, "shape"),

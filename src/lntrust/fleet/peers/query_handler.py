@@ -30,10 +30,9 @@ class QueryHandler:
         self, settings: NodeSettings, traffic: TrafficCounters, snapshot: Callable[[int], Snapshot],
         facts: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
-        self._settings, self._traffic = settings, traffic
-        self._snapshot, self._facts = snapshot, facts
-        limits = settings.limits
-        self._quotas = {each.name: Quota(limits.rate, limits.burst) for each in settings.peers}
+        self._settings, self._traffic, self._snapshot, self._facts = settings, traffic, snapshot, facts
+        rate, burst = settings.limits.rate, settings.limits.burst
+        self._quotas = {each.name: Quota(rate, burst) for each in settings.peers}
         # Hellos, and whatever is no question, use up no examples: they have a quota of their own.
         self._empty_quotas = {each.name: Quota(_EMPTY_RATE, _EMPTY_BURST) for each in settings.peers}
         self.duplicates, self._seldom = DuplicateNames(), Seldom()

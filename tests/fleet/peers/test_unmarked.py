@@ -4,7 +4,7 @@ It cannot be right on the one and wrong on the other, so as to be trusted for no
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import zenoh
@@ -34,10 +34,7 @@ class Spy:
         return self._session.get(key, handler, payload=payload, cancellation_token=cancellation_token, **rest)
 
 
-class Pair(NamedTuple):
-    rogue: Rogue
-    node: Node
-    sent: list[Any]  # beside the questions
+Pair = tuple[Rogue, Node, list[Any]]  # and what is sent beside the questions
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +46,25 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         patch.setattr(zenoh, "open", lambda config: Spy(opened(config), sent))
         with Node.from_file(fleet.members["a"].folder) as node:
             until(node, all_probed)
-            yield Pair(rogue, node, sent)
+            yield rogue, node, sent
 
 
 def test_a_probe_and_a_clients_question_are_the_same_bytes(pair: Pair) -> None:
     """A client asks about the very inputs of a probe; and nothing is attached to either."""
-    training = list(pair.rogue.questions)
-    (_, probe), *_ = pair.rogue.asked
+    rogue, node, _ = pair
+    training = list(rogue.questions)
+    (_, probe), *_ = rogue.asked
     assert len(probe) == 24, "all of the validation part"
-    pair.node.predict(probe)
-    assert len(pair.rogue.questions) == len(training) + 1
-    assert pair.rogue.questions[-1] == training[0]
+    node.predict(probe)
+    assert len(rogue.questions) == len(training) + 1
+    assert rogue.questions[-1] == training[0]
     assert {len(question) for question in training} == {1}
 
 
 def test_zenoh_sends_the_same_beside_all_questions(pair: Pair) -> None:
     """Hellos, probes, distillation and clients': what Zenoh shows nobody, as a timeout, can be read."""
-    pair.node.predict(pair.rogue.asked[0][1][:1])
-    assert len(pair.sent) == len(pair.rogue.hellos) + len(pair.rogue.questions) > 4
-    assert all(each == pair.sent[0] for each in pair.sent), pair.sent
-    assert pair.sent[0][0] == "lntrust/r/ask/a"
+    rogue, node, sent = pair
+    node.predict(rogue.asked[0][1][:1])
+    assert len(sent) == len(rogue.hellos) + len(rogue.questions) > 4
+    assert all(each == sent[0] for each in sent), sent
+    assert sent[0][0] == "lntrust/r/ask/a"

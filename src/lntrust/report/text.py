@@ -104,7 +104,6 @@ def _plus(value: float) -> str:
 
 # -- what all tables of sections show -------------------------------------------------------------
 
-
 Columns = dict[str, list[Cell]]  # by title, a cell per row
 
 
@@ -235,7 +234,6 @@ def _md(text: str) -> str:
 
 # -- LaTeX ----------------------------------------------------------------------------------------
 
-
 _GREEK = "αβγδεζηθικλμνξοπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ"
 
 
@@ -254,8 +252,6 @@ _TEX = {
     "×": r"$\times$", "–": "--", "…": r"\dots{}", "†": r"$\dagger$",
     **{letter: f"$\\{_tex_name(letter)}$" for letter in _GREEK},
 }  # fmt: skip
-
-
 _TITLES = {"10 %": r"10\,\%", "P": "$P$"}  # which are numbers or mathematics
 
 

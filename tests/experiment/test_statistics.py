@@ -126,6 +126,7 @@ def test_better_here_or_better_there(worlds: list[tuple[np.ndarray, np.ndarray]]
 
 
 def test_ties_count_half_and_every_node_the_same() -> None:
+    assert probability_of_improvement([], []) is None
     assert probability_of_improvement([np.array([0.5, 0.5])], [np.array([0.5, 0.5])]) == 0.5
     assert probability_of_improvement([np.array([0.5, 0.5])], [np.array([0.5, 0.4])]) == 0.75
     big, small = np.full(9, 0.6), np.array([0.1])

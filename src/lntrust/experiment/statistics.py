@@ -69,6 +69,7 @@ def probability_of_improvement(
     ours: Sequence[Float[ndarray, "n"]], theirs: Sequence[Float[ndarray, "n"]]
 ) -> float | None:
     """The chance that a node, drawn from any of the seeds, scores higher than there; ties count half."""
-    both = np.hstack([np.stack(pair) for pair in zip(ours, theirs, strict=True)])
+    pairs = zip(ours, theirs, strict=True)
+    both = np.hstack([np.empty((2, 0)), *(np.stack(pair) for pair in pairs)])  # also of no seed at all
     a, b = both[:, np.isfinite(both).all(0)]
     return float(np.mean((a > b) + 0.5 * (a == b))) if len(a) else None

@@ -30,9 +30,8 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class DPSGDSettings(MethodSettings):
-    local_steps: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(
-        1, ge=1, description="gradient steps between two mixings"
-    )
+    local_steps: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(1, ge=1)
+    """gradient steps between two mixings"""
 
 
 class DPSGD(Sharing):

@@ -32,9 +32,8 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class DecDiffSettings(MethodSettings):
-    beta: Annotated[float, Range(0.7, 1.0)] = Field(
-        0.95, gt=0, le=1, description="β, what the virtual teacher gives to the true class"
-    )
+    beta: Annotated[float, Range(0.7, 1.0)] = Field(0.95, gt=0, le=1)
+    """β, what the virtual teacher gives to the true class"""
 
 
 class DecDiffVT(Sharing):

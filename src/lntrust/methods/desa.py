@@ -54,9 +54,8 @@ from lntrust.world import Ragged
 class DeSASettings(MethodSettings):
     per_class: int = Field(10, ge=1, description="A, anchors per class")
     batch: int = Field(64, ge=1, description="anchors in each step")
-    kd: Annotated[float, Range(0.01, 1.0, log=True)] = Field(
-        0.1, ge=0, description="λ_KD; 1 as published, which can diverge on a sparse graph"
-    )
+    kd: Annotated[float, Range(0.01, 1.0, log=True)] = Field(0.1, ge=0)
+    """λ_KD; 1 as published, which can diverge on a sparse graph"""
     regulariser: float = Field(1.0, ge=0, description="λ_REG, weight of SupCon; no effect on linear heads")
     temperature: float = Field(20.0, gt=0, description="T of the logits that are distilled")
     soft_share: float = Field(0.9, ge=0, le=1, description="κ, the soft part of distillation")

@@ -22,9 +22,8 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class DFedAvgSettings(MethodSettings):
-    every: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(
-        1, ge=1, description="rounds between two averages"
-    )
+    every: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(1, ge=1)
+    """rounds between two averages"""
 
 
 class DFedAvg(Sharing):

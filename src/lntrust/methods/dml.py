@@ -32,9 +32,8 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class DMLSettings(MethodSettings):
-    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(
-        1.0, ge=0, description="λ, the weight of the neighbours"
-    )
+    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(1.0, ge=0)
+    """λ, the weight of the neighbours"""
 
 
 class DML(Method):

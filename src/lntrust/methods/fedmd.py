@@ -34,9 +34,8 @@ _ROUNDING = 1e-5
 
 class FedMDSettings(MethodSettings):
     budget: int = Field(1000, ge=0, description="B, public examples per round")
-    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(
-        1.0, ge=0, description="λ, the weight of the step towards the mean"
-    )
+    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(1.0, ge=0)
+    """λ, the weight of the step towards the mean"""
 
 
 class FedMD(Method):

@@ -41,16 +41,13 @@ _AT_ONCE = 4_000_000  # numbers in the determinants computed together
 
 class FedPAESettings(MethodSettings):
     population: int = Field(40, ge=2, description="NSGA-II: ensembles per generation")
-    generations: Annotated[int, Range(choices=(10, 20, 40, 80))] = Field(
-        40, ge=1, description="NSGA-II: generations"
-    )
-    diversity: Literal["determinant", "geometric"] = Field(
-        "determinant", description="determinant: as published; geometric: its |S|-th root"
-    )
+    generations: Annotated[int, Range(choices=(10, 20, 40, 80))] = Field(40, ge=1)
+    """NSGA-II: generations"""
+    diversity: Literal["determinant", "geometric"] = "determinant"
+    """determinant: as published; geometric: its |S|-th root"""
     enumerate: int = Field(12, ge=0, le=16, description="candidates up to which all subsets are tried")
-    examples: Annotated[int, Range(choices=(32, 64, 128, 256))] = Field(
-        256, ge=1, description="validation examples that diversity is judged on, at most"
-    )
+    examples: Annotated[int, Range(choices=(32, 64, 128, 256))] = Field(256, ge=1)
+    """validation examples that diversity is judged on, at most"""
 
 
 class FedPAE(Method):

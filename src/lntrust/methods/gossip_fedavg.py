@@ -29,9 +29,8 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class GossipSettings(MethodSettings):
-    every: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(
-        1, ge=1, description="rounds between two pushes"
-    )
+    every: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(1, ge=1)
+    """rounds between two pushes"""
 
 
 class GossipFedAvg(Sharing):

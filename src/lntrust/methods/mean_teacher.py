@@ -29,13 +29,11 @@ from lntrust.study.settings import MethodSettings, Range
 
 
 class MeanTeacherSettings(MethodSettings):
-    weight: Annotated[float, Range(0.1, 300.0, log=True)] = Field(
-        100.0, ge=0, description="w_max, the ceiling of the consistency weight"
-    )
+    weight: Annotated[float, Range(0.1, 300.0, log=True)] = Field(100.0, ge=0)
+    """w_max, the ceiling of the consistency weight"""
     ramp: int = Field(40, ge=0, description="rounds until the ceiling is reached")
-    decay: Annotated[float, Range(choices=(0.9, 0.99, 0.999))] = Field(
-        0.99, ge=0, lt=1, description="α, the decay of the running mean"
-    )
+    decay: Annotated[float, Range(choices=(0.9, 0.99, 0.999))] = Field(0.99, ge=0, lt=1)
+    """α, the decay of the running mean"""
     unlabelled: int = Field(64, ge=0, description="unlabelled examples per step")
 
 

@@ -17,9 +17,17 @@ CUT = {"classes_per_node": None}
 
 
 class Settings(BaseModel):
-    """A closed, frozen table of settings: an unknown field is an error."""
+    """A closed, frozen table of settings: an unknown field is an error.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    What a field means stands in its `description` or, if that would take more lines, in a string below it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for field in cls.model_fields.values():  # lines end in the source only
+            field.description = field.description and " ".join(field.description.split())
 
 
 @dataclass(frozen=True)
@@ -69,17 +77,15 @@ class MethodSettings(Settings):
     The learning rate is everybody's to tune, the yardsticks' too.
     """
 
-    lr: Annotated[float | None, Range(0.002, 0.1, log=True)] = Field(
-        None, gt=0, description="learning rate in both stages; none: training.lr"
-    )
+    lr: Annotated[float | None, Range(0.002, 0.1, log=True)] = Field(None, gt=0)
+    """learning rate in both stages; none: training.lr"""
 
 
 class DataSettings(Settings):
     """What is classified."""
 
-    dataset: Literal["digits", "cifar10", "cifar100", "eurosat", "uci_har"] = Field(
-        "digits", description="dataset by name; `lntrust data` says which are on this machine"
-    )
+    dataset: Literal["digits", "cifar10", "cifar100", "eurosat", "uci_har"] = "digits"
+    """dataset by name; `lntrust data` says which are on this machine"""
 
 
 class GraphSettings(Settings):
@@ -95,17 +101,14 @@ class GraphSettings(Settings):
         "training input (needs partition.by = region or subject); file: see `file`",
     )
     attach: int = Field(2, ge=1, description="edges that each new node brings (the paper's m)")
-    density: float | None = Field(
-        None, ge=0, le=1, description="share p of all possible edges; none: do not fill up"
-    )
+    density: float | None = Field(None, ge=0, le=1)
+    """share p of all possible edges; none: do not fill up"""
     decay_km: float = Field(500.0, gt=0, description="length scale of the geographic kind, in km")
-    file: str | None = Field(
-        None, description="edge list (one `a b` per line, nodes 0…n−1) or .graphml, for kind = file"
-    )
+    file: str | None = None
+    """edge list (one `a b` per line, nodes 0…n−1) or .graphml, for kind = file"""
     connected: bool = Field(True, description="refuse, or where random draw again, a graph in pieces")
-    seed: int | None = Field(
-        None, ge=0, description="seed of the graph stream, if it shall not follow the run's seed"
-    )
+    seed: int | None = Field(None, ge=0)
+    """seed of the graph stream, if it shall not follow the run's seed"""
 
     @model_validator(mode="after")
     def _complete(self) -> "GraphSettings":
@@ -118,55 +121,38 @@ class GraphSettings(Settings):
 class PartitionSettings(Settings):
     """Whose data. All draws come from the partition stream."""
 
-    by: Literal["label_skew", "region", "subject"] = Field(
-        "label_skew",
-        description="label_skew: favoured classes; region: k-means on coordinates; subject: one person each",
-    )
-    draws: Literal["disjoint", "overlapping"] = Field(
-        "disjoint",
-        description="disjoint: no example is held twice; overlapping: every node draws from all "
-        "labelled examples by itself, so that test and training sets of different nodes overlap "
-        "(earlier work's reading, for comparison)",
-    )
-    labelled: int = Field(
-        50_000, ge=1, description="labelled examples of all nodes together, test sets included (label_skew)"
-    )
-    sizes: Literal["dirichlet", "equal"] = Field(
-        "dirichlet", description="how `labelled` is shared out: unequally, hubs more; or equally"
-    )
-    concentration: float = Field(
-        0.05, gt=0, description="Dirichlet concentration at mean degree; 1.0 at and above it"
-    )
+    by: Literal["label_skew", "region", "subject"] = "label_skew"
+    """label_skew: favoured classes; region: k-means on coordinates; subject: one person each"""
+    draws: Literal["disjoint", "overlapping"] = "disjoint"
+    """disjoint: no example is held twice; overlapping: every node draws from all labelled examples by itself,
+    so that test and training sets of different nodes overlap (earlier work's reading, for comparison)"""
+    labelled: int = Field(50_000, ge=1)
+    """labelled examples of all nodes together, test sets included (label_skew)"""
+    sizes: Literal["dirichlet", "equal"] = "dirichlet"
+    """how `labelled` is shared out: unequally, hubs more; or equally"""
+    concentration: float = Field(0.05, gt=0)
+    """Dirichlet concentration at mean degree; 1.0 at and above it"""
     minimum: int = Field(100, ge=3, description="labelled examples every node gets at least (label_skew)")
-    skew: float = Field(
-        10.0, ge=1, description="s: the favoured class i mod C weighs s/(s+C−1), the others share the rest"
-    )
-    pool: int = Field(
-        10_000, ge=0, description="class-balanced unlabelled examples set aside before anything else"
-    )
-    pool_fraction: float = Field(
-        0.1, ge=0, lt=1, description="by = subject: share of each person's segments that goes to the pool"
-    )
+    skew: float = Field(10.0, ge=1)
+    """s: the favoured class i mod C weighs s/(s+C−1), the others share the rest"""
+    pool: int = Field(10_000, ge=0)
+    """class-balanced unlabelled examples set aside before anything else"""
+    pool_fraction: float = Field(0.1, ge=0, lt=1)
+    """by = subject: share of each person's segments that goes to the pool"""
     shard: int = Field(2_000, ge=0, description="unlabelled examples per node, drawn from the pool")
     per_region: int = Field(1_000, ge=3, description="by = region: labelled examples per node at most")
-    split: Literal["random", "per_class_rounded", "blocks"] = Field(
-        "random",
-        description="random: inside each node; per_class_rounded: rounded down class by class, so that "
-        "rare classes are never tested (earlier work's reading); blocks (by = region): spatial blocks go "
-        "wholly to one side, and so do tiles that touch",
-    )
+    split: Literal["random", "per_class_rounded", "blocks"] = "random"
+    """random: inside each node; per_class_rounded: rounded down class by class, so that rare classes are
+    never tested (earlier work's reading); blocks (by = region): spatial blocks go wholly to one side, and so
+    do tiles that touch"""
     block_km: float = Field(5.0, gt=0, description="side of a spatial block, in km")
-    test_fraction: float = Field(
-        0.15, gt=0, lt=1, description="share of a node's allocation for its test set"
-    )
-    validation: Literal["withheld", "fresh"] = Field(
-        "withheld",
-        description="withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from "
-        "examples nobody holds, as many training examples being given up for Stage 2",
-    )
-    val_fraction: float = Field(
-        0.2, gt=0, lt=1, description="size of the validation set, as a share of the allocation"
-    )
+    test_fraction: float = Field(0.15, gt=0, lt=1)
+    """share of a node's allocation for its test set"""
+    validation: Literal["withheld", "fresh"] = "withheld"
+    """withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from examples nobody
+    holds, as many training examples being given up for Stage 2"""
+    val_fraction: float = Field(0.2, gt=0, lt=1)
+    """size of the validation set, as a share of the allocation"""
 
     @model_validator(mode="before")
     @classmethod
@@ -201,12 +187,11 @@ class LearnerSettings(Settings):
     """One kind of model, and which nodes have it."""
 
     name: str = Field(description="how tables and figures call it")
-    kind: str = Field(
-        description="linear, mlp, cnn1d, cnn2d, forest; onnx, a finished model that does not learn (options: "
-        "file, and where needed input, output, logits); a scikit-learn class, as "
-        "sklearn.svm:SVC; or your own as package.module:factory (called with "
-        "input_shape, classes and the options; returns an nn.Module or an estimator)"
-    )
+    kind: str
+    """linear, mlp, cnn1d, cnn2d, forest; onnx, a finished model that does not learn (options: file, and where
+    needed input, output, logits); a scikit-learn class, as sklearn.svm:SVC; or your own as
+    package.module:factory (called with input_shape, classes and the options; returns an nn.Module or an
+    estimator)"""
     view: str = Field(description="what it sees of an example: a view of the dataset")
     share: float | None = Field(None, gt=0, le=1, description="by_degree: share of the nodes; none: the rest")
     options: dict[str, Any] = Field(default_factory=dict, description="arguments for the kind, e.g. dropout")
@@ -215,11 +200,9 @@ class LearnerSettings(Settings):
 class PopulationSettings(Settings):
     """Which node is what."""
 
-    assign: Literal["by_degree", "in_turn"] = Field(
-        "by_degree",
-        description="by_degree: the first learner takes round(share·n) nodes of highest degree, and so on "
-        "(ties: lower index); in_turn: node i takes learner i mod their number",
-    )
+    assign: Literal["by_degree", "in_turn"] = "by_degree"
+    """by_degree: the first learner takes round(share·n) nodes of highest degree, and so on (ties: lower
+    index); in_turn: node i takes learner i mod their number"""
     learners: list[LearnerSettings] = Field(min_length=1, description="the kinds of models, in order")
 
     @model_validator(mode="after")
@@ -244,36 +227,30 @@ class TrainingSettings(Settings):
     stage1_rounds: int = Field(50, ge=0, description="rounds of local training before anybody speaks")
     stage2_rounds: int = Field(200, ge=0, description="rounds with collaboration")
     steps: int = Field(5, ge=1, description="supervised steps per node and round")
-    schedule: Literal["every_node", "random_node"] = Field(
-        "every_node",
-        description="every_node: exactly `steps` steps each; random_node: n·steps draws of a random node",
-    )
+    schedule: Literal["every_node", "random_node"] = "every_node"
+    """every_node: exactly `steps` steps each; random_node: n·steps draws of a random node"""
     batch: int = Field(64, ge=1, description="examples per step; a batch runs on into the next shuffle")
     lr: float = Field(0.01, gt=0, description="learning rate of SGD, constant")
     momentum: float = Field(0.9, ge=0, lt=1, description="carried through both stages and all kinds of steps")
     l2: float = Field(1e-4, ge=0, description="L2 penalty on supervised steps, biases included")
-    refresh: int = Field(
-        10, ge=1, description="F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2"
-    )
+    refresh: int = Field(10, ge=1)
+    """F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2"""
     precision: Literal["float32", "float64"] = Field("float32", description="of parameters and inputs")
 
 
 class NetworkSettings(Settings):
     """What travels."""
 
-    query: Literal["inputs", "ids", "handle"] = Field(
-        "inputs",
-        description="how a query names its examples. inputs: the raw tensors; ids: uint32 numbers, for "
-        "pool examples only (private ones still travel); handle: a set of inputs once, then positions in it",
-    )
+    query: Literal["inputs", "ids", "handle"] = "inputs"
+    """how a query names its examples. inputs: the raw tensors; ids: uint32 numbers, for pool examples only
+    (private ones still travel); handle: a set of inputs once, then positions in it"""
 
 
 class EvaluationSettings(Settings):
     """What is measured, and when. Test labels are read once, after training."""
 
-    every: int = Field(
-        10, ge=1, description="store predictions on test inputs every k rounds, and at the last"
-    )
+    every: int = Field(10, ge=1)
+    """store predictions on test inputs every k rounds, and at the last"""
     pooled: bool = Field(True, description="also score on the union of all test sets (disjoint draws only)")
     checkpoint_every: int = Field(25, ge=1, description="write a checkpoint every k rounds")
 
@@ -283,17 +260,13 @@ class Study(Settings):
 
     name: str = Field(pattern=STUDY_NAME, description="short name, as on the command line")
     about: str = Field("", description="one sentence")
-    compare: list[str] = Field(
-        ["independent", "uniform", "lntrust"], min_length=1, description="methods run when none is named"
-    )
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(
-        [0], min_length=1, description="seeds run when none is named"
-    )
-    reading: Literal["honest", "paper"] = Field(
-        "honest",
-        description="honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws "
-        "overlap (unless set otherwise), and compare, report and reproduce show lntrust's best round on test",
-    )
+    compare: list[str] = Field(["independent", "uniform", "lntrust"], min_length=1)
+    """methods run when none is named"""
+    seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
+    """seeds run when none is named"""
+    reading: Literal["honest", "paper"] = "honest"
+    """honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws overlap (unless
+    set otherwise), and compare, report and reproduce show lntrust's best round on test"""
     data: DataSettings = DataSettings()
     graph: GraphSettings = GraphSettings()
     partition: PartitionSettings = PartitionSettings()
@@ -301,15 +274,12 @@ class Study(Settings):
     training: TrainingSettings = TrainingSettings()
     network: NetworkSettings = NetworkSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
-    deploy: Literal["self", "uniform", "trust", "fedpae"] | None = Field(
-        None,
-        description="who answers in the end, whatever the method. self: each node alone; uniform: the mean "
-        "of the closed neighbourhood; trust: as lntrust does, on trust learned once after training; fedpae: "
-        "the ensemble that fedpae selects; none: as the method itself has it",
-    )
-    methods: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="settings of single methods, a table each: [methods.NAME]"
-    )
+    deploy: Literal["self", "uniform", "trust", "fedpae"] | None = None
+    """who answers in the end, whatever the method. self: each node alone; uniform: the mean of the closed
+    neighbourhood; trust: as lntrust does, on trust learned once after training; fedpae: the ensemble that
+    fedpae selects; none: as the method itself has it"""
+    methods: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """settings of single methods, a table each: [methods.NAME]"""
 
     @model_validator(mode="before")
     @classmethod

@@ -253,7 +253,7 @@ class TestIdentity:
     ("method", "sets", "wrong"),
     [
         ("dml", ["deploy=everybody"], r"deploy = 'everybody': .*'self'.*'uniform'.*'trust'.*'fedpae'"),
-        ("dml", ["deploy=fedpae", "methods.fedpae.generations=0"], r"methods\.fedpae\.generations = 0: "),
+        ("dml", ["deploy=fedpae", "methods.fedpae.generations=0"], "methods.fedpae: generations = 0: "),
         ("dml", ["deploy=trust", "methods.lntrust.reply=uint8"], "who answers would speak otherwise than"),
         ("lntrust", ["deploy=fedpae", "methods.lntrust.final_rounds=2"], "nobody can choose by them afterw"),
     ],

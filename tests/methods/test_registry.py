@@ -70,8 +70,12 @@ class TestShipped:
         [
             ("unifrom", [], r"--method unifrom: did you mean uniform\? Must be one of"),
             ("uniform", ["methods.centralised.epochs=3"], r"centralised: .* did you mean centralized\?"),
-            ("centralized", ["methods.centralized.epochs=0"], r"centralized\.epochs = 0: .*: lr, batch,"),
-            ("centralized", ["methods.centralized.epoch=3"], r"centralized\.epoch = 3: .*: lr, batch,"),
+            (
+                "centralized",
+                ["methods.centralized.epochs=0"],
+                "methods.centralized: epochs = 0: input should be",
+            ),
+            ("centralized", ["methods.centralized.epoch=3"], r"unknown field epoch; did you mean epochs\?"),
         ],
     )
     def test_misspelt_names_and_wrong_settings(

@@ -15,6 +15,7 @@ from lntrust.methods.deploy_with import DeployWith
 from lntrust.methods.lntrust import presets
 from lntrust.methods.lntrust.settings import renamed
 from lntrust.methods.own import construct, guard
+from lntrust.study.loading import explain
 from lntrust.study.settings import Settings, Study
 
 # Who decides under each `deploy` of a study.
@@ -74,15 +75,7 @@ def _with_settings(method: type[Method[Any]], name: str, study: Study) -> Method
     try:
         settings = method.settings_class.model_validate(table)
     except ValidationError as error:
-        item = error.errors()[0]
-        field = ".".join(("methods", name, *map(str, item["loc"][:1])))
-        if not item["loc"]:  # settings that do not go together
-            raise LNTrustError(f"{field}: {item['msg'].removeprefix('Value error, ')}") from None
-        fields = ", ".join(method.settings_class.model_fields) or "none"
-        # One that may be of several kinds is wrong in as many ways.
-        ways = [each["msg"].lower() for each in error.errors() if each["loc"][:1] == item["loc"][:1]]
-        wrong = f"{field} = {item['input']!r}: {', or '.join(ways)}"
-        raise LNTrustError(f"{wrong}; settings of {name}: {fields}") from None
+        raise LNTrustError(explain(error, f"methods.{name}", method.settings_class)) from None
     return construct(method, settings, name)
 
 

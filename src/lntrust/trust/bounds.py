@@ -57,11 +57,6 @@ def softmax_smoothness(x: Float[Tensor, "k B D"], l2: float) -> Float[Tensor, "k
     return 0.5 * largest / x.shape[1] + l2
 
 
-def gate_lipschitz(strength: float, epsilon: float) -> float:
-    """L_ε = λ(1/ε + 1/ε²): how far the gate λ·min(1, u/(v+ε)) can move with its two accuracies."""
-    return strength * (1.0 / epsilon + 1.0 / epsilon**2)
-
-
 def distillation_gradient_bound(
     largest_omega: Float[Tensor, "*s"] | float, jacobian_norm: Float[Tensor, "*s"]
 ) -> Float[Tensor, "*s"]:

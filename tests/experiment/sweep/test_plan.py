@@ -48,8 +48,11 @@ class TestGrid:
         [
             ("partition.skw=1,2", "unknown field partition.skw; did you mean skew"),
             ("partition.skew=10,0.5", "partition.skew = 0.5"),
-            ("methods.lntrust.strenght=1,2", "methods.lntrust.strenght = 1"),
-            ("methods.lntrust.lr=0.1,-1", "methods.lntrust.lr = -1"),
+            (
+                "methods.lntrust.strenght=1,2",
+                "methods.lntrust: unknown field strenght; did you mean strength?",
+            ),
+            ("methods.lntrust.lr=0.1,-1", "methods.lntrust: lr = -1"),
             ("methods.lntrst.lr=0.1,1", "methods.lntrst: .*did you mean lntrust"),
             ("methods.dml.lr=0.1,0.2", "makes no difference to uniform, lntrust"),
             ("seeds=[1],[2]", "makes no difference to uniform, lntrust"),

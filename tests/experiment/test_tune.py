@@ -128,14 +128,16 @@ class TestTrials:
 
     def test_there_are_as_many_as_asked_for_and_their_values_lie_in_their_ranges(self, search: Make) -> None:
         """More than the sampler draws blindly, so that what it makes of scores is seen too."""
-        watched: list[int] = []
+        watched: list[str] = []
 
-        def watch(number: int) -> Progress:
-            watched.append(number)
+        def watch(name: str) -> Progress:
+            watched.append(name)
             return lambda *_: None
 
-        lines = search(method=f"{__name__}:Ranged")(8, watch)
-        assert [line["trial"] for line in lines] == watched == list(range(8))
+        method = f"{__name__}:Ranged"
+        lines = search(method=method)(8, watch)
+        assert [line["trial"] for line in lines] == list(range(8))
+        assert watched == [f"{method}, trial {number} of 8" for number in range(1, 9)]
         for line in lines[1:]:
             drawn = line["settings"]
             assert 0.002 <= drawn["lr"] <= 0.1

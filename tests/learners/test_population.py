@@ -29,10 +29,10 @@ def mixed() -> Population:
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, toy.EXAMPLES - 1)), max_size=60))
 def test_pairs_are_answered_in_order_as_everybody_answers_everything(pairs: list[tuple[int, int]]) -> None:
     node, example = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    answers = mixed().predict(node, example)
+    answers = mixed().asked(node, example)()
     assert answers.shape == (len(pairs), toy.CLASSES)
     toy.close(answers, mixed().predict_all(toy.everything())[node, example])
-    twice = mixed().predict(node.repeat(2), example.repeat(2))
+    twice = mixed().asked(node.repeat(2), example.repeat(2))()
     assert torch.equal(twice, answers.repeat(2, 1))
 
 
@@ -42,18 +42,18 @@ def test_nothing_asked_nothing_answered(kind: str, backend: Backend) -> None:
     nodes = toy.train(toy.population(kind, n=3, backend=backend), rounds=1)
     nothing = torch.zeros(0, dtype=torch.int64)
     assert nodes.predict_all(nothing).shape == (3, 0, toy.CLASSES)
-    assert nodes.predict(nothing, nothing).shape == (0, toy.CLASSES)
+    assert nodes.asked(nothing, nothing)().shape == (0, toy.CLASSES)
 
 
 def test_answers_do_not_depend_on_how_they_are_cut_up() -> None:
     nodes, generator = toy.train(toy.population(*toy.MIXED, n=11), rounds=2), torch.Generator().manual_seed(0)
     node = torch.randint(0, 11, (500,), generator=generator)
     example = torch.randint(0, toy.EXAMPLES, (500,), generator=generator)
-    whole = nodes.predict_all(toy.everything()), nodes.predict(node, example)
+    whole = nodes.predict_all(toy.everything()), nodes.asked(node, example)()
     for stack in nodes.torch_stacks:
         stack.at_once, stack.block = 50, 3
     toy.close(nodes.predict_all(toy.everything()), whole[0])
-    toy.close(nodes.predict(node, example), whole[1])
+    toy.close(nodes.asked(node, example)(), whole[1])
 
 
 @toy.BACKENDS
@@ -212,7 +212,7 @@ def test_using_answers_with_the_other_parameters_and_restores_its_own(backend: B
     tensors = [stack.params for stack in nodes.torch_stacks]
     with suppress(ZeroDivisionError), nodes.using(others):
         assert torch.equal(nodes.predict_all(ids), set_.predict_all(ids))
-        assert torch.equal(nodes.predict(*pairs), set_.predict(*pairs))
+        assert torch.equal(nodes.asked(*pairs)(), set_.asked(*pairs)())
         noisy = nodes.noisy_logits("teacher", toy.ids_for(nodes))
         assert torch.equal(noisy, set_.noisy_logits("teacher", toy.ids_for(nodes)))
         raise ZeroDivisionError

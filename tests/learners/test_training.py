@@ -57,7 +57,7 @@ def test_the_fast_path_for_heads_equals_the_generic_one(view: str, dropout: floa
     ids = toy.everything()
     toy.close(fast.predict_all(ids), generic.predict_all(ids), 1e-10)
     pairs = torch.tensor([4, 0, 0, 2]), torch.tensor([9, 9, 1, 0])
-    toy.close(fast.predict(*pairs), generic.predict(*pairs), 1e-10)
+    toy.close(fast.asked(*pairs)(), generic.asked(*pairs)(), 1e-10)
 
 
 @toy.BACKENDS
@@ -140,7 +140,7 @@ def test_a_module_that_works_in_place_cannot_touch_the_data(backend: Backend) ->
     stack = toy.only_stack(nodes)
     toy.train(nodes, rounds=1)
     answers = nodes.predict_all(toy.everything())
-    pairs = nodes.predict(torch.tensor([0, 4]), torch.tensor([0, 1]))
+    pairs = nodes.asked(torch.tensor([0, 4]), torch.tensor([0, 1]))()
     original = torch.from_numpy(toy.DATASET.view("flat")).double()  # type: ignore[arg-type]
     assert torch.equal(stack.view, original)
     x = (original - 3) / 2
@@ -209,9 +209,7 @@ def test_what_cannot_be_used_is_refused_by_name(kind: str, options: dict[str, An
 def test_a_refused_module_leaves_torchs_generator_alone() -> None:
     view, before = Views(toy.DATASET, toy.CPU, torch.float64)["flat"], torch.random.get_rng_state()
     with pytest.raises(LNTrustError):
-        Stack(
-            toy.learner("own_models:Gambler"), torch.tensor([0]), view, toy.CLASSES, Seeds((0,), 1), "batched"
-        )
+        Stack(toy.learner("own_models:Gambler"), torch.tensor([0]), view, toy.CLASSES, Seeds((0,), 1))
     assert torch.equal(before, torch.random.get_rng_state())
 
 

@@ -64,11 +64,11 @@ class TestAnswers:
         assert torch.equal(replies.edge, edges)
         for k, e in enumerate(edges.tolist()):
             asker, answerer = mixed.world.edges[e]
-            part = slice(int(replies.offsets[k]), int(replies.offsets[k + 1]))
-            assert asked.ids[replies.question[part]].tolist() == lists[asker].tolist()
+            part = slice(int(replies.route.offsets[k]), int(replies.route.offsets[k + 1]))
+            assert asked.ids[replies.route.question[part]].tolist() == lists[asker].tolist()
             expected = everything[answerer, lists[asker]]
             torch.testing.assert_close(replies.probabilities[part], expected, rtol=0, atol=1e-6)
-        assert int(replies.offsets[-1]) == len(replies.probabilities) == len(replies.question)
+        assert int(replies.route.offsets[-1]) == len(replies.probabilities) == len(replies.route.question)
 
     def test_replies_come_from_the_models_as_they_stand(self) -> None:
         run = make()

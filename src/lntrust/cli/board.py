@@ -30,41 +30,31 @@ class Board:
         self, tasks: Sequence["Task"], datasets: Mapping[str, "Dataset"], work: "Work", resume: bool,
         as_json: bool = False, name: Callable[["Task"], str] = str,
     ) -> None:  # fmt: skip
+        from lntrust.experiment.store import kept_and_anew
         from lntrust.experiment.sweep import forget
 
         self.tasks = [task.on(datasets[task.study.data.dataset]) for task in tasks]
         if not resume:
             forget(self.tasks, work.folder)
-        self._work, self._resume, self._as_json, self._name = work, resume, as_json, name
+        self._work, self._as_json, self._name = work, as_json, name
         self._lines: dict[str, list[Summary]] = {}
         self._failed: dict[str, str] = {}
         self._note = notes()
         self._parts: dict[str, float] = {}  # what is done of tasks under way
         self._done = 0
-        self._began = time.monotonic()
-        columns = (BarColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=err, disable=not err.is_terminal)
         for task in self.tasks:
             summaries = task.finished(work.folder)
             if summaries is not None:
                 self._keep(task, summaries)
-        self._kept = [task for task in self.tasks if name(task) in self._lines]
         self.todo = [task for task in self.tasks if name(task) not in self._lines]
-        self._shown = self._bar.add_task("", total=len(self.todo))
-
-    def __enter__(self) -> "Board":
-        from lntrust.experiment.store import kept_and_anew
-
-        kept, waiting = ([of for task in some for of in task.identities] for some in (self._kept, self.todo))
-        news = kept_and_anew(self._work.folder, kept, waiting)
-        if news and self._resume:
+        kept = [of for task in self.tasks if name(task) in self._lines for of in task.identities]
+        news = kept_and_anew(work.folder, kept, [of for task in self.todo for of in task.identities])
+        if news and resume:
             say(news, err)
-        self._bar.start()
-        self._show()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        columns = (BarColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=err, disable=not err.is_terminal)
+        self._shown = self._bar.add_task("", total=len(self.todo))
+        self._began = time.monotonic()
 
     def run_here(self, workers: int | None, threads: int | None = None) -> None:
         """Carry out on this machine what is to do."""
@@ -76,7 +66,8 @@ class Board:
 
     def watch(self, answers: Generator[tuple["Task", "Answer"], None, None]) -> None:
         """Keep and show the answers as they come; whoever gives them ends with this."""
-        with closing(answers):
+        with closing(answers), self._bar:
+            self._show()
             for task, answer in answers:
                 self._ended(task, answer)
 

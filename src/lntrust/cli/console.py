@@ -8,6 +8,8 @@ from functools import cache
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, ProgressColumn
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.memory import keep_memory
@@ -25,6 +27,24 @@ def say(text: str, to: Console = out, style: str | None = None) -> None:
 def notes() -> Callable[[str], None]:
     """Says each thing once, however many runs it is true of."""
     return cache(lambda text: say(f"note: {text}", err))
+
+
+@contextmanager
+def bars(*columns: ProgressColumn) -> Iterator[Callable[[str], Callable[..., None]]]:
+    """Where standard error is a terminal: given a name, a bar for it, as the function that moves it."""
+    with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
+
+        def begin(name: str) -> Callable[..., None]:
+            task = shown.add_task(escape(name), total=None, loss="")
+
+            def move(done: int, total: int, loss: float | None = None) -> None:
+                shown.update(task, completed=done, total=total or None)
+                if loss is not None:
+                    shown.update(task, loss=f"loss {loss:.3f}")
+
+            return move
+
+        yield begin
 
 
 @contextmanager

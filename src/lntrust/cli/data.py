@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Column, Table
 from typer import Argument, Option
 
 from lntrust.cli import options
-from lntrust.cli.console import err, out, say
+from lntrust.cli.console import bars, out, say
 
 data = typer.Typer(help="What data is here, and how to get more.", invoke_without_command=True)
 Name = Annotated[str, Argument(help="cifar10, cifar100, eurosat or uci_har.")]
@@ -46,9 +45,8 @@ def download(
     """Fetch a dataset's raw files from its publisher, check them and unpack them."""
     from lntrust.world.data.download import download
 
-    with Progress(console=err) as bar:
-        task = bar.add_task(f"downloading {name}", total=None)
-        download(name, to, url, lambda done, total: bar.update(task, completed=done, total=total or None))
+    with bars() as begin:
+        download(name, to, url, begin(f"downloading {name}"))
     say(f"{to}: {name} is there; next: lntrust data extract {name} --images {to} --help")
 
 
@@ -77,11 +75,9 @@ def extract(
     if name == "uci_har":
         extract_windows(images, folder)
     else:
-        with Progress(console=err) as bar:
-            task = bar.add_task(f"{name}, {backbone}", total=None)
+        with bars() as begin:
             extract(
                 name, images, folder, backbone, onnx=onnx, coordinates=coordinates, batch=batch,
-                device=str(pick_device(device)),
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                device=str(pick_device(device)), progress=begin(f"{name}, {backbone}"),
             )  # fmt: skip
     say(f"{folder / name}: written")

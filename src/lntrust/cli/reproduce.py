@@ -87,7 +87,8 @@ def reproduce(
     if tasks:
         datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
         work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
-        with interruptible(resume), Board(tasks, datasets, work, resume, name=_name) as board:
+        with interruptible(resume):
+            board = Board(tasks, datasets, work, resume, name=_name)
             board.run_here(workers)
         made = [Path(line["folder"]) for line in board.lines]
         records = [*(read_runs(made) if made else []), *records]

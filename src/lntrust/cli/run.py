@@ -1,16 +1,14 @@
 """`lntrust run`: a study, every method with every seed."""
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer import Option
 
 from lntrust.cli import options
-from lntrust.cli.console import err, interruptible, notes, out, say
+from lntrust.cli.console import bars, err, interruptible, notes, out, say
 from lntrust.core.text import seeds_text
 from lntrust.study.loading import load_study
 
@@ -74,22 +72,10 @@ def run(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} rounds"),
         TextColumn("{task.fields[loss]}"), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    bar = Progress(*columns, console=err, disable=not err.is_terminal)
-
-    def begin(name: str, some: Sequence[int], rounds: int) -> Callable[[int, int, float | None], None]:
-        task = bar.add_task(f"{escape(name)}, {seeds_text(some)}", total=rounds, loss="")
-
-        def show(done: int, total: int, loss: float | None) -> None:
-            bar.update(task, completed=done, total=total)
-            if loss is not None:
-                bar.update(task, loss=f"loss {loss:.3f}")
-
-        return show
-
-    with interruptible(resume), bar:
+    with interruptible(resume), bars(*columns) as begin:
         for made in compared(
-            chosen, methods, seeds, views, folder, resume=resume, begin=begin,
-            backend=backend, certify=certify, notice=note,
+            chosen, methods, seeds, views, folder, resume=resume, backend=backend, certify=certify,
+            begin=lambda name, some, _: begin(f"{name}, {seeds_text(some)}"), notice=note,
         ):  # fmt: skip
             summaries += made
             for summary in made:

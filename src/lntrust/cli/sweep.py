@@ -74,13 +74,13 @@ def sweep(
 
             with cluster.connected(address):
                 tasks = plan(*asked, cluster.device_of_cluster(device))
-                with Board(tasks, datasets, work, resume, as_json) as board:
-                    board.watch(cluster.run_tasks(board.todo, work, datasets))
+                board = Board(tasks, datasets, work, resume, as_json)
+                board.watch(cluster.run_tasks(board.todo, work, datasets))
         else:
             from lntrust.learners.views import pick_device
 
-            with Board(plan(*asked, pick_device(device).type), datasets, work, resume, as_json) as board:
-                board.run_here(workers, threads)
+            board = Board(plan(*asked, pick_device(device).type), datasets, work, resume, as_json)
+            board.run_here(workers, threads)
     if board.lines and not as_json:
         from lntrust.report import results_table
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from typer import Option
 
 from lntrust.cli import options
-from lntrust.cli.console import err, interruptible, out, say
+from lntrust.cli.console import bars, err, interruptible, out, say
 from lntrust.core.errors import LNTrustError
 from lntrust.study.loading import list_studies, load_study
 from lntrust.study.settings import STUDY_NAME
@@ -67,14 +67,9 @@ def tune(
         searches = {name: Search(chosen, name, seed_, views, log) for name in methods}
     inherited = None if set_ else study if study in list_studies() else str(Path(study).resolve())
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with interruptible(), Progress(*columns, console=err, disable=not err.is_terminal) as bar:
-        for name, search in searches.items():
-
-            def watch(number: int, name: str = name) -> Any:
-                task = bar.add_task(f"{escape(name)}, trial {number + 1} of {trials}")
-                return lambda done, total, _: bar.update(task, completed=done, total=total)
-
-            search(trials, watch)
+    with interruptible(), bars(*columns) as begin:
+        for search in searches.values():
+            search(trials, begin)
             write_study(target, chosen, seed_, inherited, log, search.data)
     table = Table("method", "trials", "before", "best", "its settings", title=escape(f"{chosen.name}, tuned"))
     for name, search in searches.items():

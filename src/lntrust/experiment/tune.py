@@ -105,12 +105,12 @@ class Search:
         self.data = data_digest(study, views.dataset)
         self.lines = [line for line in read_log(log) if line["of"] == self.of and _on(self.data, line)]
 
-    def __call__(self, trials: int, progress: Callable[[int], Progress]) -> list[Line]:
-        """Go on until there are so many trials; `progress(k)` watches trial k."""
+    def __call__(self, trials: int, progress: Callable[[str], Progress]) -> list[Line]:
+        """Go on until there are so many trials; `progress` gives, for a trial's name, what watches it."""
         while (done := len(self.lines)) < trials:
             seed = small_seed(self.seed, "tuning", done)
             settings = _suggest(self.space, self.lines, seed) if done else self.start
-            self.lines.append(self._trial(settings, progress(done)))
+            self.lines.append(self._trial(settings, progress(f"{self.method}, trial {done + 1} of {trials}")))
             append_line(self.log, self.lines[-1])  # at once: a trial is worth minutes
         return self.lines
 

@@ -6,6 +6,8 @@ and, where the method has some, on pseudo-labels.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,7 @@ from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import users_fault
-from lntrust.core.randomness import Seeds
-from lntrust.learners.modules import Build, build
-from lntrust.study.settings import LearnerSettings
+from lntrust.learners.modules import Members
 
 _REMEMBERED = 2_000_000  # answers are remembered for datasets of at most this many probabilities
 _ROWS = ("examples", "labels", "weights")
@@ -33,73 +33,61 @@ def weighted_rows(
     return examples[row], label, weight[row] * targets[row, label]
 
 
-class Estimators:
+@dataclass
+class _Fitted:
+    model: Any = None
+    # What it was fitted on: the whole of its state, since a fit is a function of it.
+    rows: tuple[ndarray, ndarray, ndarray] | None = None
+    answers: Float[ndarray, "N C"] | None = None  # NaN: not asked yet
+
+
+@dataclass(eq=False, repr=False)
+class Estimators(Members):
     """All nodes with one kind of estimator. A loop, in both backends."""
 
-    def __init__(
-        self,
-        learner: LearnerSettings,
-        nodes: Int[Tensor, "k"],
-        view: Float[Tensor, "N *s"],
-        classes: int,
-        seeds: Seeds,
-        build: Build = build,
-    ) -> None:
-        self.learner = learner
-        self.nodes = nodes
-        self.view = view
-        self.classes = classes
-        self._seeds, self._build = seeds, build
-        self._world = [node // seeds.n for node in nodes.tolist()]
-        self._inputs = view.detach().cpu().flatten(1).numpy()
-        self._models: list[Any] = [None] * len(nodes)
-        self._answers: dict[int, Float[ndarray, "N C"]] = {}  # answers since the last fit; NaN: not asked yet
-        # What each was last fitted on: the whole of its state, since a fit is a function of it.
-        self._fitted_on: list[tuple[ndarray, ndarray, ndarray] | None] = [None] * len(nodes)
+    def __post_init__(self) -> None:
+        self._inputs = self.view.detach().cpu().flatten(1).numpy()
+        self._fitted = [_Fitted() for _ in self.nodes]
 
     def fit(
         self, k: int, examples: Int[ndarray, "r"], labels: Int[ndarray, "r"], weights: Float[ndarray, "r"]
     ) -> None:
         """Fit the k-th estimator from scratch, unless it already stands on exactly this."""
-        last, new = self._fitted_on[k], (examples, labels, weights)
+        last, new = self._fitted[k].rows, (examples, labels, weights)
         if last is not None and all(map(np.array_equal, last, new)):
             return
-        model, node = self._build(self.learner, tuple(self.view.shape[1:]), self.classes), int(self.nodes[k])
-        random_state = self._seeds.small_seed("estimators", node)
+        model, node = self.fresh(), int(self.nodes[k])
+        random_state = self.seeds.small_seed("estimators", node)
         with self._blamed(model, " must have get_params and set_params as in scikit-learn"):
             names = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
             model.set_params(**dict.fromkeys(names, random_state))
         needs = "sample_weight, which pseudo-labels need"
         with self._blamed(model, f".fit with {needs}, fails on the {len(examples)} examples of node {node}"):
             model.fit(self._inputs[examples], labels, sample_weight=weights)
-        self._models[k], self._fitted_on[k] = model, new
-        self._answers.pop(k, None)
+        self._fitted[k] = _Fitted(model, new)
 
     def model(self, k: int) -> Any:
         """The k-th estimator as it was fitted last; it is never fitted again. None before."""
-        return self._models[k]
+        return self._fitted[k].model
 
     def put(self, k: int, model: Any) -> None:
         """Somebody else's fitted estimator in the k-th place."""
-        self._models[k], self._fitted_on[k] = model, None
-        self._answers.pop(k, None)
+        self._fitted[k] = _Fitted(model)
 
     def _answer(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
         """Probabilities over all C classes. Kept until the next fit, since nothing else changes them."""
-        if len(self._inputs) * self.classes > _REMEMBERED:
-            return self._compute(k, examples)
-        if k not in self._answers:
-            self._answers[k] = np.full((len(self._inputs), self.classes), np.nan)
-        known = self._answers[k]
+        fitted, shape = self._fitted[k], (len(self._inputs), self.classes)
+        if prod(shape) > _REMEMBERED:
+            return self._compute(fitted.model, examples)
+        known = fitted.answers = np.full(shape, np.nan) if fitted.answers is None else fitted.answers
         missing = np.unique(examples[np.isnan(known[examples, 0])])
         if len(missing):
             missing = np.arange(len(known)) if len(known) <= _SMALL else missing
-            known[missing] = self._compute(k, missing)
+            known[missing] = self._compute(fitted.model, missing)
         return np.asarray(known[examples])
 
-    def _compute(self, k: int, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
+    def _compute(self, model: Any, examples: Int[ndarray, "U"]) -> Float[ndarray, "U C"]:
         """A class that the estimator has never seen gets 0; one never fitted knows nothing."""
-        model = self._models[k]
         out = np.zeros((len(examples), self.classes))
         if model is None:
             out[:] = 1.0 / self.classes
@@ -126,8 +114,7 @@ class Estimators:
             ) from error
 
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
-        ids = examples.cpu().numpy()
-        return self._tensor(np.stack([self._answer(k, ids[s]) for k, s in enumerate(self._world)]))
+        return self.predict_own(examples[self.nodes // self.seeds.n])
 
     def predict_own(self, examples: Int[Tensor, "k B"]) -> Float[Tensor, "k B C"]:
         return self._tensor(np.stack([self._answer(k, ids) for k, ids in enumerate(examples.cpu().numpy())]))
@@ -145,11 +132,10 @@ class Estimators:
 
     def state(self) -> dict[str, Tensor]:
         """The training set of every fitted estimator: no pickles, a load fits again."""
-        fitted = [(k, rows) for k, rows in enumerate(self._fitted_on) if rows is not None]
         return {
             f"fit/{k}/{name}": torch.from_numpy(array)
-            for k, rows in fitted
-            for name, array in zip(_ROWS, rows, strict=True)
+            for k, fitted in enumerate(self._fitted)
+            for name, array in zip(_ROWS, fitted.rows or (), strict=False)
         }
 
     def load(self, state: dict[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ backend runs it k times. Both take the same inputs and the same masks.
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -16,11 +17,10 @@ from torch.func import functional_call
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.losses import softmax
-from lntrust.core.randomness import Seeds, dropout_mask, fold
+from lntrust.core.randomness import dropout_mask, fold
 from lntrust.core.threads import scratch
 from lntrust.learners import linear as heads
-from lntrust.learners.modules import Build, Dropout, build, with_named_dropout
-from lntrust.study.settings import LearnerSettings
+from lntrust.learners.modules import Dropout, Members, with_named_dropout
 
 Backend = Literal["batched", "loop"]
 
@@ -30,35 +30,24 @@ _WORTH_A_PIECE = 400_000
 _LEARNT_AT_ONCE = {"cpu": 2_600_000, "cuda": 64_000_000}
 
 
-class Models:
-    """k nodes with the same torch architecture and the same view, of one world or of several."""
+@dataclass(eq=False, repr=False)
+class Models(Members):
+    """Nodes with the same torch architecture."""
+
+    backend: Backend = "batched"
+    common_start: bool = False
 
     at_once = 16_000_000  # input numbers in a piece of answers, so that memory stays bounded
     block = 128  # examples in a block of questions to one model; the last one is padded
 
-    def __init__(
-        self,
-        learner: LearnerSettings,
-        nodes: Int[Tensor, "k"],
-        view: Float[Tensor, "N *s"],
-        classes: int,
-        seeds: Seeds,
-        backend: Backend,
-        common_start: bool = False,
-        build: Build = build,
-    ) -> None:
-        self.learner = learner
-        self._build = build
-        self.nodes = nodes
-        self.view = view
-        self.classes = classes
-        numbers = nodes.tolist()
-        worlds = [number // seeds.n for number in numbers]
+    def __post_init__(self) -> None:
+        numbers = self.nodes.tolist()
+        worlds = [number // self.seeds.n for number in numbers]
         # Nodes are sorted, so those of one world stand together.
-        first = [bisect_left(worlds, s) for s in range(len(seeds) + 1)]
+        first = [bisect_left(worlds, s) for s in range(len(self.seeds) + 1)]
         self._of_world = [slice(a, b) for a, b in pairwise(first)]
-        origins = [numbers[first[s]] for s in worlds] if common_start else numbers
-        modules = [self._fresh(seeds, origin) for origin in origins]
+        origins = [numbers[first[s]] for s in worlds] if self.common_start else numbers
+        modules = [self._module(origin) for origin in origins]
         self.params = self._gather([_parameters(module, trained=True) for module in modules])
         self.buffers = self._gather(
             [_parameters(module, trained=False) | dict(module.named_buffers()) for module in modules]
@@ -70,15 +59,15 @@ class Models:
         self._last = linear[-1] if linear and not self.is_head else None
         self.looped = False
         self.looped_because = self._trial()
-        self.looped = backend == "loop" or self.looped_because is not None
+        self.looped = self.backend == "loop" or self.looped_because is not None
         self.momentum = {name: torch.zeros_like(p) for name, p in self.params.items()}
 
-    def _fresh(self, seeds: Seeds, node: int) -> nn.Module:
-        """The module of one node, initialised from its own key, always on the CPU."""
+    def _module(self, node: int) -> nn.Module:
+        """That of one node, initialised from its own key, always on the CPU."""
         with torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed: that also tells every kind of accelerator, a millisecond each time.
-            torch.default_generator.manual_seed(seeds.small_seed("initial weights", node))
-            module = self._build(self.learner, tuple(self.view.shape[1:]), self.classes)
+            torch.default_generator.manual_seed(self.seeds.small_seed("initial weights", node))
+            module = self.fresh()
         assert isinstance(module, nn.Module)
         return module
 

@@ -8,14 +8,17 @@ PyTorch's default initialisation.
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import load_object, users_fault
+from lntrust.core.randomness import Seeds
 from lntrust.study.settings import LearnerSettings
 
 # Makes a fresh model: of which learner, for inputs of which shape, for how many classes.
@@ -134,6 +137,22 @@ def _check_options(estimator: type, options: dict[str, Any]) -> None:
     unknown = [] if takes_any else [name for name in options if name not in known]
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: unknown options; known are {', '.join(known) or 'none'}")
+
+
+@dataclass(eq=False, repr=False)
+class Members:
+    """k nodes with the same kind of learner and the same view, of one world or of several."""
+
+    learner: LearnerSettings
+    nodes: Int[Tensor, "k"]
+    view: Float[Tensor, "N *s"]
+    classes: int
+    seeds: Seeds
+    build: Build = build
+
+    def fresh(self) -> Any:
+        """A model that has learned nothing yet."""
+        return self.build(self.learner, tuple(self.view.shape[1:]), self.classes)
 
 
 def with_named_dropout(module: nn.Module) -> nn.Module:

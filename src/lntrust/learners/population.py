@@ -17,7 +17,7 @@ from lntrust.core.threads import together
 from lntrust.learners.batch import Batch
 from lntrust.learners.estimators import Estimators, weighted_rows
 from lntrust.learners.inference import Backend
-from lntrust.learners.modules import Build, build
+from lntrust.learners.modules import Build, Members, build
 from lntrust.learners.training import Stack
 from lntrust.learners.views import Views
 from lntrust.study.settings import LearnerSettings, TrainingSettings
@@ -73,14 +73,13 @@ class Population:
             nodes = torch.from_numpy(np.flatnonzero(kinds == index)).to(self.device)
             if not len(nodes):
                 continue
-            view = views[learner.view]
-            made_of = (learner, nodes, view, classes, self.seeds)
+            made_of = (learner, nodes, views[learner.view], classes, self.seeds, build)
             with torch.random.fork_rng(devices=[]):  # only to see what it is
-                example = build(learner, tuple(view.shape[1:]), classes)
+                example = Members(*made_of).fresh()
             if isinstance(example, nn.Module):
-                self.stacks.append(Stack(*made_of, backend, common_start, build))
+                self.stacks.append(Stack(*made_of, backend, common_start))
             else:
-                self.stacks.append(Estimators(*made_of, build))
+                self.stacks.append(Estimators(*made_of))
 
     @property
     def torch_stacks(self) -> list[Stack]:
@@ -247,14 +246,13 @@ class Population:
             out[stack.nodes] = stack.predict_own(examples[stack.nodes])
         return out
 
-    def predict(self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]) -> Float[Tensor, "P C"]:
-        """Class probabilities for (node, example) pairs, each different pair computed once."""
-        return self.asked(nodes, examples)()
-
     def asked(
         self, nodes: Int[Tensor, "P"], examples: Int[Tensor, "P"]
     ) -> Callable[[], Float[Tensor, "P C"]]:
-        """The same, laid out once, for pairs that come again: told at each call."""
+        """Class probabilities for (node, example) pairs, laid out once and told at each call.
+
+        Each different pair is computed once.
+        """
         total = len(self.labels) // len(self.seeds)
         pairs, inverse = torch.unique(nodes * total + examples, return_inverse=True)
         node, example = pairs // total, pairs % total

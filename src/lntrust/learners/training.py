@@ -16,7 +16,7 @@ from lntrust.learners.inference import Models
 
 
 class Stack(Models):
-    """k nodes with the same torch architecture and the same view; they learn, share and are kept."""
+    """Nodes with the same torch architecture; they learn, share and are kept."""
 
     @cached_property
     def step(self) -> Callable[..., Float[Tensor, "k"]]:

@@ -201,9 +201,8 @@ class Site:
             if edges is None or len(edges):
                 with self.sharing.uncharged() if free else nullcontext():
                     replies = self.network.ask(questions, phase, edges)
-                column, each = around.column[replies.edge], replies.offsets.diff()
-                of_reply = torch.repeat_interleave(column, each, output_size=len(replies.question))
-                probabilities[replies.question, of_reply] = replies.probabilities
+                route, column = replies.route, around.column[replies.edge]
+                probabilities[route.question, column[route.of_edge]] = replies.probabilities
                 mask |= self.sound_members(replies)
         return Probe(mask, probabilities, population.labels_of(owner, questions.ids))
 

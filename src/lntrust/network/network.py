@@ -49,10 +49,8 @@ class Network:
     ) -> None:
         self._world, self._population, self._wide = world, population, wide
         format_ = wire_format or WireFormat()
-        self._encoding, self._naming = (
-            ReplyEncoding(format_.reply),
-            format_.query or world.study.network.query,
-        )
+        self._encoding = ReplyEncoding(format_.reply)
+        self._naming: Naming = format_.query or world.study.network.query
         self._charging = True
         self.ledger = Ledger(world.edges)
         self.edges: Int[Tensor, "E 2"] = torch.from_numpy(world.edges).to(population.device)
@@ -174,18 +172,11 @@ class Network:
         self, probabilities: Float[Tensor, "P C"], route: Route
     ) -> tuple[Float[Tensor, "P C"], Bool[Tensor, "q"]]:
         """Let misbehaving nodes misbehave, then refuse every reply that is not made of probabilities: 0."""
-        silent = []
         for node in self.misbehaviour:
             for k in torch.nonzero(route.answerer == node).flatten().tolist():
                 rows = slice(int(route.offsets[k]), int(route.offsets[k + 1]))
-                answer = self._twisted(node, probabilities[rows])
-                if answer is None:
-                    silent.append(k)
-                else:
-                    probabilities[rows] = answer
+                probabilities[rows] = self._twisted(node, probabilities[rows])
         sound = route.all_of(probability_rows(probabilities))
-        if silent:
-            sound[silent] = False
         if self._charging:  # what an evaluation overhears is nobody's loss
             self._faulty.index_add_(0, route.edge, (~sound).long())
         return self._sound_only(probabilities, sound[route.of_edge]), sound
@@ -194,8 +185,7 @@ class Network:
         """What the neighbours of each node would hear if these were its answers; 0 for what is unsound."""
         out = own.clone() if self.misbehaviour else own
         for node in self.misbehaviour:
-            answer = self._twisted(node, own[node])
-            out[node] = 0.0 if answer is None else answer
+            out[node] = self._twisted(node, own[node])
         return self._sound_only(out, probability_rows(out))
 
     def _sound_only(self, said: Float[Tensor, "*s C"], sound: Bool[Tensor, "*s"]) -> Float[Tensor, "*s C"]:
@@ -204,10 +194,10 @@ class Network:
             said = torch.where(sound[..., None], said, 0.0)
         return self._encoding.heard(said)
 
-    def _twisted(self, node: int, answer: Float[Tensor, "m C"]) -> Float[Tensor, "m C"] | None:
-        """What a misbehaving node makes of its answer; none if that has another shape."""
+    def _twisted(self, node: int, answer: Float[Tensor, "m C"]) -> Float[Tensor, "m C"]:
+        """What a misbehaving node makes of its answer; NaN, no probabilities, if that has another shape."""
         said = self.misbehaviour[node](answer.clone())
-        return None if said is None or said.shape != answer.shape else said
+        return torch.full_like(answer, torch.nan) if said is None or said.shape != answer.shape else said
 
     def _charge(self, edge: Int[ndarray, "q"], counts: Int[ndarray, "q"], source: Source, phase: str) -> None:
         """Book the query on each edge and the reply on its way back. Nothing asked, nothing sent."""

@@ -95,7 +95,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Replies:
-    """Soft predictions, edge after edge: reply k to edge[k] is rows offsets[k]:offsets[k+1]."""
+    """Soft predictions, edge after edge, as the route was laid out."""
 
     route: Route
     probabilities: Float[Tensor, "P C"]  # p_j(x), row by row
@@ -105,15 +105,6 @@ class Replies:
     def edge(self) -> Int[Tensor, "q"]:
         """Rows of the world's edges."""
         return self.route.edge
-
-    @property
-    def offsets(self) -> Int[Tensor, "q+1"]:
-        return self.route.offsets
-
-    @property
-    def question(self) -> Int[Tensor, "P"]:
-        """The row of Questions.ids that each row answers."""
-        return self.route.question
 
     def regular(self) -> Float[Tensor, "q B C"]:
         """As one tensor, where every node asked about equally many examples."""

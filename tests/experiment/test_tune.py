@@ -31,7 +31,7 @@ Make = Callable[..., Search]
 FOUR = ("graph.nodes=4", "partition.labelled=200", "training.stage1_rounds=1", "training.stage2_rounds=2")
 
 
-def quiet(_: int) -> Progress:
+def quiet(_: str) -> Progress:
     return lambda *_: None
 
 

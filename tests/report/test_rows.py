@@ -151,40 +151,28 @@ class TestLabels:
         assert main_row(found) is found[4]
         assert all(row.independent for row in found)
 
-    @pytest.mark.parametrize(
-        ("sets", "expected"),
-        [
-            ([["methods.lntrust.top_k=10"], ["methods.lntrust.top_k=9"]], ["top_k = 9", "top_k = 10"]),
-            ([["training.lr=0.1"], ["training.lr=1e-05"]], ["lr = 1e-05", "lr = 0.1"]),
-            ([["graph.seed=10"], ["graph.seed=9"]], ["seed = 9", "seed = 10"]),
-            ([["evaluation.every=1"], ["evaluation.every=2"]], ["every = 1", "every = 2"]),
-            (
-                [["training.refresh=1", "evaluation.every=1"], ["training.refresh=2", "evaluation.every=2"]],
-                ["refresh = 1", "refresh = 2"],
-            ),
-            (
-                [[], ["methods.lntrust.top_k=2", "methods.lntrust.training_gate=false"]],
-                ["training_gate = False, top_k = 2", "training_gate = True, top_k = None"],
-            ),
-        ],
-    )  # fmt: skip
-    def test_what_differs_is_told(self, sets: list[list[str]], expected: list[str]) -> None:
-        found = labels(*(made(sets=each) for each in sets))
-        assert found == [f"lntrust, {label}" for label in expected]
+    @pytest.mark.parametrize(("method", "sets", "expected"), [
+        ("lntrust", [["methods.lntrust.top_k=10"], ["methods.lntrust.top_k=9"]], ["top_k = 9", "top_k = 10"]),
+        ("lntrust", [["training.lr=0.1"], ["training.lr=1e-05"]], ["lr = 1e-05", "lr = 0.1"]),
+        ("lntrust", [["graph.seed=10"], ["graph.seed=9"]], ["seed = 9", "seed = 10"]),
+        ("lntrust", [["evaluation.every=1"], ["evaluation.every=2"]], ["every = 1", "every = 2"]),
+        ("lntrust", [[f"training.refresh={k}", f"evaluation.every={k}"] for k in (1, 2)],
+         ["refresh = 1", "refresh = 2"]),
+        ("lntrust", [[], ["methods.lntrust.top_k=2", "methods.lntrust.training_gate=false"]],
+         ["training_gate = False, top_k = 2", "training_gate = True, top_k = None"]),
+        ("lntrust+lean", [[f"methods.lntrust+lean.budget={k}"] for k in (5, 50)],
+         ["budget = 5", "budget = 50"]),
+    ])  # fmt: skip
+    def test_what_differs_is_told(self, method: str, sets: list[list[str]], expected: list[str]) -> None:
+        found = labels(*(made(method, sets=each) for each in sets))
+        assert found == [f"{method}, {label}" for label in expected]
 
-    def test_a_setting_of_one_method_is_not_the_others(self) -> None:
-        changed = "methods.lntrust.budget=7"
-        found = labels(made("uniform"), made("uniform", 1, sets=[changed]), made(), made(sets=[changed]))
-        assert found[0] == "uniform"
-        assert len(found) == 3
-
-    def test_settings_on_top_of_a_preset(self) -> None:
-        two = [made("lntrust+lean", sets=[f"methods.lntrust+lean.budget={k}"]) for k in (5, 50)]
-        assert labels(*two) == ["lntrust+lean, budget = 5", "lntrust+lean, budget = 50"]
-
-    def test_ways_to_deploy_and_devices_are_rows_of_their_own(self) -> None:
+    def test_ways_to_deploy_and_devices_are_rows_and_a_setting_of_one_method_is_not_the_others(self) -> None:
         assert labels(made("dml", sets=["deploy=trust"]), made("dml")) == ["dml", "dml → trust"]
         assert labels(made(device="cuda"), made()) == ["lntrust, device = cpu", "lntrust, device = cuda"]
+        changed = "methods.lntrust.budget=7"
+        found = labels(made("uniform"), made("uniform", 1, sets=[changed]), made(), made(sets=[changed]))
+        assert found == ["uniform", "lntrust, budget = 7", "lntrust, budget = 200"]
 
     def test_the_papers_reading(self) -> None:
         plain, paper = labels(made(), made(sets=["reading=paper"]))

@@ -56,6 +56,10 @@ def spread_cell(of: Spread | None, seeds: int) -> Cell:
     return Cell() if of is None else Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
 
 
+def gain_cell(row: Row) -> Cell:
+    return spread_cell(row.gain, len(row.seeds))
+
+
 def mean_of(score: str, write: Callable[[float], str]) -> Fill:
     return lambda row: _written(row.spread(score), write)
 
@@ -329,13 +333,10 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
     for label, records in by_label.items():
         row = make_row(label, records, [])
         name = "\n  ".join([label, *textwrap.wrap(row.what_diverged, _USUAL - 2)])
-        scores = [
-            spread_of("test"),
-            *(mean_of(score, score_text) for score in ("self", "test_pooled", "harmed")),
-        ]
+        means = [mean_of(score, score_text) for score in ("self", "test_pooled", "harmed")]
         sent = [_brief(row.sent), _brief(row.bytes_per_answer)] if row.records else [NOTHING, NOTHING]
         time = f"{row.seconds:.{1 if row.seconds < 99.95 else 0}f}"
-        table.add_row(name, *(_marked(score(row)) for score in scores), *sent, time)
+        table.add_row(name, *(_marked(fill(row)) for fill in (spread_of("test"), *means)), *sent, time)
         for variant in row.first.summary["variants"] if row.records else ():
             found = [record.summary["variants"][variant] for record in row.records]
             plain, pooled = (spread([each[score] for each in found]) for score in ("test", "test_pooled"))

@@ -1,6 +1,5 @@
 """The page in a real browser: it loads alone, tells the runs' numbers, and works for hands and keys."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ from browsing import Opened, draw_all, drawn, number, option, until
 from made_up import changed, identified, in_world
 from playwright.sync_api import Page
 
-from lntrust.core.text import bytes_text
 from lntrust.experiment.store import Record
 from lntrust.report.page import write_page
 
@@ -71,32 +69,6 @@ class TestLoading:
 
 
 class TestNumbers:
-    def test_table_equals_the_summaries(self, page: Page, records: list[Record]) -> None:
-        rows = page.locator("#s-small .results tbody tr")
-        assert [row.get_attribute("data-label") for row in rows.all()] == LABELS
-        means = {}
-        for label, row in zip(LABELS, rows.all(), strict=True):
-            cells = {cell.get_attribute("data-column"): " ".join(cell.inner_text().split())
-                     for cell in row.locator("td").all()}  # fmt: skip
-            found = [r.summary for r in runs_of(records, label)]
-            means[label] = np.mean([summary["test"] for summary in found])
-            for name, score in (("Test", "test"), ("Self", "self"), ("pooled", "test_pooled")):
-                values = [summary[score] for summary in found]
-                assert cells[name] == f"{number(float(np.mean(values)))} ± {number(float(np.std(values)))}"
-            assert cells["10th pct."] == number(float(np.mean([s["p10"] for s in found])))
-            assert cells["harmed"] == f"{100 * np.mean([s['harmed'] for s in found]):.0f} %"
-            for name, kind in (("replies", "reply"), ("all", "total")):
-                sent = float(np.mean([s["bytes"][kind] / s["nodes"] for s in found])) / 1e9
-                assert cells[name] == (bytes_text(1e9 * sent, 1) if sent else "0")
-            if label == "uniform":  # paired with Independent
-                shown = cells["difference, 95 %"].replace("−", "-")
-                mean, low, high = (float(x) for x in re.findall(r"[-+][\d.]+", shown))
-                assert mean == pytest.approx(means["uniform"] - means["independent"], abs=6e-4)
-                assert low <= mean <= high
-        best = page.locator("#s-small tr.best")
-        assert best.count() == 1
-        assert best.get_attribute("data-label") == max(means, key=lambda each: means[each])
-
     def test_charts_hold_the_runs_rounds(self, page: Page, records: list[Record]) -> None:
         series = option(page, "#s-small [data-chart=curves]")["series"]
         [shown] = [each["data"] for each in series if each["name"] == "uniform"]

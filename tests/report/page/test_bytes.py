@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browsing import Opened, draw_all, option
-from made_up import identified, older, sending, with_rounds
+from made_up import identified, sending, with_rounds
 from playwright.sync_api import Page
 
 from lntrust.experiment.reproduction import FigureSettings
 from lntrust.experiment.store import Record
 from lntrust.report.page import write_page
 from lntrust.report.page.data import charts_of
-from lntrust.report.page.write import page as page_text
 from lntrust.report.rows import rows_of
 from lntrust.report.sections import Section
 
@@ -99,18 +98,6 @@ def test_a_plus_in_a_name_breaks_nothing(page: Page, mixed: list[Record]) -> Non
     assert [each for each in ids if not re.fullmatch(r"[\w-]+", each)] == []
     main = page.evaluate("DATA.sections[0].rows.filter(row => row.main).map(row => row.label)")
     assert main == ["lntrust"]
-    # How many are asked.
-    for method in ("independent", "uniform", "lntrust"):
-        cell = page.locator(f"#s-small tr[data-label='{method}'] [data-column=asked]").inner_text()
-        asked = float(np.mean([r.summary["bytes"]["asked_per_input"] for r in mixed if r.method == method]))
-        assert cell == (f"{asked:.1f}" if asked else "0")
-
-
-def test_old_runs_have_no_such_column(mixed: list[Record]) -> None:
-    text = page_text([older(record) for record in mixed], "x")
-    assert 'data-column="bytes per answer"' in text
-    assert 'data-column="asked"' not in text
-    assert "without headers, which these runs have not stored by kind." in text
 
 
 @pytest.mark.parametrize(

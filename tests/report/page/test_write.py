@@ -17,10 +17,9 @@ from made_up import identified, in_study
 
 from lntrust import load_study
 from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
-from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record, identities
-from lntrust.report.page.html import Html, Scale, h, with_minus
-from lntrust.report.page.tables import main_rows, overview, section_table, section_words
+from lntrust.report.page.html import Html, h, with_minus
+from lntrust.report.page.tables import section_table
 from lntrust.report.page.write import page, run_command
 from lntrust.report.rows import make_row
 from lntrust.report.sections import sections_of
@@ -59,15 +58,6 @@ class TestHtml:
     def test_numbers(self) -> None:
         words = "CIFAR-10, a − b: -.032 [-.050, +.011] (5e-4)"
         assert with_minus(words) == "CIFAR-10, a − b: −.032 [−.050, +.011] (5e-4)"
-
-    def test_intervals_share_a_scale(self) -> None:
-        scale = Scale.of([Interval(0.04, 0.02, 0.06), Interval(-0.01, -0.02, 0.0)])
-        assert scale == (-0.02, 0.06)
-        assert scale.at(-0.02) < scale.at(0) < scale.at(0.06) <= 70
-        assert scale.at(9) == scale.at(0.06)
-        assert Scale.of([]).at(0) == 35
-        assert re.findall(r">([^<]+)</text>", scale.axis()) == ["0", "+.06"]  # −.02 is too near to zero
-        assert "up" in scale.bar(Interval(0.04, 0.02, 0.06))
 
 
 class TestPage:
@@ -122,7 +112,6 @@ class TestPage:
 class TestPaper:
     """A table of the paper, made up for these runs."""
 
-    @pytest.fixture
     def reproduction(self, runs_folder: Path) -> Reproduction:
         rows = [
             RowSettings(
@@ -144,25 +133,9 @@ class TestPaper:
             panels=[panel], figures=figures,
         )  # fmt: skip
 
-    def test_words_and_numbers(self, records: list[Record], reproduction: Reproduction) -> None:
-        section = sections_of([r for r in records if r.study == "small"], [reproduction])[0]
-        words = re.sub(r"<[^>]+>", " ", section_words(section))
-        assert {v.outcome for v in section.verdicts} & {"holds", "does not hold", "undecided"}
-        shown = [text for v in section.verdicts for text in (v.outcome, v.says, with_minus(v.words))]
-        for text in ("It is so.", "Nothing else.", *shown):
-            assert text in words
-        table = section_table(section, 0)
-        for text in ("higher by", "agrees", ">.100<", ">+.000<"):  # than the paper's .1
-            assert text in table
-        main = main_rows([section])
-        assert main[section.name].label == "B = 200"  # as the study has it, though not the first
-        glance = overview([section], main)
-        assert "Table 0" in glance
-        assert "B = 200" in glance
-
-    def test_page(self, records: list[Record], reproduction: Reproduction) -> None:
+    def test_page(self, records: list[Record], runs_folder: Path) -> None:
         here = [r for r in records if r.study == "small"]
-        text = page(here, "x", [reproduction])
+        text = page(here, "x", [self.reproduction(runs_folder)])
         data = data_of(text)
         section = data["sections"][0]
         assert section["x"] == "budget B"
@@ -172,6 +145,7 @@ class TestPaper:
         runs = [r for r in here if r.method == "lntrust" and r.identity["settings"]["budget"] == 200]
         assert ours["test"][0] == pytest.approx(np.mean([r.summary["test"] for r in runs]), abs=6e-5)
         assert "Of the paper's 2 claims held against these runs:" in text
+        assert [row["label"] for row in section["rows"] if row["main"]] == ["B = 200"], "as the study has it"
         assert text.count(": the runs of <a") == 1  # Independent, which stands in two sections
         for link in ("See node 2 among its neighbours →", "See this graph →", "See the map →"):
             assert link in text

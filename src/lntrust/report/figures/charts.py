@@ -1,7 +1,8 @@
 """Lines and bars: scores per round, for what is sent, along an ablation; and what trust looks at."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -62,12 +63,9 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
         _mark_stage2(axes, shown)
     all_axes[-1].set_xlabel("round")
     if together:  # which line is which score
-        keys = [Line2D([], [], color=INK, linewidth=1),
-                Line2D([], [], color=INK, linewidth=0.8, linestyle=_DASHES)]  # fmt: skip
-        all_axes[0].legend(
-            keys, ["Test (as deployed)", "Self (own model)"], loc="lower left", bbox_to_anchor=(-0.02, 0.99),
-            ncols=2, borderpad=0.2,
-        )  # fmt: skip
+        deployed = Line2D([], [], color=INK, linewidth=1, label="Test (as deployed)")
+        own = Line2D([], [], color=INK, linewidth=0.8, linestyle=_DASHES, label="Self (own model)")
+        style.legend_above(all_axes[0], [deployed, own], ncols=2)
     notes = [_seeds_text(shown, "bands" if together else "")]
     bold = [row for row, look in zip(shown, looks, strict=True) if look.bold]
     if bold and not together and (last := (row := main_row(bold) or bold[0]).courses["test"].std[-1]):
@@ -76,7 +74,7 @@ def draw_curves(rows: Sequence[Row], title: str) -> Figure:
     notes += [f"{style.name_of(row)}: {odd}" for row in shown if (odd := _ODD.get(row.first.method))]
     style.footnote(figure, *notes, _every_round(shown))
     for axes, (score, *_) in zip(all_axes, panels, strict=True):
-        style.end_labels(axes, [row.courses[score] for row in shown], map(style.name_of, shown), looks)
+        style.end_labels(axes, [row.courses[score] for row in shown], looks)
     return figure
 
 
@@ -126,17 +124,12 @@ def draw_bytes(rows: Sequence[Row], title: str) -> Figure:
     every, answers = figure.subplots(2, sharex=True, sharey=True, height_ratios=[1.25, 1])
     lines: list[tuple[float, Line2D, Look]] = []
     for row, look in zip(shown, style.looks_of(shown), strict=True):
-        path, name = row.courses["test"], style.name_of(row)
+        path = row.courses["test"]
         end, talks = float(path.mean[-1]), path.bytes > 0
-        line = look.line(5 if look.bold else 4) | {"label": name}
+        line = look.line(5 if look.bold else 4)
         dots = (0, (1, 1.2)) if row.first.method == "independent" else (0, (4, 1.5))
-        flat = {
-            "color": look.colour,
-            "zorder": look.order,
-            "label": name,
-            "linewidth": 0.9,
-            "linestyle": dots,
-        }
+        kept = {name: line[name] for name in ("color", "zorder", "label")}
+        flat = kept | {"linewidth": 0.9, "linestyle": dots}
         if talks.any():
             [drawn] = every.plot(path.bytes[talks], path.mean[talks], markevery=[-1], **line)
         else:
@@ -212,12 +205,9 @@ def draw_ablation(rows: Sequence[Row], title: str, x: str) -> Figure:
     axes.set_xlabel(x)
     style.score_axis(axes, "accuracy")
     axes.margins(x=0.06, y=0.08)
-    entries = list(zip(*axes.get_legend_handles_labels(), strict=True))
-    entries.sort(key=lambda entry: {"Test": 0, "Self": 1}.get(entry[1], 2))
-    axes.legend(
-        *zip(*entries, strict=True), loc="lower left", bbox_to_anchor=(-0.02, 0.99),
-        ncols=(len(entries) + 1) // 2, borderpad=0.2, columnspacing=1.2,
-    )  # fmt: skip
+    handles, _ = axes.get_legend_handles_labels()
+    handles.sort(key=lambda each: {"Test": 0, "Self": 1}.get(str(each.get_label()), 2))
+    style.legend_above(axes, handles, ncols=(len(handles) + 1) // 2, columnspacing=1.2)
     selected = any(row.test_selected for row in varied)
     style.footnote(figure, _seeds_text(varied, "bars"), _SELECTED if selected else "")
     return figure
@@ -249,11 +239,12 @@ def draw_communication(rows: Sequence[Row], title: str) -> Figure:
     heights = [max(sum(size > 0 for size in sizes), 1) for _, sizes in panels]
     figure = style.sheet(1.15 + 0.155 * sum(heights), title)
     all_axes = figure.subplots(2, height_ratios=heights)
+    looks = [replace(look, colour=GREY) if grey else look
+             for look, grey in zip(style.looks_of(scored), averaging, strict=True)]  # fmt: skip
     for axes, (text, sizes) in zip(all_axes, panels, strict=True):
-        every = zip(scored, style.looks_of(scored), sizes, averaging, strict=True)
-        bars = [_Bar(style.name_of(row), row.test.mean, size, look.weight, GREY if grey else look.colour)
-                for row, look, size, grey in every if row.test is not None and size > 0]  # fmt: skip
-        _efficiency(axes, sorted(bars, key=lambda bar: bar.test / bar.size))
+        bars = [(row.test.mean, size, look) for row, look, size in zip(scored, looks, sizes, strict=True)
+                if row.test is not None and size > 0]  # fmt: skip
+        _efficiency(axes, sorted(bars, key=lambda bar: bar[0] / bar[1]))
         axes.set_title(text, loc="left", pad=3)
     all_axes[-1].set_xlabel("Test per GB sent per node")
     silent = ", ".join(style.name_of(row) for row in scored if row.gigabytes() == 0)
@@ -267,36 +258,24 @@ def draw_communication(rows: Sequence[Row], title: str) -> Figure:
     return figure
 
 
-class _Bar(NamedTuple):
-    name: str
-    test: float
-    size: float  # in GB
-    weight: str
-    colour: str
-
-
-def _efficiency(axes: Axes, bars: Sequence[_Bar]) -> None:
-    heights = [bar.test / bar.size for bar in bars]
-    axes.barh(range(len(bars)), heights, height=0.68, color=[bar.colour for bar in bars])
-    axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
+def _efficiency(axes: Axes, bars: Sequence[tuple[float, float, Look]]) -> None:
+    """Bars from the shortest up, of Test, GB and look."""
+    heights = [test / size for test, size, _ in bars]
+    drawn = axes.barh(range(len(bars)), heights, height=0.68, color=[look.colour for _, _, look in bars])
+    style.names_beside(axes, [look.name for _, _, look in bars])
     if bars and heights[-1] > _LOG * heights[0]:
         start = 10 ** (np.floor(np.log10(heights[0]) - 0.15))
-        axes.set_xlim(
-            start, heights[-1] * (heights[-1] / start) ** 0.55
-        )  # room for what stands beside the bars
+        room = (heights[-1] / start) ** 0.55  # for what stands beside the bars
+        axes.set_xlim(start, heights[-1] * room)
         style.log_axis(axes, tick_text, ticks=5)
     elif bars:
         axes.set_xlim(0, 1.5 * heights[-1])
-    for place, (bar, height, tick) in enumerate(zip(bars, heights, axes.get_yticklabels(), strict=True)):
-        tick.set_fontweight(bar.weight)
-        # In GB, as the axis; what would be zeros after the point, in smaller units.
-        size = f"{number_text(bar.size)} GB" if bar.size >= 0.001 else bytes_text(1e9 * bar.size)
-        axes.annotate(
-            f"{score_text(bar.test)} · {size}", (height, place), xytext=(2, 0), textcoords="offset points",
-            va="center", fontsize=5.5,
-        )  # fmt: skip
+    # In GB, as the axis; what would be zeros after the point, in smaller units.
+    sizes = [f"{number_text(size)} GB" if size >= 0.001 else bytes_text(1e9 * size) for _, size, _ in bars]
+    words = [f"{score_text(test)} · {size}" for (test, _, _), size in zip(bars, sizes, strict=True)]
+    axes.bar_label(drawn, words, padding=2, fontsize=5.5)
+    for (_, _, look), tick in zip(bars, axes.get_yticklabels(), strict=True):
+        tick.set_fontweight(look.weight)
 
 
 def draw_importance(row: Row, title: str, which: str) -> Figure:
@@ -314,12 +293,9 @@ def draw_importance(row: Row, title: str, which: str) -> Figure:
         places, mean[order], xerr=std[order], height=0.66, color=VERMILLION,
         error_kw={"elinewidth": 0.8, "capsize": 2, "capthick": 0.8},
     )  # fmt: skip
-    axes.set_yticks(places, [names[i] for i in order])
-    axes.tick_params(axis="y", length=0)
+    style.names_beside(axes, [names[i] for i in order])
     axes.axvline(0, linewidth=0.6, color="black")
-    axes.grid(axis="x")
     axes.set_xlabel("rise of the validation loss if permuted")
-    seeds = "one seed" if len(reports) == 1 else f"mean over {len(reports)} seeds"
     bars = "error bars: one standard deviation over repetitions"
-    style.footnote(figure, which or style.name_of(row), seeds, bars)
+    style.footnote(figure, which or style.name_of(row), _seeds_text([row], ""), bars)
     return figure

@@ -101,14 +101,16 @@ def named_figures(section: Section) -> Iterator[tuple[str, Figure]]:
 
 def _figures(section: Section, seen: set[object], *, named: bool) -> Iterator[tuple[str, Figure]]:
     section = replace(section, rows=[row for row in section.rows if row.records])
+    runs = tuple(record.key for row in section.rows for record in row.records)
     for asked in section.figures if named else _defaults(section):
         kind, node, seed = asked.kind, asked.node, asked.seed
         if _missing(kind, section.rows):
             continue
-        key, once = _key(asked, section), _once(asked, section)
-        if key in seen or (not named and once in seen):
+        exactly = (kind, node, seed, runs)
+        once = _once(kind, section) or exactly
+        if (exactly if named else once) in seen:
             continue
-        seen |= {key, once}
+        seen |= {exactly, once}
         title = section.study if kind in _WORLDS else section.title
         figure = draw(kind, section.rows, title=title, x=section.x, node=node, seed=seed)
         whose = ("" if node is None else f"-node{node}") + (f"-seed{seed}" if seed else "")
@@ -128,26 +130,13 @@ def _defaults(section: Section) -> list[FigureSettings]:
     return [FigureSettings(kind=kind) for kind in kinds if kind not in named]
 
 
-def _once(asked: FigureSettings, section: Section) -> object:
+def _once(kind: FigureKind, section: Section) -> object:
     """Of figures for which this is the same, one is enough, unless more are asked for: a graph, however its
     nodes' examples are split; whom the nodes of a study trust."""
-    once = ("once", asked.kind, section.study)
-    if asked.kind in _WORLDS:
-        world = section.rows[0].first.world
-        return *once, json.dumps([world[name] for name in ("edges", "kinds", "learners")])
-    return once if asked.kind in ("importance", "trust") else _key(asked, section)
-
-
-def _key(asked: FigureSettings, section: Section) -> object:
-    """The same for figures that would look the same."""
-    kind = asked.kind
-    row, record = _shown(kind, section.rows, asked.seed)
     if kind in _WORLDS:
-        return kind, record.study, record.world_text
-    if kind == "trust":
-        return kind, record.key, graphs.choose_node(record)[0] if asked.node is None else asked.node
-    rows = [row] if kind == "importance" else section.rows
-    return kind, *(tuple(record.key for record in each.records) for each in rows)
+        world = section.rows[0].first.world
+        return kind, section.study, json.dumps([world[name] for name in ("edges", "kinds", "learners")])
+    return (kind, section.study) if kind in ("importance", "trust") else None
 
 
 def save(figure: Figure, stem: Path, format_: Format = "both") -> list[Path]:

@@ -3,7 +3,7 @@
 import textwrap
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -99,14 +99,10 @@ _CROWD = 6  # with more methods in a figure no colour is free for variants
 class Look:
     """How one row is drawn wherever it is drawn."""
 
+    name: str
     colour: str
     marker: str
     bold: bool  # LNTrust, and presets of it
-
-    @property
-    def order(self) -> float:
-        """Bold lines lie above the others."""
-        return 3.0 if self.bold else 2.0
 
     @property
     def weight(self) -> str:
@@ -114,10 +110,11 @@ class Look:
         return "bold" if self.bold else "normal"
 
     def line(self, marker: float) -> dict[str, Any]:
-        """For `plot`, with markers of this size."""
+        """For `plot`, with markers of this size; bold lines lie above the others."""
         return {
-            "color": self.colour, "linewidth": 1.9 if self.bold else 0.95, "zorder": self.order,
-            "marker": self.marker, "markersize": marker, "markeredgecolor": "white", "markeredgewidth": 0.4,
+            "color": self.colour, "linewidth": 1.9 if self.bold else 0.95, "label": self.name,
+            "zorder": 3.0 if self.bold else 2.0, "marker": self.marker, "markersize": marker,
+            "markeredgecolor": "white", "markeredgewidth": 0.4,
         }  # fmt: skip
 
 
@@ -145,7 +142,7 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
         mine = [other for other in rows if other.first.method == method]
         colour, marker = own[method]
         if row is (main_row(mine) or mine[0]):
-            out.append(Look(colour, marker, method.partition("+")[0] == "lntrust"))
+            out.append(Look(name_of(row), colour, marker, method.partition("+")[0] == "lntrust"))
             continue
         number = variants[method]
         variants[method] += 1
@@ -155,7 +152,8 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
             goal = 1.0 - number % 2
             red, green, blue = (c + 0.45 * (goal - c) for c in to_rgb(colour))
             colour = to_hex((red, green, blue))
-        out.append(Look(colour, [m for m in "sD^vP<>X" if m != marker][number % 7], False))
+        marker = [other for other in "sD^vP<>X" if other != marker][number % 7]
+        out.append(Look(name_of(row), colour, marker, False))
     return out
 
 
@@ -181,19 +179,19 @@ def spaced(wanted: Float[ndarray, "k"], gap: float, low: float, high: float) -> 
     return out
 
 
-def end_labels(axes: Axes, lines: Sequence[Course], names: Iterable[str], looks: Sequence[Look]) -> None:
+def end_labels(axes: Axes, lines: Sequence[Course], looks: Sequence[Look]) -> None:
     """Names beside the right edge, each joined to where its line ends. Call last: it lays the figure out."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     notes = [
         axes.annotate(
-            name, xy=(line.rounds[-1], line.mean[-1]), xytext=(1.07, 0.5), textcoords="axes fraction",
+            look.name, xy=(line.rounds[-1], line.mean[-1]), xytext=(1.07, 0.5), textcoords="axes fraction",
             va="center", ha="left", annotation_clip=False,
             fontsize=6, color=look.colour, fontweight=look.weight,
             arrowprops={"arrowstyle": "-", "lw": 0.4, "color": look.colour, "shrinkA": 1, "shrinkB": 1,
                         "relpos": (0, 0.5)},
         )
-        for line, name, look in zip(lines, names, looks, strict=True)
+        for line, look in zip(lines, looks, strict=True)
     ]  # fmt: skip
     figure.draw_without_rendering()  # only now the axes' height is known
     height = axes.get_window_extent().height * 72 / figure.dpi
@@ -220,6 +218,17 @@ def log_axis(axes: Axes, text: Callable[[float], str], ticks: int) -> None:
         axes.minorticks_off()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+
+def names_beside(axes: Axes, names: Sequence[str]) -> None:
+    """Of lying bars, from below."""
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def legend_above(axes: Axes, handles: Sequence[Any], **look: Any) -> None:
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 0.99), borderpad=0.2, **look)
 
 
 def score_axis(axes: Axes, label: str) -> None:

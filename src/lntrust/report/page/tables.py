@@ -36,12 +36,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("the paper", "Test ", "paper", text.paper_of("test")),
         Column("the paper", "Self ", "paper", text.paper_of("self")),
         Column("the paper", "agreement", "words", lambda row: Cell(against_paper(row) or NOTHING)),
-        Column(
-            "over Stage 1",
-            "ours",
-            "",
-            lambda row: text.spread_cell(row.gain if gained else None, len(row.seeds)),
-        ),
+        Column("over Stage 1", "ours", "", text.gain_cell if gained else lambda _: Cell()),
         Column("over Stage 1", "paper", "paper", text.paper_gain),
         Column("against Independent", _DIFFERENCE, "difference", text.difference_cell),
         Column("against Independent", "chance better", "", text.improvement_cell),
@@ -66,8 +61,8 @@ def _gigabytes(row: Row, kind: str) -> Cell:
 def section_table(section: Section, index: int) -> Html:
     """All that is known of a section's rows; `index` is the section's place on the page."""
     scale, columns, best = _scale(section.rows), _columns(section.rows), best_row(section.rows)
-    groups = [(name, len(list(same))) for name, same in groupby(column.group for column in columns)]
-    above = [h("th", name, scope="colgroup", colspan=span, class_="group") for name, span in groups]
+    above = [h("th", group, scope="colgroup", colspan=len(list(same)), class_="group")
+             for group, same in groupby(column.group for column in columns)]  # fmt: skip
     method = h("th", "method", scope="col", rowspan=2, class_="label")
     heads = []
     for _, name, kind, *_ in columns:
@@ -75,9 +70,8 @@ def section_table(section: Section, index: int) -> Html:
         heads.append(h("th", shown, scope="col", class_=kind if kind in ("words", "difference") else None))
     lines = [_line(row, columns, row is best, scale, (index, at)) for at, row in enumerate(section.rows)]
     words = f"{section.title}: {seeds_text(section.seeds)}, mean ± standard deviation over seeds"
-    return table(
-        h("caption", words), [h("tr", method, above), h("tr", heads)], lines, "results", section.title
-    )
+    head = [h("tr", method, above), h("tr", heads)]
+    return table(h("caption", words), head, lines, "results", section.title)
 
 
 def _with_scale(name: str, scale: Scale) -> Child:

@@ -20,18 +20,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client
-from lntrust.fleet.node import Node
-from lntrust.fleet.operations.certificates import Authority
+from lntrust.fleet.node import Node, place_of
+from lntrust.fleet.operations.certificates import NODE_FILES, Authority
 from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part, write_node
-from lntrust.fleet.peers.zenoh_config import Peer, Place
+from lntrust.fleet.peers.zenoh_config import Place
 from lntrust.fleet.settings import NodeSettings, load_node
 
 Table = Mapping[str, Any]
@@ -160,16 +164,33 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
+        print(self.logs())
         for member in self.members.values():
             if member.process is not None:
                 self.end(member.name, signal.SIGKILL)
 
     def place(self, name: str) -> Place:
         """Where this node stands, for somebody who takes its place."""
-        member = self.members[name]
-        others = (other for other in self.members.values() if other is not member)
-        peers = tuple(Peer(other.name, other.listen) for other in others)
-        return Place(name, member.listen, member.folder, peers)
+        return place_of(self.members[name].settings)
+
+    # -- certificates -----------------------------------------------------------------------------
+
+    def renew(self, name: str, days: float = 90, files: Sequence[str] = NODE_FILES) -> None:
+        """Renew a node's certificate, for so many days; only these files reach the device."""
+        Authority(self.root / "certificates").renew(name, days)
+        for file in files:
+            shutil.copy(self.root / "certificates" / name / file, self.members[name].folder / file)
+
+    def recertify(self, name: str, begins: datetime, ends: datetime, subject: bool = True) -> None:
+        """A certificate that the authority would not make: for other dates, or for nobody."""
+        path = self.members[name].folder / "node.pem"
+        signer: Any = load_pem_private_key((self.root / "certificates" / "ca.key").read_bytes(), None)
+        old = x509.load_pem_x509_certificate(path.read_bytes())
+        whose = old.subject if subject else x509.Name([])
+        made = x509.CertificateBuilder(
+            old.issuer, whose, old.public_key(), 7, begins, ends, list(old.extensions)
+        )
+        path.write_bytes(made.sign(signer, SHA256()).public_bytes(Encoding.PEM))
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -254,7 +275,7 @@ class Fleet:
         assert status["error"] is None, status["error"]
 
     def logs(self, lines: int = 25) -> str:
-        """The end of them. Printed at a test's end, pytest shows it if the test failed."""
+        """The end of them."""
         logs = [member.log for member in self.members.values() if member.log.exists()]
         ends = [[f"-- {log}", *log.read_text("utf-8", "replace").splitlines()[-lines:]] for log in logs]
         return "\n".join(line for end in ends for line in end)

@@ -116,7 +116,6 @@ ANSWERS: dict[str, Callable[[Rogue, ndarray], bytes]] = {
     "garbage": lambda rogue, x: np.random.default_rng(len(x)).bytes(1000),
     "nan": lambda rogue, x: rogue.reply(np.full_like(rogue.right(x), np.nan)),
     "constant": lambda rogue, x: rogue.reply(np.eye(10, dtype=np.float32)[np.full(len(x), 7)]),
-    "older": lambda rogue, x: rogue.reply(rogue.right(x), rogue.version - 500),
     "huge": lambda rogue, x: bytes(LIMIT + (1 << 20)),
     "just too large": lambda rogue, x: rogue.reply(np.zeros((LIMIT // 40 + 1, 10), dtype=np.float32)),
 }

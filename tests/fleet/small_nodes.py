@@ -71,26 +71,24 @@ class Failing(nn.Module):
     """Trains for five passes, and then no more; or, after some failures, again."""
 
     def __init__(
-        self, input_shape: tuple[int, ...], classes: int, failures: int = 1_000_000, ends: bool = False
-    ) -> None:
+        self, input_shape: tuple[int, ...], classes: int, failures: int = 1_000_000,
+        error: type[BaseException] = ArithmeticError,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.linear, self.left = nn.Linear(prod(input_shape), classes), 5
-        self.failures, self.error = (
-            failures,
-            SystemExit("enough") if ends else ArithmeticError("no more passes"),
-        )
+        self.failures, self.error = failures, error
 
     def forward(self, x: Tensor) -> Tensor:
         self.left -= self.training
         if self.training and self.left < 0 < self.failures:
             self.failures -= 1
-            raise self.error
+            raise self.error("no more passes")
         out: Tensor = self.linear(x.flatten(1))
         return out
 
 
 stumbling = partial(Failing, failures=2)
-exiting = partial(Failing, failures=2, ends=True)
+exiting = partial(Failing, failures=2, error=SystemExit)
 
 
 def text(_input_shape: tuple[int, ...], _classes: int) -> str:

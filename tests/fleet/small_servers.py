@@ -77,10 +77,10 @@ class Server(ThreadingHTTPServer):
 
 
 class Street:
-    """Servers and neighbours that are closed in the end."""
+    """Servers and neighbours, closed when `ends` is."""
 
-    def __init__(self) -> None:
-        self.ends = ExitStack()
+    def __init__(self, ends: ExitStack) -> None:
+        self.ends = ends
 
     def server(self, infer: Act, metadata: Any = JSON, tls: ssl.SSLContext | None = None) -> Server:
         tell = metadata if callable(metadata) else lambda request: request.answer(metadata)

@@ -1,15 +1,16 @@
 """Nodes in their owners' processes: `Node.from_file`, as a program uses it."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fleets import SOON, Fleet, all_probed, deployed, until
+from fleets import SOON, TABLES, Fleet, all_probed, deployed, until
 from sklearn.ensemble import ExtraTreesClassifier
 from torch import nn
 
@@ -168,3 +169,24 @@ def test_a_node_that_cannot_be_made_leaves_no_door_open(tmp_path: Path) -> None:
     for _ in range(2):  # the second time the port is free again
         with pytest.raises(LNTrustError, match="bytes in a message; at most"):
             Node(load_node(member.folder))
+    shutil.copy(fleet.members["b"].folder / "node.pem", member.folder)
+    with pytest.raises(LNTrustError, match="is b's certificate; this node is a"):
+        Node(load_node(member.folder))
+
+
+def test_inputs_that_no_model_can_answer_are_nobodys_failure(tmp_path: Path) -> None:
+    """Inputs are float64, models see float32: a number may be finite, and too large for every one of them."""
+    tables = {**SOON, "input": {**TABLES["input"], "dtype": "float64"}}
+    fleet = Fleet.of(tmp_path, "abc", {"c": {"model": {"kind": "forest", "scale": 0.0625}}}, everybody=tables)
+    x = fleet.x.astype(np.float64)
+    with ExitStack() as stack:
+        a, *_ = (stack.enter_context(Node.from_file(each.folder)) for each in fleet.members.values())
+        until(a, all_probed)
+        for number in (1e300, np.nan):
+            bad = x.copy()
+            bad[1, 2, 3] = number
+            for _ in range(6):  # twice as many as open a breaker
+                with pytest.raises(LNTrustError) if np.isnan(number) else nullcontext():
+                    assert set(a.predict(bad).silent) == {"b", "c"}
+        assert {each["state"] for each in a.status()["neighbours"].values()} == {"closed"}
+        assert set(a.predict(x).weights) == {"a", "b", "c"}

@@ -68,11 +68,7 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
         ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),
         ("", '[[neighbours]]\nname = "b"\n[[neighbours]]\nname = "b"', "names must differ, not ['b', 'b']"),
-        (
-            "",
-            '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/m"',
-            "has an address or a url, not",
-        ),
+        ("", '[[neighbours]]\nname = "b"\naddress = "h:1"\nurl = "http://h/m"', "an address or a url, not"),
         ("", '[[neighbours]]\nname = "b"\nurl = "ftp://h"', "neighbours.0.url = 'ftp://h'"),
         ("", '[[neighbours]]\nname = "b"\ntoken = "t"', "neighbour b: input, classes and token belong to"),
     ],

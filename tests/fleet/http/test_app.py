@@ -9,20 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import urllib3
-from http_service import (
-    CHUNKED,
-    CLASSES,
-    INFER,
-    LARGEST,
-    POST,
-    STATUS,
-    Node,
-    X,
-    ask,
-    connect,
-    question,
-    settings,
-)
+from http_service import CLASSES, INFER, LARGEST, POST, STATUS, Node, X, ask, connect, question
 
 from lntrust import __version__
 from lntrust.fleet.http.metrics import exposition
@@ -178,9 +165,9 @@ def test_a_body_too_large_is_refused_before_it_is_sent(address: str) -> None:
 
 
 def test_chunks_without_an_end_are_refused_once_they_are_too_many(address: str) -> None:
-    chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
+    chunk, begun = b"2710\r\n" + b" " * 10_000 + b"\r\n", POST + b"Transfer-Encoding: chunked\r\n\r\n"
     with connect(address) as raw:
-        raw.sendall(POST + CHUNKED + chunk * 10)  # as many as may be
+        raw.sendall(begun + chunk * 10)  # as many as may be
         raw.settimeout(0.2)
         with pytest.raises(TimeoutError):
             raw.recv(100)
@@ -190,14 +177,14 @@ def test_chunks_without_an_end_are_refused_once_they_are_too_many(address: str) 
 
 
 def test_no_more_examples_than_an_answer_may_hold(opened: Opened) -> None:
-    address = opened(Node(settings()), probabilities=14)  # of 3 classes
+    address = opened(Node(), probabilities=14)  # of 3 classes
     assert ask(address, INFER, question(X[:4]))[0] == 200
     code, got = ask(address, INFER, question(X[:5]))
     assert (code, got) == (400, {"error": "input 'pixels': 5 examples are too many; send 4 at once"})
 
 
 def test_a_client_that_leaves_and_one_that_dawdles(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    address, start = opened(Node(settings()), slowest=0.3), POST + b"Content-Length: 100\r\n\r\n{"
+    address, start = opened(Node(), slowest=0.3), POST + b"Content-Length: 100\r\n\r\n{"
     with connect(address) as raw:
         raw.sendall(start)
     with connect(address) as raw:

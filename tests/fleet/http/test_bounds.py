@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from http_service import CHUNKED, GET, POST, Node, ask, connect, question, settings
+from http_service import CHUNKED, GET, POST, Node, ask, connect, question
 from uvicorn.server import ServerState
 
 from lntrust.fleet.http.app import make_app
@@ -26,12 +26,12 @@ POSTED = POST + b"Content-Length: %d\r\n\r\n" % len(TEXT)
 @pytest.fixture
 def address(opened: Callable[..., str]) -> str:
     """Of a door with little patience."""
-    return opened(Node(settings()), slowest=0.5, connections=8)
+    return opened(Node(), slowest=0.5, connections=8)
 
 
 @pytest.fixture
 def patient(opened: Callable[..., str]) -> str:
-    return opened(Node(settings()), connections=8)
+    return opened(Node(), connections=8)
 
 
 def ended(connection: socket.socket) -> bool:
@@ -72,7 +72,7 @@ def test_requests_that_do_not_come(address: str, before: bool, begun: bytes) -> 
 
 
 def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Callable[..., str]) -> None:
-    with connect(opened(Node(settings()), slowest=0.5, polite=0.0), 20) as client:
+    with connect(opened(Node(), slowest=0.5, polite=0.0), 20) as client:
         client.sendall(GET + b"Content-Length: 9\r\n\r\n1")
         assert responses(client, 1) == [(200, b'{"live":true}')]
         assert ended(client)
@@ -90,7 +90,7 @@ def test_who_has_waited_longest_makes_way(patient: str) -> None:
 
 def test_an_answer_that_nobody_reads(opened: Callable[..., str]) -> None:
     """It is not for their number that they are cut."""
-    with connect(opened(Node(settings()), unread=0.5, in_line=1 << 30)) as client:
+    with connect(opened(Node(), unread=0.5, in_line=1 << 30)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with pytest.raises(ConnectionError):
             client.sendall(METRICS * 1_000_000)
@@ -119,7 +119,7 @@ class Unread(asyncio.Transport):
 
 def test_who_asks_too_much_and_reads_nothing_is_cut() -> None:
     async def run() -> None:
-        config = uvicorn.Config(make_app(Node(settings())), log_config=None, lifespan="off")
+        config = uvicorn.Config(make_app(Node()), log_config=None, lifespan="off")
         config.load()
         transport = Unread()
         connection = BoundedConnection(config, ServerState(), {}, bounds=Bounds(slowest=0.1, in_line=64))
@@ -186,7 +186,7 @@ def test_who_waits_to_be_told_to_go_on(patient: str) -> None:
 
 def test_a_connection_that_asks_again_and_again_is_kept(opened: Callable[..., str]) -> None:
     """The time for headers begins anew with every request."""
-    connection = http.client.HTTPConnection(opened(Node(settings()), slowest=2.0), timeout=60)
+    connection = http.client.HTTPConnection(opened(Node(), slowest=2.0), timeout=60)
     connection.connect()
     first, end = connection.sock, time.monotonic() + 2.5
     while time.monotonic() < end:
@@ -235,19 +235,6 @@ async def test_the_first_has_what_it_needs_and_the_others_share() -> None:
     first.release()
     assert not await waits(third, FREE + 11), "the second is the first now, and counts no more"
     await first.take(FREE + MEMORY - 11)
-
-
-@in_a_loop
-async def test_all_get_to_their_end_who_come_at_once() -> None:
-    """Each needs all the memory, bit by bit."""
-
-    async def whole(share: Share) -> None:
-        for size in range(FREE, FREE + 5 * MEMORY, 100):
-            await share.take(size)
-            await asyncio.sleep(0)
-        share.release()
-
-    await asyncio.gather(*map(whole, shares(8, grace=60.0)))
 
 
 @in_a_loop

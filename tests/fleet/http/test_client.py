@@ -34,7 +34,7 @@ def served(opened: Callable[..., str]) -> Served:
 
 
 def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
-    node = Node(settings())
+    node = Node()
     node.silent = {"b": "shape is [1, 4] here, and [4] there", "c.2": "left alone, after failures"}
     client = served(node)
     assert client.status() == STATUS
@@ -48,7 +48,7 @@ def test_status_and_answers_are_the_nodes_own(served: Served) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_inputs_of_every_dtype_reach_the_node(served: Served, dtype: str) -> None:
-    node = Node(settings(input={"dtype": dtype}))
+    node = Node(input={"dtype": dtype})
     x = (np.arange(8).reshape(2, 2, 2) % 3 / (4 if "float" in dtype else 1)).astype(dtype)
     served(node).predict(x)
     assert node.seen[0].dtype == np.dtype(dtype)
@@ -58,7 +58,7 @@ def test_inputs_of_every_dtype_reach_the_node(served: Served, dtype: str) -> Non
 def test_the_token_in_the_settings_is_shown(served: Served, tmp_path: Path) -> None:
     file = tmp_path / "token.txt"
     file.write_text("s3cret\n", "utf-8")
-    client = served(Node(settings(token=file)))
+    client = served(Node(token=file))
     assert client.status() == STATUS
     assert client.predict(X)["label"]
     file.write_text("other\n", "utf-8")
@@ -74,7 +74,7 @@ def test_a_node_that_is_not_there() -> None:
 
 
 def test_what_the_node_refuses_is_told(served: Served) -> None:
-    node = Node(settings())
+    node = Node()
     node.ready = False
     client = served(node)
     with pytest.raises(LNTrustError, match=r"node a: 503: .*not ready"):
@@ -86,12 +86,10 @@ def test_what_the_node_refuses_is_told(served: Served) -> None:
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1]", b'"x"', b"", b"\xff"])
 @pytest.mark.parametrize("code", [200, 500])
-def test_a_server_that_is_no_node(body: bytes, code: int) -> None:
-    street = Street()
-    with street.ends:
-        server = street.server(good, lambda request: request.answer(body, code))
-        with pytest.raises(LNTrustError, match=r"not a node\?"):
-            at(settings(), f"127.0.0.1:{server.server_port}").status()
+def test_a_server_that_is_no_node(street: Street, body: bytes, code: int) -> None:
+    server = street.server(good, lambda request: request.answer(body, code))
+    with pytest.raises(LNTrustError, match=r"not a node\?"):
+        at(settings(), f"127.0.0.1:{server.server_port}").status()
 
 
 def test_a_node_without_a_door(tmp_path: Path) -> None:

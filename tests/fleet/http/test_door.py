@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import urllib3
-from http_service import INFER, Node, X, ask, question, settings
+from http_service import INFER, Node, X, ask, question
 
 from lntrust import LNTrustError
 from lntrust.fleet.http.app import HttpDoor
@@ -29,7 +29,7 @@ Opened = Callable[..., str]
 def test_who_has_no_token_sees_no_more_than_health(tmp_path: Path, opened: Opened) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret-Token\n")
-    address = opened(Node(settings(token=file)))
+    address = opened(Node(token=file))
     assert ask(address, "/v2/health/live") == (200, {"live": True})
     assert ask(address, "/v2/health/ready") == (200, {"ready": True})
     wrong = (
@@ -56,11 +56,11 @@ def test_a_token_that_cannot_be_used(tmp_path: Path, text: str | None, message: 
     if text is not None:
         file.write_text(text)
     with pytest.raises(LNTrustError, match=f"http.token = .*{message}"):
-        HttpDoor(Node(settings(token=file)))
+        HttpDoor(Node(token=file))
 
 
 def test_before_there_is_a_model(opened: Opened) -> None:
-    node = Node(settings())
+    node = Node()
     node.ready = False
     address = opened(node)
     for path in ("/v2/health/ready", "/v2/models/self/ready"):
@@ -86,7 +86,7 @@ def test_what_goes_wrong_inside_is_for_the_log(opened: Opened, caplog: pytest.Lo
         raise error
 
     error: Exception
-    node = Broken(settings())
+    node = Broken()
     node.before, error = fail, ValueError("hidden detail")
     address = opened(node)
     for path, body in (("/status", None), ("/metrics", None), (INFER, question()), ("/status", None)):
@@ -102,7 +102,7 @@ def test_what_goes_wrong_inside_is_for_the_log(opened: Opened, caplog: pytest.Lo
 
 
 def test_a_slow_answer_delays_nobody_else(opened: Opened) -> None:
-    node, computing, go = Node(settings()), threading.Semaphore(0), threading.Event()
+    node, computing, go = Node(), threading.Semaphore(0), threading.Event()
 
     def wait() -> None:
         computing.release()
@@ -146,7 +146,7 @@ def test_an_answer_comes_at_once(address: str) -> None:
 @pytest.mark.parametrize("busy", [False, True])
 def test_it_closes_in_time_whoever_is_there(busy: bool, caplog: pytest.LogCaptureFixture) -> None:
     before = set(threading.enumerate())
-    node, computing, go = Node(settings()), threading.Event(), threading.Event()
+    node, computing, go = Node(), threading.Event(), threading.Event()
 
     def wait() -> None:
         computing.set()
@@ -188,13 +188,13 @@ def test_it_closes_in_time_whoever_is_there(busy: bool, caplog: pytest.LogCaptur
 )
 def test_an_address_that_cannot_be_had(address: str, listen: str, message: str) -> None:
     with pytest.raises(LNTrustError, match=f"http.listen: .*{re.escape(message)}"):
-        HttpDoor(Node(settings(listen=listen or address)))
+        HttpDoor(Node(listen=listen or address))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 def test_ipv6(opened: Opened) -> None:
     try:
-        address = opened(Node(settings(listen="[::1]:0")))
+        address = opened(Node(listen="[::1]:0"))
     except LNTrustError:
         pytest.skip("this machine has no ::1")
     assert address.startswith("[::1]:")
@@ -204,7 +204,7 @@ def test_ipv6(opened: Opened) -> None:
 def test_logging_is_left_alone() -> None:
     root = logging.getLogger()
     before = (list(root.handlers), root.level)
-    with closing(HttpDoor(Node(settings()))):
+    with closing(HttpDoor(Node())):
         pass
     assert (list(root.handlers), root.level) == before
     assert not logging.getLogger("uvicorn").handlers

@@ -135,28 +135,20 @@ def ends(client: socket.socket, piece: bytes, most: int = 64 << 20) -> bool:
 LINES = b"".join(b"t%d: x\r\n" % number for number in range(1000))
 
 
-@pytest.mark.parametrize(
-    ("begun", "piece", "count"),
-    [
-        (POST + CHUNKED + b"1\r\n{\r\n0\r\n", LINES, 4),
-        (GET + CHUNKED + b"0\r\n", LINES, 4),
-        (POST + CHUNKED + b"1\r\n{\r\n0\r\nt: ", b"x" * 10_000, 4),
-        (POST + CHUNKED + b"1;", b"x" * 10_000, 4),
-        (GET, LINES, 4),
-        (GET + b"X-Y: ", b"z" * 10_000, 4),
-        (b"", (GET + b"\r\n") * 1000, 20),
-    ],
-    ids=[
-        "trailers",
-        "trailers nobody waits for",
-        "a trailer",
-        "an extension",
-        "headers",
-        "a header",
-        "requests in line",
-    ],
-)
-def test_what_does_not_end_is_cut(served: Served, begun: bytes, piece: bytes, count: int) -> None:
+ENDLESS: dict[str, tuple[bytes, bytes, int]] = {
+    "trailers": (POST + CHUNKED + b"1\r\n{\r\n0\r\n", LINES, 4),
+    "trailers nobody waits for": (GET + CHUNKED + b"0\r\n", LINES, 4),
+    "a trailer": (POST + CHUNKED + b"1\r\n{\r\n0\r\nt: ", b"x" * 10_000, 4),
+    "an extension": (POST + CHUNKED + b"1;", b"x" * 10_000, 4),
+    "headers": (GET, LINES, 4),
+    "a header": (GET + b"X-Y: ", b"z" * 10_000, 4),
+    "requests in line": (b"", (GET + b"\r\n") * 1000, 20),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_does_not_end_is_cut(served: Served, what: str) -> None:
+    begun, piece, count = ENDLESS[what]
     with served.clients(count) as clients:
         for client in clients:
             client.sendall(begun)

@@ -1,7 +1,6 @@
 """`lntrust node check`: what is in a node's way is named before it runs."""
 
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -126,11 +125,9 @@ def test_certificates_that_are_none(folder: Path) -> None:
         (-20, 20, "good", "20 days"),
     ],
 )
-def test_a_certificate_has_its_time(
-    fleet: Fleet, recertify: Callable[..., None], begins: int, ends: int, grade: str, words: str
-) -> None:
+def test_a_certificate_has_its_time(fleet: Fleet, begins: int, ends: int, grade: str, words: str) -> None:
     now = datetime.now(UTC)
-    recertify(fleet, "a", now + timedelta(days=begins), now + timedelta(days=ends))
+    fleet.recertify("a", now + timedelta(days=begins), now + timedelta(days=ends))
     got = own(fleet.members["a"].folder)["certificate"]
     assert (got.grade, words in got.text) == (grade, True)
 

@@ -1,7 +1,6 @@
 """Certificates that are replaced while nodes run: nobody has to be started again."""
 
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from fleets import SOON, Fleet, all_probed, until
 from lntrust.fleet.node import Node
 from lntrust.fleet.operations.certificates import Renewal
 
-Renew = Callable[..., None]
 SHORT = 8  # seconds
 
 
@@ -29,7 +27,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(each.__dict__["fields"]["error"]) for each in records]
 
 
-def test_nodes_go_on_with_new_ones(tmp_path: Path, renew: Renew, caplog: pytest.LogCaptureFixture) -> None:
+def test_nodes_go_on_with_new_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """b's are renewed in time. Of a's only one half is, which changes nothing, and the old one runs out:
     then its door is shut, and status tells of the certificate in use, until the other half is there."""
     fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
@@ -37,16 +35,19 @@ def test_nodes_go_on_with_new_ones(tmp_path: Path, renew: Renew, caplog: pytest.
     with Node.from_file(folders["a"]) as a, Node.from_file(folders["b"]) as b:
         until(a, all_probed)
         for name in "ab":
-            renew(fleet, name, SHORT / 86400)
+            fleet.renew(name, SHORT / 86400)
         for node in (a, b):
             until(node, lambda status: status["certificate"]["seconds_left"] <= SHORT)
         ends = expires(a)
-        renew(fleet, "b")
-        renew(fleet, "a", files=("node.pem",))
+        fleet.renew("b")
+        fleet.renew("a", files=("node.pem",))
         until_renewed(b)
         until(a, lambda _: datetime.now(UTC) > ends + timedelta(seconds=3) and bool(errors(caplog)))
         assert expires(a) == ends
         assert (a.expired, b.expired) == (True, False)
+        until(b, lambda status: not status["neighbours"]["a"]["present"])  # no link outlives it
+        for node, name in ((a, "a"), (b, "b")):
+            assert set(node.predict(fleet.x).weights) == {name}
         shutil.copy(tmp_path / "certificates" / "a" / "node.key", folders["a"])
         until_renewed(a)
         for node, other in ((a, "b"), (b, "a")):
@@ -58,7 +59,7 @@ def test_nodes_go_on_with_new_ones(tmp_path: Path, renew: Renew, caplog: pytest.
 
 @pytest.mark.parametrize("case", ["names nobody: no common name", "is b's, and not a's", "cannot be read"])
 def test_what_does_not_fit_is_told_once_and_ends_no_looking(
-    tmp_path: Path, renew: Renew, recertify: Renew, caplog: pytest.LogCaptureFixture, case: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     fleet = Fleet.of(tmp_path, ["a", "b"])
     folder = fleet.members["a"].folder
@@ -67,7 +68,7 @@ def test_what_does_not_fit_is_told_once_and_ends_no_looking(
     assert not renewal.due()
     if "nobody" in case:
         now = datetime.now(UTC)
-        recertify(fleet, "a", now - timedelta(hours=1), now, subject=False)
+        fleet.recertify("a", now - timedelta(hours=1), now, subject=False)
     elif "b's" in case:
         shutil.copytree(fleet.members["b"].folder, folder, dirs_exist_ok=True)
     else:
@@ -75,7 +76,7 @@ def test_what_does_not_fit_is_told_once_and_ends_no_looking(
     assert not any(renewal.due() for _ in range(6))
     (error,) = errors(caplog)
     assert case in error
-    renew(fleet, "a")
+    fleet.renew("a")
     assert renewal.due()
     renewal.take_up()
     assert not renewal.due()

@@ -19,8 +19,8 @@ def node_with(tmp_path: Path, url: str, wait: float) -> Node:
     return Node(fleet.members["a"].settings.model_copy(update={"neighbours": [them]}))
 
 
-def test_a_server_counts_when_it_is_ready(tmp_path: Path) -> None:
-    street, up = Street(), threading.Event()
+def test_a_server_counts_when_it_is_ready(tmp_path: Path, street: Street) -> None:
+    up = threading.Event()
 
     def unless_down(act: Any) -> Any:
         return lambda request: act(request) if up.is_set() else request.answer({"error": "starting"}, 503)
@@ -29,7 +29,7 @@ def test_a_server_counts_when_it_is_ready(tmp_path: Path) -> None:
         answer_with(request, lambda x: np.full((len(x), 10), 0.1))
 
     server = street.server(unless_down(uniform), unless_down(lambda request: request.answer(JSON)))
-    with street.ends, node_with(tmp_path, server.url, 300.0).start() as node:
+    with node_with(tmp_path, server.url, 300.0).start() as node:
         knocked = until(node, lambda status: deployed(status) or len(server.seen) >= 3)
         assert knocked["phase"] == "stage 2"
         assert {path for path, _, _ in server.seen} == {"/v2/models/m/ready"}, "it is asked nothing else yet"

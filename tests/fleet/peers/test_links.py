@@ -106,4 +106,3 @@ def test_a_link_cut_one_way_and_mended(cable: Cable, tmp_path: Path) -> None:
             fleet.trains(name)
         cable.inside("a", "neigh", "del", ADDRESS["b"], "dev", "cable")
         find_each_other()
-        print(fleet.logs())

@@ -52,11 +52,7 @@ def test_a_hello_arrives_as_it_was_said(wanted: InputSettings, degree: int, vers
         ("classes", 3, "classes are ['ant', 'bee', 'cat'] here and 3 there"),
         ("classes", [["ant"], {}, None], "and [['ant'], {}, None] there"),
         ("classes", ["x" * 10_000], "…"),
-        (
-            "classes",
-            ["ant", "cat", "bee"],
-            "classes are in another order: class 1 is 'bee' here and 'cat' there",
-        ),
+        ("classes", ["ant", "cat", "bee"], "in another order: class 1 is 'bee' here and 'cat' there"),
     ],
 )
 def test_a_difference_is_named_with_both_sides(field: str, value: Any, expected: str) -> None:
@@ -89,6 +85,22 @@ def test_a_hello_that_is_none(tensor: ndarray, expected: str) -> None:
         wire.facts_in(Message("query", {wire.HELLO: tensor}))
     with pytest.raises(LNTrustError, match="must be a tensor of bytes"):
         wire.facts_in(Message("query", {}))
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("inputs: row 0, column 1 is nan; all must be finite", "input"),
+        ("HTTP 400: input 'x': row 0 is nan", "input"),
+        ("HTTP 422: no", "input"),
+        ("HTTP 500: no", "refused"),
+        ("HTTP 404: no", "refused"),
+        ("inputs are float32[3]; must be float64[m, 8, 8]", "refused"),
+        ("internal error: ValueError", "refused"),
+    ],
+)
+def test_whose_failure_a_refusal_is(reason: str, kind: str) -> None:
+    assert wire.failure_of(reason).kind == kind
 
 
 # -- asking ---------------------------------------------------------------------------------------

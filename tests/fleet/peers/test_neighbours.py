@@ -245,17 +245,16 @@ def test_one_that_refuses_our_hello_is_not_asked(asking: MakeAsking) -> None:
 # -- servers --------------------------------------------------------------------------------------
 
 
-def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count() -> None:
-    street, traffic = Street(), TrafficCounters(["them", "slow"])
+def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count(street: Street) -> None:
+    traffic = TrafficCounters(["them", "slow"])
     them, slow = street.server(good), street.server(hang)
     servers = [{"name": "them", "url": them.url}, {"name": "slow", "url": slow.url}]
     mine = small_nodes.settings(name="me", input=OURS.model_dump(), neighbours=servers)
     neighbours = Neighbours(mine, traffic, None, dict)
     x = np.ones((4, 2, 3), np.float32)
-    with street.ends:
-        assert neighbours.present == {"them", "slow"}
-        replies, failed = neighbours.ask(["them", "slow"], x, "deploy", timeout=3)
-        neighbours.close()
+    assert neighbours.present == {"them", "slow"}
+    replies, failed = neighbours.ask(["them", "slow"], x, "deploy", timeout=3)
+    neighbours.close()
     assert replies["them"].probabilities.shape == (4, 3)
     assert failed["slow"].kind == "silent"
     assert traffic.bytes_by_kind()["out"]["query"] == x.nbytes

@@ -22,25 +22,17 @@ def stored(*rounds: int | None, patience: float = 0.05, lockstep: bool = True) -
     return store
 
 
-@pytest.mark.parametrize("lockstep", [False, True])
-def test_before_there_is_a_model(lockstep: bool) -> None:
-    store = stored(lockstep=lockstep)
-    assert store.empty
-    with pytest.raises(LNTrustError, match="there is no model yet"):
-        store.at(-1)
-
-
-@pytest.mark.parametrize("asked", [-1, 0, 1, 100])
-def test_on_its_own_clock_now_is_now(asked: int) -> None:
-    store = stored(0, None, 1, lockstep=False)
-    assert store.at(asked).version == store.latest.version == 2
-    assert not store.empty
-
-
-def test_in_lockstep_a_round_has_its_model_and_a_client_the_last() -> None:
-    store = stored(0, 1, None, 2, None)
-    assert [store.at(r).version for r in (0, 1, 2)] == [0, 1, 3]
-    assert store.at(-1).version == store.latest.version == 4
+def test_a_round_has_its_model_and_now_is_the_last() -> None:
+    """In lockstep, that is; on its own clock now is now, whatever is asked for."""
+    for lockstep, of_rounds in ((True, [0, 1, 3]), (False, [4, 4, 4])):
+        store = stored(lockstep=lockstep)
+        assert store.empty
+        with pytest.raises(LNTrustError, match="there is no model yet"):
+            store.at(-1)
+        store = stored(0, 1, None, 2, None, lockstep=lockstep)
+        assert [store.at(round_).version for round_ in range(3)] == of_rounds
+        assert store.at(-1).version == store.latest.version == 4
+        assert not store.empty
 
 
 def test_in_lockstep_a_round_that_is_to_come_is_waited_for() -> None:

@@ -3,11 +3,7 @@
 As published; with few bytes; and with all that makes it safe.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +13,13 @@ import torch
 from fleets import free_port, wait_until
 from sklearn.datasets import load_digits
 
-from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
 from lntrust.experiment.driver import Run
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import write_node
+from lntrust.fleet.operations.supervisor import Fleet
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
 from lntrust.study.loading import load_study
@@ -81,13 +77,6 @@ def bring_to_life(folder: Path, run: Run, i: int, ports: list[int]) -> None:
     write_node(folder, tables)
 
 
-def is_deployed(client: Client) -> bool:
-    with suppress(LNTrustError):  # it may be about to start
-        status = client.status()
-        return bool(status["round"] == ROUNDS and "ensemble" in status["validation"])
-    return False
-
-
 @pytest.fixture(scope="module", params=list(WAYS))
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     study = STUDIES[request.param]
@@ -95,23 +84,24 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     # Replies travel in float32; in a simulation of float64 they would arrive unrounded.
     run.network.misbehaviour = dict.fromkeys(range(NODES), lambda p: p.float().to(p.dtype))
     run()
-    folder = tmp_path_factory.mktemp("fleet")
-    authority = Authority.open(folder)
+    authority = Authority.open(tmp_path_factory.mktemp("fleet"))
     ports = [free_port() for _ in range(2 * NODES)]
-    with ExitStack() as stack:
-        for i in range(NODES):
-            authority.issue(f"n{i}", ["127.0.0.1"])
-            bring_to_life(folder / f"n{i}", run, i, ports)
-            log = stack.enter_context((folder / f"n{i}.log").open("wb"))
-            command = [sys.executable, "-m", "lntrust.cli", "node", "run", str(folder / f"n{i}")]
-            child = stack.enter_context(subprocess.Popen(command, stderr=log))
-            stack.callback(child.kill)
-        clients = [Client.of(folder / f"n{i}") for i in range(NODES)]
-        for client in clients:
-            wait_until(
-                partial(is_deployed, client), 240, lambda: str(sorted(folder.glob("*.log"))), every=0.1
-            )
-        yield run, clients, folder
+    folders = {f"n{i}": authority.folder / f"n{i}" for i in range(NODES)}
+    for i, (name, folder) in enumerate(folders.items()):
+        authority.issue(name, ["127.0.0.1"])
+        bring_to_life(folder, run, i, ports)
+
+    def all_deployed() -> bool:
+        fleet.check()
+        statuses = [each for each in fleet.statuses().values() if each is not None]
+        deployed = [each["round"] == ROUNDS and "ensemble" in each["validation"] for each in statuses]
+        return sum(deployed) == NODES
+
+    with Fleet(folders) as fleet:
+        for name in folders:
+            fleet.start(name)
+        wait_until(all_deployed, 240, lambda: "\n".join(map(fleet.log_tail, folders)), every=0.1)
+        yield run, [Client.of(folder) for folder in folders.values()], authority.folder
 
 
 def test_trust_is_the_same(both: Both) -> None:

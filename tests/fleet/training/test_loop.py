@@ -1,6 +1,5 @@
 """A live node's training over restarts, accidents and new data: what it keeps, what it takes back."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,16 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import urllib3
-from fleets import DEPLOYED, SOON, Fleet, Member, all_probed, deployed, probed, until, without
-from prometheus_client.parser import text_string_to_metric_families
+from fleets import SOON, Fleet, Member, all_probed, deployed, probed, until, without
 from sklearn.neighbors import KNeighborsClassifier
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
 from lntrust.fleet.node import Node
-from lntrust.fleet.operations.certificates import Authority
-from lntrust.fleet.settings import load_node
 from lntrust.fleet.training.state import read_state
 from lntrust.methods.base import below
 
@@ -35,37 +30,29 @@ def of_kind(name: str) -> dict[str, Any]:
     return {**SOON, "model": {"kind": f"small_nodes:{name}", "scale": 0.0625}}
 
 
-def test_one_that_is_alone_learns_although_nobody_has_weight(tmp_path: Path) -> None:
-    own = {**SOON, "trust": RECALLS, "life": {**SOON["life"], "wait": 0.0}}
-    fleet = Fleet.of(tmp_path, ["a", "b"], everybody=own)
-    with Node.from_file(fleet.members["a"].folder) as a:
-        status = until(a, lambda status: deployed(status) or status["error"] is not None)
-        assert (status["error"], status["round"]) == (None, 6)
-
-
-def test_one_that_loses_everybody_goes_on_learning_and_takes_them_back(tmp_path: Path) -> None:
+def test_one_that_is_alone_or_loses_everybody_goes_on_learning_and_takes_them_back(tmp_path: Path) -> None:
     with Fleet.of(tmp_path, "ab", everybody={"trust": RECALLS}) as fleet:
-        fleet.start("a", "b")
-        fleet.until("a", lambda status: status["neighbours"]["b"]["probed"])
-        fleet.kill("b")
-        fleet.until("a", lambda status: not status["neighbours"]["b"]["probed"])
+        fleet.start("a")
+        fleet.until("a", lambda status: status["phase"] == "stage 2")
         fleet.trains("a", 8)  # longer than replies are remembered, and over two refreshes
         fleet.start("b")
-        fleet.until("a", lambda status: status["neighbours"]["b"]["probed"])
+        fleet.until("a", probed("b"))
+        fleet.kill("b")
+        fleet.until("a", without("b"))
+        fleet.trains("a", 8)
+        fleet.start("b")
+        fleet.until("a", probed("b"))
         fleet.trains("a")
         assert fleet.status("a")["training_failures"] == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [("stumbling", "ArithmeticError: no more passes"), ("exiting", "SystemExit: enough")],
-)
+@pytest.mark.parametrize(("name", "error"), [("stumbling", "ArithmeticError"), ("exiting", "SystemExit")])
 def test_training_that_fails_is_tried_again_ever_later(
     tmp_path: Path, name: str, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = alone(tmp_path, of_kind(name)).folder
     with Node.from_file(folder) as node:
-        until(node, lambda status: status["error"] == error)
+        until(node, lambda status: status["error"] == f"{error}: no more passes")
         status = until(node, deployed)
         assert (status["error"], status["training_failures"], status["round"]) == (None, 2, 6)
         assert not node.failing
@@ -101,31 +88,11 @@ def test_a_round_that_fails_half_way_leaves_the_model_as_it_was(tmp_path: Path) 
         before = node.predict(x, "self").probabilities
     with Node.from_file(member.folder) as node:
         assert until(node, lambda status: status["error"] is not None)["round"] == 0
+        assert node.failing
         node.predict(x)
     with Node.from_file(member.folder, train=False) as node:
         assert node.status()["clients"] == {"ensemble": 1}
         np.testing.assert_array_equal(node.predict(x).probabilities, before)
-
-
-def test_while_training_fails_the_node_is_not_ready_but_its_models_are(tmp_path: Path) -> None:
-    """And metrics and status say so."""
-    own = {**of_kind("Failing"), "http": {}, "training": {**SOON["training"], **DEPLOYED["training"]}}
-    with Fleet.of(tmp_path, "a", everybody=own) as fleet:
-        shutil.copy(Path(__file__).parents[1] / "small_nodes.py", fleet.members["a"].folder)
-        fleet.start("a")
-        status = fleet.until("a", lambda status: status["error"] is not None)
-        assert status["error"] == "ArithmeticError: no more passes"
-        address = f"http://{fleet.members['a'].settings.http.listen}"
-        for path in ("health/live", "health/ready", "models/ensemble/ready", "models/self/ready"):
-            code = 503 if path == "health/ready" else 200
-            got = urllib3.request("GET", f"{address}/v2/{path}", retries=False, timeout=10)
-            assert got.status == code, got.data
-            assert ("training fails" in got.data.decode()) == (code == 503)
-        assert fleet.ask("a").weights == {"a": 1.0}
-        text = urllib3.request("GET", f"{address}/metrics", retries=False, timeout=10).data.decode()
-        samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
-        assert samples["lntrust_training_failing"] == 1
-        assert samples["lntrust_training_failures_total"] >= 1
 
 
 # -- restarts and other models ----------------------------------------------------------------------
@@ -175,32 +142,6 @@ def test_another_weighting_after_a_restart_learns_anew(tmp_path: Path) -> None:
             with Node.from_file(a) as node:
                 status = until(node, all_probed)
         assert (status["error"], status["round"]) == (None, 6)
-
-
-def test_another_nodes_certificate_is_refused_and_a_link_does_not_outlive_its_own(tmp_path: Path) -> None:
-    fleet = Fleet.of(tmp_path, ["a", "b"], everybody=SOON)
-    first, second = (each.folder for each in fleet.members.values())
-    authority = Authority(tmp_path / "certificates")
-
-    def give(folder: Path, whose: str) -> None:
-        for name in ("node.pem", "node.key"):
-            shutil.copy(authority.folder / whose / name, folder)
-
-    give(first, "b")
-    with pytest.raises(LNTrustError, match="is b's certificate; this node is a"):
-        Node(load_node(first))
-    give(first, "a")
-    authority.renew("b", days=30 / 86400)
-    give(second, "b")
-    with Node.from_file(first) as a, Node.from_file(second) as b:
-        until(a, all_probed, 25)
-        assert set(a.predict(fleet.x).weights) == {"a", "b"}
-        # A certificate is good for all of its last second: links may be closed and made again in it.
-        until(b, lambda status: status["certificate"]["seconds_left"] < -2, 40)
-        until(a, lambda status: not status["neighbours"]["b"]["present"], 30)
-        assert b.expired
-        assert set(b.predict(fleet.x).weights) == {"b"}
-        assert set(a.predict(fleet.x).weights) == {"a"}
 
 
 # -- a clock that is wrong ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import SOON, Fleet, free_port
+from fleets import SOON, Fleet, deployed, free_port, until
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
@@ -85,11 +85,7 @@ TORN = [
 ]
 OTHERS = [
     (field("schema", 99), "a", "has schema 99; this "),
-    (
-        field("more", 1),
-        "a",
-        "has more, which this lntrust does not know: another version's state; go on with",
-    ),
+    (field("more", 1), "a", "has more, which this lntrust does not know: another version's state; go on"),
     (field("schema", 1), "b", "is the state of a, not of b; life.state names the folder"),
 ]
 
@@ -145,21 +141,17 @@ def test_tensors_that_do_not_fit_are_no_bug(tmp_path: Path, name: str) -> None:
         Node(load_node(folder))
 
 
-def test_a_node_comes_up_although_its_state_is_torn(tmp_path: Path) -> None:
+def test_a_node_comes_up_although_its_state_is_torn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It begins anew, says so, and what was left of the state is still there."""
-    with Fleet.of(tmp_path, "a") as fleet:
-        member = fleet.members["a"]
-        write_state(member.state.parent, SAVED)
-        half = member.state.read_bytes()[:200]
-        member.state.write_bytes(half)
-        fleet.start("a")
-        status = fleet.until("a", lambda status: status["saved"]["round"] is not None)
-        aside = member.state.with_name(f"{FILE}.torn-1")
-        assert (status["saved"]["torn"], aside.read_bytes()) == (str(aside), half)
-        log = member.log.read_text("utf-8")
-        assert '"event": "state cannot be read"' in log
-        assert "remove it" not in log, "it is out of the way"
-        fleet.trains("a")
+    member = Fleet.of(tmp_path, "a", everybody=SOON).members["a"]
+    write_state(member.state.parent, SAVED)
+    half, aside = member.state.read_bytes()[:200], member.state.with_name(f"{FILE}.torn-1")
+    member.state.write_bytes(half)
+    with Node.from_file(member.folder) as node:
+        assert until(node, deployed)["saved"]["torn"] == str(aside)
+    assert aside.read_bytes() == half
+    (record,) = (each for each in caplog.records if each.message == "state cannot be read")
+    assert "remove it" not in record.__dict__["fields"]["error"], "it is out of the way"
 
 
 # -- made by revision 3123855 -----------------------------------------------------------------------

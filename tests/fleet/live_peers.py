@@ -55,14 +55,13 @@ class RawPeer:
 
 
 class Peers:
-    """Certified nodes who know each other, each with a port. Close them in the end."""
+    """Certified nodes who know each other, each with a port; closed when `ends` is."""
 
-    def __init__(self, folder: Path, names: str | list[str]) -> None:
-        self.authority = Authority.open(folder)
+    def __init__(self, ends: ExitStack, folder: Path, names: str | list[str]) -> None:
+        self.ends, self.authority = ends, Authority.open(folder)
         self.ports = {name: free_port() for name in names}
         for name in names:
             self.authority.issue(name, ["127.0.0.1"])
-        self.ends = ExitStack()
 
     def place(self, name: str, certificates: Path | None = None, peers: str | None = None) -> Place:
         known = (n for n in peers or self.ports if n != name)
@@ -84,7 +83,7 @@ class Peers:
     def process(self, name: str) -> "subprocess.Popen[bytes]":
         """A door that echoes, in a process of its own."""
         peers = [f"{n}={port}" for n, port in self.ports.items() if n != name]
-        script, folder = Path(__file__).parents[1] / "live_door.py", self.authority.folder / name
+        script, folder = Path(__file__).with_name("live_door.py"), self.authority.folder / name
         command = [sys.executable, str(script), name, str(self.ports[name]), str(folder), *peers]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.ends.enter_context(child)  # closes its pipes, and waits
@@ -101,10 +100,10 @@ class Asking(Peers):
     """
 
     def __init__(
-        self, folder: Path, shape: tuple[int, ...], limits: dict[str, Any],
+        self, ends: ExitStack, folder: Path, shape: tuple[int, ...], limits: dict[str, Any],
         others: dict[str, dict[str, Any] | None],
     ) -> None:  # fmt: skip
-        super().__init__(folder, ["me", *others])
+        super().__init__(ends, folder, ["me", *others])
         self.shape, self.traffic = shape, TrafficCounters(list(others))
         self.answers, self.doors = dict[str, Answer](), dict[str, Door]()
         for name, theirs in others.items():

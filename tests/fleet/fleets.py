@@ -95,13 +95,17 @@ def wait_until(
         time.sleep(every)
 
 
+def stands_still(pid: int) -> bool:
+    """Whether a stopped process has stopped: on a busy machine it runs on for a while after the signal."""
+    return all("State:\tT" in each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status"))
+
+
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """A process that is stopped for a while."""
     os.kill(pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{pid}/task")  # on a busy machine they run on for a while after the signal
     try:
-        wait_until(lambda: all("State:\tT" in t.read_text() for t in tasks.glob("*/status")), every=0.002)
+        wait_until(lambda: stands_still(pid), every=0.002)
         yield
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -63,7 +63,7 @@ class Node:
     """A node of linear models: small, but it computes what it says."""
 
     def __init__(self, **changes: Any) -> None:
-        self.settings, self.version, self.ready, self.failing = settings(**changes), 7, True, False
+        self.settings, self.version, self.failing = settings(**changes), 7, False
         self.before: Callable[[], None] = lambda: None  # what a test wants to happen while it computes
         self.silent = {"c": "no answer in 1 s"}
         self.seen: list[ndarray] = []

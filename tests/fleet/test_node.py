@@ -101,7 +101,6 @@ def test_a_node_without_neighbours(tmp_path: Path) -> None:
     fleet = Fleet.of(tmp_path, ["a"], everybody=SOON)
     folder = fleet.members["a"].folder
     with Node.from_file(folder, train=False) as node:
-        assert node.ready
         first, version = node.predict(fleet.x).probabilities, node.version
         node.replace(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
         assert node.version > version

@@ -47,9 +47,7 @@ class Node:
         data = load_data(settings, None if saved is None else saved.seen)
         self._snapshots = SnapshotStore(settings.network.clock == "lockstep", settings.limits.patience)
         if settings.peers:
-            NodeCertificate(
-                settings.network.certificates
-            )  # what is wrong with it is said before a model is made
+            NodeCertificate(settings.network.certificates)  # its faults are told before a model is made
         learner = LiveLearner(settings, data)
         with ExitStack() as doors:
             self._door = self._open_door() if settings.peers else None
@@ -93,10 +91,6 @@ class Node:
     def version(self) -> int:
         """Of the node's own model."""
         return self._snapshots.latest.version
-
-    @property
-    def ready(self) -> bool:
-        return not self._snapshots.empty
 
     @property
     def failing(self) -> bool:
@@ -160,8 +154,7 @@ class Node:
         }
 
     def _neighbour_statuses(self) -> dict[str, dict[str, Any]]:
-        present, trust = self._neighbours.present, self._training.trust
-        now = time.monotonic()
+        present, trust, now = self._neighbours.present, self._training.trust, time.monotonic()
         return {
             name: {
                 "present": name in present,
@@ -185,9 +178,8 @@ class Node:
     def _certificate(self) -> dict[str, Any]:
         if self._door is None:
             return {"expires": None, "seconds_left": None}
-        expires = self._door.expires
-        left = (expires - datetime.now(UTC)).total_seconds()
-        return {"expires": expires.isoformat(), "seconds_left": left}
+        left = (self._door.expires - datetime.now(UTC)).total_seconds()
+        return {"expires": self._door.expires.isoformat(), "seconds_left": left}
 
     def _open_door(self) -> Door:
         s = self.settings

@@ -35,10 +35,6 @@ class Service(Protocol):
         """Of the node's own model."""
 
     @property
-    def ready(self) -> bool:
-        """Whether it can answer: there is a model."""
-
-    @property
     def failing(self) -> bool:
         """Whether it cannot train just now, though it may answer; `status` says why."""
 

@@ -74,11 +74,9 @@ def test_a_node_that_is_not_there() -> None:
 
 
 def test_what_the_node_refuses_is_told(served: Served) -> None:
-    node = Node()
-    node.ready = False
-    client = served(node)
-    with pytest.raises(LNTrustError, match=r"node a: 503: .*not ready"):
-        client.predict(X)
+    client = served(Node())
+    with pytest.raises(LNTrustError, match=r"node a: 400: .*shape \[5, 4\] is not what is needed"):
+        client.predict(X.reshape(5, 4))
     other = Client(client.settings.model_copy(update={"name": "b"}))
     with pytest.raises(LNTrustError, match="is the door of a, not of b; nodes on one machine need different"):
         other.status()

@@ -59,20 +59,14 @@ def test_a_token_that_cannot_be_used(tmp_path: Path, text: str | None, message: 
         HttpDoor(Node(token=file))
 
 
-def test_before_there_is_a_model(opened: Opened) -> None:
+def test_while_training_fails_the_node_is_not_ready_but_its_models_are(opened: Opened) -> None:
     node = Node()
-    node.ready = False
+    node.failing = True
     address = opened(node)
-    for path in ("/v2/health/ready", "/v2/models/self/ready"):
-        code, got = ask(address, path)
-        assert (code, "not ready" in got["error"]) == (503, True)
-    assert ask(address, INFER, question())[0] == 503
-    assert ask(address, "/v2/health/live")[0] == ask(address, "/v2/models/self")[0] == 200
-    node.ready, node.failing = True, True
-    assert ask(address, INFER, question())[0] == 200
     code, got = ask(address, "/v2/health/ready")
     assert (code, "training fails, and is tried again" in got["error"]) == (503, True)
-    assert ask(address, "/v2/models/self/ready")[0] == 200, "it answers all the same"
+    for path, body in (("health/live", None), ("models/self/ready", None), ("models/self/infer", question())):
+        assert ask(address, f"/v2/{path}", body)[0] == 200, "it answers all the same"
 
 
 def test_what_goes_wrong_inside_is_for_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:

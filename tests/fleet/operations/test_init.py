@@ -108,7 +108,7 @@ def test_what_the_documents_copy_is_all_that_a_node_needs(tmp_path: Path, certif
     for name in line[1].split():
         shutil.copy(tmp_path / "made" / name, tmp_path / "installed")
     with Node.from_file(tmp_path / "installed") as node:
-        assert node.ready
+        assert node.version
 
 
 def test_parts_of_the_example_do_not_overlap() -> None:

@@ -1,14 +1,13 @@
 """Node processes: started, asked, frozen, killed and ended, all by the ids that were started."""
 
 import os
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fleets import wait_until
+from fleets import stands_still, wait_until
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.init import init_node
@@ -35,27 +34,29 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield made
 
 
-def answered(fleet: Fleet) -> dict[str, Any]:
-    """The node's first status."""
-    found: list[dict[str, Any]] = []
-
-    def looked() -> bool:
+def until_it_answers(fleet: Fleet) -> None:
+    def answers() -> bool:
         fleet.check()
-        found.extend(filter(None, fleet.statuses().values()))
-        return bool(found)
+        return fleet.statuses()["solo"] is not None
 
-    wait_until(looked, 60, lambda: fleet.log_tail("solo"), every=0.1)
-    return found[0]
+    wait_until(answers, 60, lambda: fleet.log_tail("solo"), every=0.1)
 
 
 def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
     first = fleet.start("solo")
-    assert answered(fleet)["name"] == "solo"
+    until_it_answers(fleet)
     assert fleet.alive == {"solo"}
     with pytest.raises(LNTrustError, match="runs already"):
         fleet.start("solo")
     assert len(fleet.predict("solo", X)["label"]) == 2
-    _frozen_is_silent(fleet)
+    fleet.freeze("solo")
+    wait_until(lambda: stands_still(first), every=0.002)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(fleet.predict, "solo", X)
+        with pytest.raises(TimeoutError):
+            asked.result(1.0)
+        fleet.thaw("solo")
+        assert asked.result(30)["label"]
     fleet.kill("solo")
     assert gone(first)
     assert fleet.alive == set()
@@ -63,7 +64,7 @@ def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
     with pytest.raises(LNTrustError, match="no answer"):
         fleet.status("solo")
     second = fleet.start("solo")
-    answered(fleet)
+    until_it_answers(fleet)
     fleet.freeze("solo")  # it is thawed to be told, and hears it
     assert fleet.stop("solo") == 0
     assert gone(second)
@@ -71,26 +72,11 @@ def test_a_node_from_start_to_stop(fleet: Fleet) -> None:
     assert (fleet.folders["solo"] / "state" / "node.safetensors").is_file()
 
 
-def _frozen_is_silent(fleet: Fleet) -> None:
-    said: list[Any] = []
-    fleet.freeze("solo")
-    tasks = Path(f"/proc/{fleet.ids[-1]}/task")  # on a busy machine they run on for a while
-    wait_until(lambda: all("State:\tT" in t.read_text() for t in tasks.glob("*/status")), every=0.002)
-    asking = threading.Thread(target=lambda: said.append(fleet.predict("solo", X)))
-    asking.start()
-    asking.join(1.0)
-    silent = asking.is_alive()
-    fleet.thaw("solo")
-    asking.join(30.0)
-    assert silent
-    assert len(said) == 1
-
-
 def test_who_dies_is_named_with_the_end_of_its_log(fleet: Fleet) -> None:
     (fleet.folders["solo"] / "data.npz").unlink()
     fleet.start("solo")
     with pytest.raises(FleetError, match=r"solo: ended by itself with code 2.*\n(.*\n)*.*data\.npz"):
-        answered(fleet)
+        until_it_answers(fleet)
 
 
 def test_an_error_leaves_no_process(fleet: Fleet) -> None:

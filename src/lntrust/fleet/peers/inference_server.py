@@ -18,6 +18,7 @@ from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
 import numpy as np
+import urllib3
 from jaxtyping import Float, Float32, Shaped
 from numpy import ndarray
 
@@ -45,12 +46,7 @@ class InferenceServer:
     """One server as a neighbour. Several threads may ask at the same time; close it in the end."""
 
     def __init__(self, settings: NeighbourSettings, ours: InputSettings) -> None:
-        try:
-            import urllib3
-        except ImportError:
-            raise LNTrustError("servers to ask need the extra fleet: pip install 'lntrust[fleet]'") from None
-        self._urllib3, self._ours = urllib3, ours
-        self._input, self._output = settings.input or ours.name, settings.output
+        self._ours, self._input, self._output = ours, settings.input or ours.name, settings.output
         self._columns = _columns(settings, ours)
         self._model, self._server = _paths(settings)
         token = settings.token and read_token(settings.token, f"neighbour {settings.name}: token")
@@ -131,11 +127,11 @@ class InferenceServer:
         try:
             response = self._pool.urlopen(
                 method, path, body, {**self._headers, **(headers or {})}, retries=False, redirect=False,
-                timeout=self._urllib3.Timeout(total=left), preload_content=False, decode_content=False,
+                timeout=urllib3.Timeout(total=left), preload_content=False, decode_content=False,
             )  # fmt: skip
             with closing(response):  # a connection whose reply was read whole is back in the pool by then
                 data = _read(response, most + 1)
-        except (self._urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             why = "not in time" if time.monotonic() >= deadline - 0.001 else readable(str(error))
             raise NoAnswerError(f"no answer: {why}") from None
         if len(data) > most:

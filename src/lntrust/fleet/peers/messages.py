@@ -152,9 +152,8 @@ def round_in(attached: bytes | None) -> int:
 
 
 def question(x: Shaped[ndarray, "m *s"], round_: int = 0, encoding: ReplyEncoding = EXACT) -> Message:
-    numbers = {name: number for number, name in _FORMS.items()}
-    few = encoding.name.removeprefix("top")
-    number = int(few) if few.isdigit() else numbers[few]
+    forms = {name: number for number, name in _FORMS.items()}
+    number = forms[encoding.name] if encoding.name in forms else int(encoding.name.removeprefix("top"))
     return Message("query", {INPUTS: x}, round=round_, version=number)
 
 

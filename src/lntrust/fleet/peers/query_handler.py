@@ -91,9 +91,8 @@ class QueryHandler:
             p = snapshot.predict(x)
         except Exception as error:  # the model is the user's, and may fail in any way
             self._seldom.event("no answer to a neighbour", neighbour=asker, error=why(error))
-            raise self._refusal(
-                "unsound", f"{wire.BAD_INPUT} this node's model fails on them", asker
-            ) from None
+            text = f"{wire.BAD_INPUT} this node's model fails on them"
+            raise self._refusal("unsound", text, asker) from None
         if not wire.are_probabilities(p):
             text = f"{wire.BAD_INPUT} this node's answers are no probabilities"
             raise self._refusal("unsound", text, asker)

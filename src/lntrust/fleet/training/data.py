@@ -91,10 +91,8 @@ def _withheld(digests: Int[ndarray, "N"], settings: NodeSettings, before: Seen) 
     size, fraction = len(digests), settings.data.val_fraction
     count = round(fraction * size)
     if not 0 < count < size:
-        raise LNTrustError(
-            f"data.val_fraction = {fraction}: {count} of {size} labelled examples would be withheld; must "
-            "leave some on both sides"
-        )
+        withheld = f"{count} of {size} labelled examples would be withheld; must leave some on both sides"
+        raise LNTrustError(f"data.val_fraction = {fraction}: {withheld}")
     order = generator(settings.seed, "partition").permutation(size)
     again = np.isin(digests[order], before.withheld)
     fair = order[again | ~np.isin(digests[order], before.learned)]
@@ -188,9 +186,8 @@ def read_table(source: str, field: str) -> dict[str, Any]:
         raise LNTrustError(f"{field} = {source!r}: cannot be read: {error}") from None
     if "x" not in table:
         found = ", ".join(list(table)[:8]) or "nothing"
-        raise LNTrustError(
-            f"{field} = {source!r}: has no inputs, x (a list of numbers a row); it has {found}"
-        )
+        wanted = "has no inputs, x (a list of numbers a row)"
+        raise LNTrustError(f"{field} = {source!r}: {wanted}; it has {found}")
     return table
 
 

@@ -78,9 +78,8 @@ class LiveLearner:
     def replaced(self, model: Any) -> Self:
         """With another model: a module with its parameters, or an estimator, which is fitted."""
         if not isinstance(model, nn.Module) and not hasattr(model, "predict_proba"):
-            raise LNTrustError(
-                f"replace: {type(model).__name__} is neither a torch nn.Module nor has it predict_proba"
-            )
+            wanted = "is neither a torch nn.Module nor has it predict_proba"
+            raise LNTrustError(f"replace: {type(model).__name__} {wanted}")
         other, given = copy.copy(self), LearnerSettings(name="own", kind="model", view="own")
         other._make(given, lambda *_: self._copied(model), "replace: the model")
         return other

@@ -342,9 +342,8 @@ class TrainingLoop:
         if self._trusts and node.weighting == self.settings.trust.weighting and method:
             self._memory = below("memory/", method) or None  # a trust model fits any neighbours
             self._settled = below("settled/", tensors) if self._memory else {}
-            if (
-                "open" in method and same_model and node.neighbours == self._names
-            ):  # columns are in this order
+            # Columns are in the order of the neighbours.
+            if "open" in method and same_model and node.neighbours == self._names:
                 state = TrustState.from_tensors(method)
                 self.trust = Trust.of(state, [self.settings.name, *self._names], node.probed)
                 self._network.probed = dict(node.probed)

@@ -17,10 +17,10 @@ import numpy as np
 import urllib3
 from numpy import ndarray
 
+from lntrust.fleet.answers import Prediction, Which
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.http.bounds import Bounds
 from lntrust.fleet.settings import NodeSettings
-from lntrust.fleet.status import Prediction, Which
 
 CLASSES = ("cat", "dog", "Vögel")
 LARGEST = 100_000

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy import ndarray
 
-from lntrust.fleet.answers import Trust, answer_together
+from lntrust.fleet.answers import Prediction, Trust, answer_together
 from lntrust.fleet.peers.messages import Failure, Reply
-from lntrust.fleet.status import Prediction
 from lntrust.trust.blend import AskInTurn
 
 ME = "me"

@@ -7,6 +7,7 @@ weight is no longer waited for.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -14,13 +15,27 @@ from numpy import ndarray
 
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.messages import Failure, Reply
-from lntrust.fleet.status import Prediction
 from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust.blend import AskInTurn, made_up, or_alone
 
 _NEGLIGIBLE = 1e-5  # whose weight is below this is not asked: nobody would notice the answer
 # Asks names about inputs, with a timeout in seconds: who has answered, and who has not, and why.
 Ask = Callable[..., tuple[dict[str, Reply], dict[str, Failure]]]
+Which = Literal["ensemble", "self"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An answer, and who is behind it.
+
+    A node that asks one after another (trust.certainty) asks not everybody about every input: a weight is
+    then the mean over all inputs, 0 for those that somebody was not asked about.
+    """
+
+    probabilities: Float[ndarray, "m C"]
+    weights: dict[str, float]  # of all who answered, the node itself included; they sum to 1
+    versions: dict[str, int]  # of their models
+    silent: dict[str, str]  # who was asked and did not answer in time, and why
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy import ndarray
 
 import lntrust
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.answers import answer_together
+from lntrust.fleet.answers import Prediction, Which, answer_together
 from lntrust.fleet.logs import event
 from lntrust.fleet.operations.certificates import NodeCertificate
 from lntrust.fleet.peers import messages as wire
@@ -29,7 +29,6 @@ from lntrust.fleet.peers.traffic import DEPLOY, TrafficCounters
 from lntrust.fleet.peers.transport import Door
 from lntrust.fleet.peers.zenoh_config import Peer, Place
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.status import Prediction, Which
 from lntrust.fleet.training.data import as_inputs, load_data
 from lntrust.fleet.training.learner import LiveLearner
 from lntrust.fleet.training.loop import TrainingLoop

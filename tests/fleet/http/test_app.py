@@ -12,8 +12,8 @@ import urllib3
 from http_service import CLASSES, INFER, LARGEST, POST, STATUS, Node, X, ask, connect, question
 
 from lntrust import __version__
+from lntrust.fleet.answers import Which
 from lntrust.fleet.http.metrics import exposition
-from lntrust.fleet.status import Which
 
 Opened = Callable[..., str]
 

@@ -15,10 +15,10 @@ from http_service import CLASSES, STATUS, Node, X, settings
 from small_servers import Street, good
 
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.answers import Which
 from lntrust.fleet.http.client import Client, read_inputs
 from lntrust.fleet.operations.init import write_node
 from lntrust.fleet.settings import DTYPES, NodeSettings
-from lntrust.fleet.status import Which
 
 Served = Callable[[Node], Client]
 

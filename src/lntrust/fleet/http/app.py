@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from jaxtyping import Shaped
@@ -24,11 +24,14 @@ from numpy import ndarray
 
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.answers import Prediction, Which
 from lntrust.fleet.http.client import read_token
 from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, read_request, write_message
 from lntrust.fleet.logs import Seldom, why
-from lntrust.fleet.status import Prediction, Service, Which
 from lntrust.world.data.datasets import check_finite
+
+if TYPE_CHECKING:
+    from lntrust.fleet.node import Node
 
 try:
     import uvicorn
@@ -53,11 +56,11 @@ _PER_PROBABILITY = 24  # bytes in JSON, at most
 _INTERNAL = "internal error; the node's log says more"
 
 
-def make_app(service: Service, bounds: Bounds | None = None) -> Starlette:
+def make_app(node: Node, bounds: Bounds | None = None) -> Starlette:
     """The door as an ASGI application."""
     if Starlette is None:
         raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
-    door = _Door(service, bounds or Bounds())
+    door = _Door(node, bounds or Bounds())
     routes = [
         Route("/v2/health/live", door.live),
         Route("/v2/health/ready", door.ready),
@@ -70,17 +73,17 @@ def make_app(service: Service, bounds: Bounds | None = None) -> Starlette:
         routes += [Route(f"{model}/infer", door.infer, methods=["POST"])]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refusal, Exception: door.failed})
     app.router.redirect_slashes = False
-    if service.settings.http.token is not None:
-        app.add_middleware(_Guard, read_token(service.settings.http.token).encode())
+    if node.settings.http.token is not None:
+        app.add_middleware(_Guard, read_token(node.settings.http.token).encode())
     return app
 
 
 class HttpDoor:
     """The door, open, in a thread of its own. Close it in the end."""
 
-    def __init__(self, service: Service, bounds: Bounds | None = None) -> None:
-        app = make_app(service, bounds)
-        bound = _bind(service.settings.http.listen)
+    def __init__(self, node: Node, bounds: Bounds | None = None) -> None:
+        app = make_app(node, bounds)
+        bound = _bind(node.settings.http.listen)
         host, port = bound.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         connection: Any = partial(BoundedConnection, bounds=bounds or Bounds())
@@ -143,9 +146,9 @@ class _Guard:
 class _Door:
     """What is behind each path."""
 
-    def __init__(self, service: Service, bounds: Bounds) -> None:
-        self._service, self._bounds, self._seldom = service, bounds, Seldom()
-        given = service.settings.input
+    def __init__(self, node: Node, bounds: Bounds) -> None:
+        self._node, self._bounds, self._seldom = node, bounds, Seldom()
+        given = node.settings.input
         self._dtype = np.dtype(given.dtype)
         self._classes = np.array(given.classes, object)
         self._longest = max(len(json.dumps(name)) for name in given.classes) + 4  # of a label's bytes
@@ -157,7 +160,7 @@ class _Door:
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        if self._service.failing:  # the models are ready still, see `model_ready`
+        if self._node.failing:  # the models are ready still, see `model_ready`
             raise HTTPException(503, "not ready: training fails, and is tried again; /status says why")
         return JSONResponse({"ready": True})
 
@@ -166,20 +169,20 @@ class _Door:
         return JSONResponse({"name": "lntrust", "version": __version__, "extensions": extensions})
 
     async def status(self, request: Request) -> Response:
-        return JSONResponse(await run_sync(self._service.status, abandon_on_cancel=True))
+        return JSONResponse(await run_sync(self._node.status, abandon_on_cancel=True))
 
     async def metrics(self, request: Request) -> Response:
-        text = await run_sync(lambda: exposition(self._service.status()), abandon_on_cancel=True)
+        text = await run_sync(lambda: exposition(self._node.status()), abandon_on_cancel=True)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def model(self, request: Request) -> Response:
-        given = self._service.settings.input
+        given = self._node.settings.input
         entry = {"name": given.name, "datatype": DATATYPES[self._dtype], "shape": [-1, *given.shape]}
         outputs = [
             {"name": "probabilities", "datatype": "FP32", "shape": [-1, len(given.classes)]},
             {"name": "label", "datatype": "BYTES", "shape": [-1]},
         ]
-        about = {"name": self._which(request), "versions": [str(self._service.version)]}
+        about = {"name": self._which(request), "versions": [str(self._node.version)]}
         return JSONResponse({**about, "platform": "lntrust", "inputs": [entry], "outputs": outputs})
 
     async def model_ready(self, request: Request) -> Response:
@@ -209,7 +212,7 @@ class _Door:
 
     async def _body(self, request: Request, share: Share) -> bytearray:
         """A request's body. One that is too large is refused as soon as that is known."""
-        largest = self._service.settings.http.largest
+        largest = self._node.settings.http.largest
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.strip().lower() != "identity":
             wrong = f"header Content-Encoding: {encoding[:60]!r} is not known; send it plain"
@@ -253,7 +256,7 @@ class _Door:
         model, version = request.path_params["model"], request.path_params.get("version")
         if model not in MODELS:
             raise HTTPException(404, f"model {model[:60]!r}: is not here; there are {', '.join(MODELS)}")
-        current = str(self._service.version)
+        current = str(self._node.version)
         if version not in (None, current):
             raise HTTPException(404, f"version {version[:60]!r} of {model}: is not here; there is {current}")
         return "ensemble" if model == "ensemble" else "self"
@@ -266,7 +269,7 @@ class _Door:
 
     def _read(self, body: bytearray, request: Request) -> tuple[InferRequest, Shaped[ndarray, "m *s"]]:
         """The request, and its one input, if it is as the settings have it."""
-        given = self._service.settings.input
+        given = self._node.settings.input
         most = max(1, self._bounds.probabilities // len(given.classes))
         try:
             asked = read_request(body, request.headers, OUTPUTS)
@@ -288,7 +291,7 @@ class _Door:
         self, which: Which, asked: InferRequest, x: Shaped[ndarray, "m *s"]
     ) -> tuple[list[bytes], dict[str, str]]:
         try:
-            said = self._service.predict(x, which)
+            said = self._node.predict(x, which)
             p = said.probabilities
             arrays = {"probabilities": p.astype(np.float32), "label": self._classes[p.argmax(-1)]}
             tensors = [Tensor(name, arrays[name], binary) for name, binary in asked.outputs.items()]
@@ -300,7 +303,7 @@ class _Door:
             raise HTTPException(500, _INTERNAL) from None
 
     def _head(self, which: Which, asked: InferRequest, said: Prediction) -> dict[str, Any]:
-        version = said.versions.get(self._service.settings.name, self._service.version)
+        version = said.versions.get(self._node.settings.name, self._node.version)
         head = {"model_name": which, "model_version": str(version)}
         parameters = {
             **{f"weight.{name}": float(weight) for name, weight in said.weights.items()},

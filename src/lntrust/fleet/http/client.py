@@ -12,9 +12,9 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.answers import Which
 from lntrust.fleet.http.tensors import Tensor, write_message
 from lntrust.fleet.settings import NodeSettings, load_node
-from lntrust.fleet.status import Which
 from lntrust.fleet.training.data import as_inputs, as_labels, read_table
 
 

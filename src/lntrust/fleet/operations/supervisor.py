@@ -22,8 +22,8 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.fleet.answers import Which
 from lntrust.fleet.http.client import Client
-from lntrust.fleet.status import Which
 
 LOG = "node.log"
 _GRACE = 20.0  # seconds for a node to save, and end

@@ -41,14 +41,9 @@ def test_tables(records: list[Record], name: str) -> None:
             assert ours[column] == expected, f"{theirs['label']}: {column}"
 
 
-def test_the_tables_in_the_documents() -> None:
-    check = [sys.executable, str(ROOT / "benchmarks" / "reproduction.py"), "--check"]
-    done = subprocess.run(check, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_tables_of_the_presets() -> None:
-    check = [sys.executable, str(ROOT / "benchmarks" / "beyond_tables.py"), "--check"]
+@pytest.mark.parametrize("script", ["reproduction", "beyond_tables"])
+def test_the_tables_in_the_documents(script: str) -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), "--check"]
     done = subprocess.run(check, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -5,10 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks.speed import ci
+from benchmarks.speed import ci, scale, speed
+from benchmarks.speed.data import random_views
+from lntrust import Study
+from lntrust.learners.views import Views
+from lntrust.world import build_world
 
 THEMES = ("roofline", "speed", "scale", "peer")
 
@@ -62,10 +67,32 @@ def test_speed_has_a_row_for_every_study_and_method(measured: Any) -> None:
     assert set(written["study"]) == {"sparse-cifar10"}
 
 
+def test_seeds_are_stacked_as_a_gpu_has_them(heads: Study, codes: Views) -> None:
+    assert min(speed.all_at_once(heads, "independent", [0, 1], codes)) > 0
+
+
+SETS = (
+    "partition.pool=200", "partition.shard=50", "methods.lntrust.budget=20", "methods.lntrust.sample=10",
+    "training.batch=8",
+)  # fmt: skip
+
+
+def test_the_world_that_is_measured() -> None:
+    """Mean degree 4.88, 100 labels each, drawn by every node for itself."""
+    study = scale.scale_study(60, SETS)
+    views = random_views(study, rows=1500, features=8)
+    world = build_world(study, views.dataset, 0)
+    assert world.graph.number_of_edges() == int(4.88 / 59 * (60 * 59 // 2)) == 146
+    parts = [getattr(world.partition, name) for name in ("train", "validation", "test")]
+    assert set(sum(part.lengths for part in parts).tolist()) == {100}
+    owned = np.concatenate([part.values for part in parts])
+    assert len(np.unique(owned)) < len(owned) == 6000
+    assert study.training.stage1_rounds == 0
+
+
 def test_scale_has_a_table_a_file_and_a_plot(measured: Any, tmp_path: Path) -> None:
     sizes = ["--nodes", "40", "--nodes", "20", "--rows", "1500", "--features", "8", "--device", "cpu"]
-    sets = ("partition.pool=200", "partition.shard=50", "methods.lntrust.budget=20")
-    _, written = measured("scale", *sizes, sets=sets)
+    _, written = measured("scale", *sizes, sets=SETS[:3])
     assert [(row["nodes"], row["edges"]) for row in written["results"]] == [(20, 48), (40, 97)]
     for row in written["results"]:
         assert min(row["seconds"]["supervised"], row["seconds"]["distilling"]) > 0

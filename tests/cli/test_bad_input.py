@@ -14,19 +14,14 @@ from hypothesis import strategies as st
 from lntrust import LNTrustError
 from lntrust.world import load_dataset
 
+WRITES = {"compare": ".md", "collect": ".parquet", "report": ".html", "figures": ""}
 REFUSED = [
     ("run tiny.toml --set graph.nodez=5", "study tiny.toml: unknown field graph.nodez; did you mean nodes?"),
     ("run tiny.toml --set training.batch=large", "training.batch = 'large': input should be a valid integer"),
-    (
-        "run tiny.toml --set partition.classes_per_node=2",
-        "classes_per_node = 2: is no longer there; leave it out",
-    ),
+    ("run tiny.toml --set partition.classes_per_node=2", "classes_per_node = 2: is no longer there"),
     ("run tiny.toml --set training.stage2_rounds=-3", "= -3: input should be greater than or equal to 0"),
     ("run tiny.toml --set graph.density=1.5", "graph.density = 1.5: input should be less than or equal to 1"),
-    (
-        "run tiny.toml --set partition.labelled=5000",
-        "partition.labelled = 5000 and partition.pool = 600 need 5600 examples; digits has 1797",
-    ),
+    ("run tiny.toml --set partition.labelled=5000", "pool = 600 need 5600 examples; digits has 1797"),
     ("run tiny.toml --set population.learners.1.view=sound", "view = 'sound': digits has no such view"),
     ("run tiny.toml --set population.learners.0.kind=deep", "kind = 'deep': must be one of linear"),
     ("run tiny.toml --set population.learners.0.options.depth=3", "'linear' with options {'depth': 3}"),
@@ -40,14 +35,8 @@ REFUSED = [
     ("run tiny.toml --method lntrust+leen", "did you mean lntrust+lean?"),
     ("run tiny.toml --method math:tau", "--method math:tau: must be a subclass of lntrust.methods.Method"),
     ("run tiny.toml --method nowhere:fire:", "--method = 'nowhere:fire:'"),  # and no emoji
-    (
-        "run tiny.toml --set graph.kind=file --set graph.file=path.edges",
-        "graph.file = 'path.edges': node 5 is outside 0…4",
-    ),
-    (
-        "run tiny.toml --set graph.kind=file --set graph.file=nowhere.edges",
-        "graph.file = 'nowhere.edges': there is no such file",
-    ),
+    ("run tiny.toml --set graph.kind=file --set graph.file=path.edges", "node 5 is outside 0…4"),
+    ("run tiny.toml --set graph.kind=file --set graph.file=none.edges", "none.edges': there is no such file"),
     ("run tiny.toml --out path.edges", "path.edges: is a file; must be a folder, or a name for a new one"),
     ("run tiny.toml --out path.edges/runs", "cannot write path.edges/runs"),
     ("run tiny.toml --device cuda", "--device cuda: torch sees no GPU here; use --device cpu, or auto"),
@@ -81,12 +70,7 @@ REFUSED = [
     ("figures nowhere -o text.parquet", "--out text.parquet: is a file; must be a folder"),
     *(
         (f"{command} {where} -o new{suffix}", message)
-        for command, suffix in {
-            "compare": ".md",
-            "collect": ".parquet",
-            "report": ".html",
-            "figures": "",
-        }.items()
+        for command, suffix in WRITES.items()
         for where, message in (
             ("empty", "empty: no finished run there"),
             ("nowhere", "nowhere: neither a folder with runs nor a collection of them"),
@@ -135,18 +119,6 @@ def windows(folder: Path) -> Path:
 
 
 class TestData:
-    def test_missing_says_how_to_get_it(
-        self, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("LNTRUST_DATA", str(tmp_path / "empty"))
-        message = refused("run", "sparse-cifar10")
-        first = tmp_path / "empty" / "cifar10" / "labels.npz"
-        assert message.startswith(f"dataset cifar10: {first} is not there.")
-        assert "\n  lntrust data download cifar10 --to cifar10-raw\n" in message
-        for backbone in ("mobilenet_v2", "efficientnet_b0"):
-            assert f"lntrust data extract cifar10 --images cifar10-raw --backbone {backbone}" in message
-        assert "--data or LNTRUST_DATA" in message
-
     @pytest.mark.parametrize("how", ["cut", "no archive", "inside"])
     def test_an_archive_that_cannot_be_read(self, refused: Any, tmp_path: Path, how: str) -> None:
         """Inside compressed data it is zlib that fails, with an error of its own that is no OSError."""

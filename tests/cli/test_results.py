@@ -64,13 +64,6 @@ class TestCompare:
         assert lntrust("compare", collection).out == folders
         assert lntrust("compare", runs, collection).out == folders
 
-    def test_collections_can_be_collected(self, lntrust: Any, runs: Path, tmp_path: Path) -> None:
-        some, rest, everything = (tmp_path / f"{name}.parquet" for name in ("some", "rest", "all"))
-        assert "2 runs, 1 method, 1 study" in lntrust("collect", runs / "digits" / "d_psgd", "-o", some).out
-        lntrust("collect", runs / "digits" / "independent", runs / "digits" / "lntrust", "-o", rest)
-        assert "8 runs, 3 methods" in lntrust("collect", some, rest, "-o", everything).out
-        assert lntrust("compare", everything).out == lntrust("compare", runs).out
-
     @pytest.mark.parametrize("by_study", [[], ["--by-study"]])
     def test_the_papers_tables_or_all_runs_of_a_study(
         self, lntrust: Any, runs: Path, small_sets: tuple[str, ...], here: Path, by_study: list[str],

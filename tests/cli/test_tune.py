@@ -49,8 +49,11 @@ def test_what_is_done_is_kept_and_other_methods_come_beside_it(
     lntrust: Any, quick_file: Path, tmp_path: Path
 ) -> None:
     to = tmp_path / "new" / "mine.toml"
-    arguments = ["tune", quick_file, "--trials", "1", "--out", to]
+    arguments = ["tune", quick_file, "--trials", "1", "--set", "training.lr=0.02", "--out", to]
     assert lntrust(*arguments, "--method", "uniform").code == 0
+    tuned = load_study(to)  # what was set is in it
+    assert tuned.training.lr == tuned.methods["uniform"]["lr"] == 0.02
+    assert "inherits" not in to.read_text()
     log = to.with_suffix(".jsonl")
     first = log.read_text()
     assert load_study(to).compare == ["uniform"]
@@ -63,15 +66,6 @@ def test_what_is_done_is_kept_and_other_methods_come_beside_it(
     assert lntrust(*arguments, "--method", "independent", "--fresh").code == 0
     assert len(log.read_text().splitlines()) == 1
     assert load_study(to).compare == ["independent"]
-
-
-def test_what_was_set_is_in_the_study_that_is_written(lntrust: Any, quick_file: Path, tmp_path: Path) -> None:
-    to = tmp_path / "set.toml"
-    some = ["--method", "uniform", "--trials", "1", "--set", "training.lr=0.02", "--out", to]
-    assert lntrust("tune", quick_file, *some).code == 0
-    tuned = load_study(to)
-    assert tuned.training.lr == tuned.methods["uniform"]["lr"] == 0.02
-    assert "inherits" not in to.read_text()
 
 
 def test_ctrl_c_keeps_the_log_and_says_what_there_is_to_do(

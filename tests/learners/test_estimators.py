@@ -5,14 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.base
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.tree import DecisionTreeClassifier
 from toy import CLASSES, DATASET, LABELS, everything, learner, lists, population
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import small_seed
 from lntrust.learners import Population
 from lntrust.learners.estimators import Estimators
+from lntrust.learners.modules import build
 from lntrust.learners.population import PseudoLabels
 from lntrust.world import Ragged
 
@@ -29,9 +34,6 @@ def fitted(nodes: Population) -> list[Any]:
 
 def of_classes(*classes: int, count: int = 20) -> np.ndarray:
     return np.flatnonzero(np.isin(DATASET.labels, classes))[:count]
-
-
-# -- soft targets -------------------------------------------------------------------------------------
 
 
 # -- answers ------------------------------------------------------------------------------------------
@@ -118,9 +120,6 @@ def test_random_states_come_from_seed_and_node() -> None:
 
 
 def test_a_random_state_inside_a_composite_is_set_too() -> None:
-    from sklearn.ensemble import BaggingClassifier
-    from sklearn.tree import DecisionTreeClassifier
-
     composite = BaggingClassifier(DecisionTreeClassifier(max_features=1), n_estimators=3)
     nodes = population("forest", n=1, build=lambda *_: composite)
     nodes.refit(lists(1))
@@ -132,6 +131,36 @@ def test_a_failing_fit_names_the_node() -> None:
     nodes = population(learner("sklearn.linear_model:LogisticRegression", name="mine"), n=2)
     with pytest.raises(LNTrustError, match=r"LogisticRegression\.fit .* fails on the 9 examples of node 1"):
         nodes.refit(Ragged.of([of_classes(0, 1), of_classes(2, count=9)]))
+
+
+# -- of scikit-learn and of one's own ---------------------------------------------------------------------
+
+
+class Named(sklearn.base.BaseEstimator):  # type: ignore[misc]
+    """An estimator of one's own that takes any option."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        return np.full((len(x), CLASSES), 1 / CLASSES)
+
+
+def test_a_class_of_scikit_learn_is_called_with_the_options_alone_and_learns() -> None:
+    nodes = population(learner("sklearn.ensemble:ExtraTreesClassifier", n_estimators=20), n=2)
+    held = lists(2)
+    nodes.refit(held)
+    got = nodes.predict_all(everything()).numpy()
+    x = np.asarray(DATASET.view("flat"))
+    for node, examples in enumerate(held):
+        own = ExtraTreesClassifier(20, random_state=small_seed(0, "estimators", node))
+        own.fit(x[examples], DATASET.labels[examples])
+        np.testing.assert_allclose(got[node][:, own.classes_], own.predict_proba(x), atol=1e-12)
+
+
+def test_a_class_may_take_any_option_and_a_factory_return_a_pipeline() -> None:
+    assert build(learner(f"{__name__}:Named", colour="red"), (6,), CLASSES).options == {"colour": "red"}
+    assert isinstance(build(learner("own_models:pipeline"), (6,), CLASSES), Pipeline)
 
 
 # -- keeping ------------------------------------------------------------------------------------------

@@ -33,17 +33,27 @@ def inputs_for(stack: Stack, count: int = 2) -> Tensor:
 
 @BACKENDS
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_finds_the_batch_then_more_then_inputs(kind: str, backend: Backend) -> None:
-    nodes = population(learner(kind, dropout=0.0), n=3, backend=backend)
-    stack = only_stack(nodes)
-    batch, more, inputs = batch_of(nodes), more_for(nodes), inputs_for(stack)
+def test_the_loss_is_given_batch_more_and_inputs_then_targets_then_embeddings(
+    kind: str, backend: Backend
+) -> None:
+    """An embedding is what the last linear layer sees. A head has none: nothing trained makes it."""
+    nodes, plain = (population(learner(kind, dropout=0.0), n=3, backend=backend) for _ in range(2))
+    stack, batch, more = only_stack(nodes), batch_of(nodes), more_for(nodes)
+    inputs, target = inputs_for(stack), torch.arange(3.0)
     modules, watched = [module_of(stack, i) for i in range(3)], Watched()
-    nodes.step(batch, watched, more=more, inputs={kind: inputs})
+    nodes.step(batch, watched, (target,), more=more, inputs={kind: inputs}, embed=True)
+    assert torch.equal(torch.cat([given for given, _ in watched.extras if given is not None]), target)
+    embeddings = [e for _, some in watched.extras if some is not None for e in some]
     assert len(watched.logits) == 3
+    assert len(embeddings) == (0 if kind == "linear" else 3)
     with torch.no_grad():
         for i, module in enumerate(modules):
-            parts = (stack.view[batch.examples[i]], stack.view[more[i]], inputs[i])
-            close(watched.logits[i], module(torch.cat(parts)))
+            x = torch.cat([stack.view[batch.examples[i]], stack.view[more[i]], inputs[i]])
+            close(watched.logits[i], module(x))
+            if embeddings:
+                close(embeddings[i], module[:-1](x))
+    plain.step(batch, Watched(), more=more, inputs={kind: inputs})
+    close(only_stack(plain).flat(), stack.flat())
 
 
 @BACKENDS
@@ -77,48 +87,6 @@ def test_inputs_go_to_the_learner_they_are_named_for(backend: Backend) -> None:
     # Who comes first is left to the threads.
     assert sorted(len(one) for one in watched.logits) == [B + 3] * 2 + [B + 3 + 2] * 2
     assert losses.isnan().tolist() == [False, False, True] * 2
-
-
-@BACKENDS
-def test_targets_stand_between_labels_and_embedding(backend: Backend) -> None:
-    nodes = population("mlp", n=3, backend=backend)
-    batch, watched, target = batch_of(nodes), Watched(), torch.arange(3.0)
-    nodes.step(batch, watched, (target,), more=more_for(nodes), embed=True)
-    given = torch.cat([weights for weights, _ in watched.extras if weights is not None])
-    assert torch.equal(given, target)
-    rows = batch.examples.shape[1] + 3
-    assert all(e is not None and e.shape[1:] == (rows, 7) for _, e in watched.extras)
-
-
-# -- embeddings ---------------------------------------------------------------------------------------
-
-
-@BACKENDS
-@pytest.mark.parametrize("kind", ["mlp", "cnn1d", "cnn2d"])
-def test_an_embedding_is_what_the_last_linear_layer_sees(kind: str, backend: Backend) -> None:
-    nodes = population(learner(kind, dropout=0.0), n=3, backend=backend)
-    stack = only_stack(nodes)
-    batch, more, watched = batch_of(nodes), more_for(nodes), Watched()
-    modules = [module_of(stack, i) for i in range(3)]
-    nodes.step(batch, watched, more=more, inputs={kind: inputs_for(stack)}, embed=True)
-    embeddings = torch.cat([e for (e,) in watched.extras if e is not None])
-    with torch.no_grad():
-        for i, module in enumerate(modules):
-            x = torch.cat([stack.view[batch.examples[i]], stack.view[more[i]], inputs_for(stack)[i]])
-            close(embeddings[i], module[:-1](x))
-            close(watched.logits[i], module(x))
-
-
-@BACKENDS
-def test_a_linear_head_has_none(backend: Backend) -> None:
-    """What it sees is the input itself: nothing trained makes it."""
-    nodes, plain = population("linear", n=3, backend=backend), population("linear", n=3, backend=backend)
-    watched = Watched()
-    nodes.step(batch_of(nodes), watched, embed=True)
-    assert watched.extras
-    assert all(extra == (None,) for extra in watched.extras)
-    plain.step(batch_of(plain), Watched())
-    assert torch.equal(nodes.torch_stacks[0].flat(), plain.torch_stacks[0].flat())
 
 
 def pulled(logits: Tensor, labels: Tensor, embedding: Tensor) -> Tensor:

@@ -211,6 +211,3 @@ def test_a_refused_module_leaves_torchs_generator_alone() -> None:
     with pytest.raises(LNTrustError):
         Stack(toy.learner("own_models:Gambler"), torch.tensor([0]), view, toy.CLASSES, Seeds((0,), 1))
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-# -- keeping ------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The ledger's books add up."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,13 +72,3 @@ def test_one_edge_may_carry_several_messages_at_once_or_one_by_one() -> None:
     assert other.summary() == ledger.summary()
     assert ledger.total() == 18
     assert ledger.total(slice(1, None)) == 12
-
-
-@pytest.mark.parametrize("edges", [np.zeros((0, 2), np.int64), EDGES])
-def test_an_empty_ledger_is_all_zeros(edges: np.ndarray) -> None:
-    ledger = Ledger(edges)
-    nothing: dict[str, int] = dict.fromkeys(KINDS, 0)
-    assert ledger.summary() == {
-        "total": 0, **nothing, "framing": 0, "by_phase": {}, "framing_by_kind": nothing
-    }  # fmt: skip
-    assert ledger.payload().tolist() == [0] * len(edges)

@@ -31,8 +31,9 @@ def fresh(run: Run, **options: Any) -> Network:
 
 
 def questions(world: World, B: int, source: Source) -> Questions:
-    """B different examples per node, of the shard or the validation set."""
-    lists = world.partition.validation if source == "validation" else world.partition.shard
+    """B different examples per node, of the pool, the validation set or the shard."""
+    p = world.partition
+    lists = {"pool": [p.pool] * world.n, "validation": p.validation}.get(source, p.shard)
     return Questions.of(torch.from_numpy(np.stack([ids[:B] for ids in lists])), source)
 
 
@@ -89,13 +90,26 @@ class TestBytes:
         assert network.ledger.payload("query").tolist() == query
         assert network.ledger.payload("reply").tolist() == reply
 
-    def test_queries_go_out_and_replies_come_back(self) -> None:
-        run = make()
-        network, E = fresh(run), len(run.world.edges)
-        network.ask(questions(run.world, 9, "shard"), "distil")
-        self.check(network, ((e, 9) for e in range(E)), INPUT)
-        assert total(network) == E * (question(9) + answer(9))
-        assert network.ledger.summary()["by_phase"]["distil"]["messages"] == 2 * E
+    @pytest.mark.parametrize(
+        ("query", "source", "by_id"),
+        [("inputs", "pool", True), ("ids", "pool", True), ("handle", "pool", True), ("ids", "shard", True),
+         ("inputs", "shard", False), ("ids", "validation", False), ("ids", "batch", False),
+         ("ids", "deployment", False), ("handle", "batch", False), ("handle", "deployment", False)],
+    )  # fmt: skip
+    def test_what_all_have_goes_by_id_and_what_is_private_or_new_travels(
+        self, query: str, source: Source, by_id: bool
+    ) -> None:
+        run = make(f"network.query={query}")
+        network, E, asked = fresh(run), len(run.world.edges), questions(run.world, 5, source)
+        sent = wire("query", ids=np.zeros(5, np.uint32)) if by_id else question(5)
+        for times in (1, 2):  # a handle would cost more the first time
+            replies = network.ask(asked, "distil")
+            self.check(network, ((e, 5 * times) for e in range(E)), 4 if by_id else INPUT)
+            assert total(network) == times * E * (sent + answer(5))
+        assert network.ledger.summary()["by_phase"]["distil"]["messages"] == 2 * 2 * E
+        if source == "pool":
+            said = run.population.predict_all(asked.ids[:5])
+            torch.testing.assert_close(replies.regular(), said[network.edges[:, 1]])
 
     def test_uneven_questions_are_charged_each_by_its_length(self) -> None:
         run = make()
@@ -105,36 +119,6 @@ class TestBytes:
         lengths = [(e, len(lists[run.world.edges[e, 0]])) for e in edges.tolist()]
         self.check(network, lengths, INPUT)
         assert total(network) == sum(question(B) + answer(B) for _, B in lengths if B > 0)
-
-    @NAMINGS
-    def test_the_pool_goes_by_id_whatever_the_study_says(self, query: str) -> None:
-        run = make(f"network.query={query}")
-        network, E = fresh(run), len(run.world.edges)
-        ids = torch.from_numpy(run.world.partition.pool[:6]).expand(5, 6)
-        by_id = wire("query", ids=np.zeros(6, np.uint32))
-        for times in (1, 2):  # a handle would cost more the first time
-            replies = network.ask(Questions.of(ids, "pool"), "public")
-            assert network.ledger.payload("query").tolist() == [times * 6 * 4] * E
-            assert total(network) == times * E * (by_id + answer(6))
-        torch.testing.assert_close(replies.regular(), run.population.predict_all(ids[0])[network.edges[:, 1]])
-
-    def test_shards_go_by_id_where_the_study_says_so(self) -> None:
-        run = make("network.query=ids")
-        network, E = fresh(run), len(run.world.edges)
-        network.ask(questions(run.world, 5, "shard"), "distil")
-        self.check(network, ((e, 5) for e in range(E)), 4)
-        assert total(network) == E * (wire("query", ids=np.zeros(5, np.uint32)) + answer(5))
-
-    @pytest.mark.parametrize(
-        ("query", "source"),
-        [("ids", "validation"), ("ids", "batch"), ("ids", "deployment"), ("handle", "batch"),
-         ("handle", "deployment")],
-    )  # fmt: skip
-    def test_what_is_private_or_new_each_time_travels(self, query: str, source: Source) -> None:
-        run = make(f"network.query={query}")
-        network = fresh(run)
-        network.ask(questions(run.world, 5, source), "probe")
-        assert network.ledger.payload("query").tolist() == [5 * INPUT] * len(run.world.edges)
 
     @pytest.mark.parametrize("source", ["shard", "validation"])
     def test_a_handle_pays_for_the_set_once_per_edge(self, source: Source) -> None:

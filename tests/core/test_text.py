@@ -33,18 +33,11 @@ def test_sizes_and_numbers(value: float, sent: str, decimal: str, plain: str, ti
 
 
 def test_scores_and_shares() -> None:
-    assert [score_text(value) for value in (0.7754, -0.013, 1.0, 10.5)] == [
-        ".775",
-        "-.013",
-        "1.000",
-        "10.500",
-    ]
-    assert [score_text(value, sign=True) for value in (0.045, -0.013, 10.0)] == ["+.045", "-.013", "+10.000"]
-    assert (score_text(0.05, decimals=2), percent_text(0.254), percent_text(0.254, 1)) == (
-        ".05",
-        "25 %",
-        "25.4 %",
-    )
+    plain, signed = [0.7754, -0.013, 1.0, 10.5], [0.045, -0.013, 10.0]
+    assert list(map(score_text, plain)) == [".775", "-.013", "1.000", "10.500"]
+    assert [score_text(value, sign=True) for value in signed] == ["+.045", "-.013", "+10.000"]
+    assert score_text(0.05, decimals=2) == ".05"
+    assert (percent_text(0.254), percent_text(0.254, 1)) == ("25 %", "25.4 %")
 
 
 def test_times() -> None:

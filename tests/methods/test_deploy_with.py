@@ -8,7 +8,6 @@ import torch
 from small_runs import (
     MIXED,
     TORCH,
-    TRAIN_ONLY,
     assert_resumes,
     begun,
     ended,
@@ -146,13 +145,6 @@ def test_centralized_is_refused(views: Views) -> None:
 
 
 class TestValidationLabels:
-    @pytest.mark.parametrize("deploy", CHOSEN)
-    def test_who_is_chosen_by_them_does_not_train_on_them(self, views: Views, deploy: str) -> None:
-        crossed = made(views, *FEW, f"deploy={deploy}", method="independent")
-        assert trained_alike(crossed, shared(views, *FEW, method=TRAIN_ONLY))
-        assert not trained_alike(crossed, shared(views, *FEW, method="independent"))
-        assert crossed.labelled.lists.values.tolist() == crossed.world.partition.train.values.tolist()
-
     def test_who_uses_them(self) -> None:
         """Others have them to train on; a method that looks at them never has."""
         for deploy in DEPLOYMENTS:

@@ -159,9 +159,7 @@ def test_under_another_deployment_too(refused: Any) -> None:
 
 
 def test_an_exception_that_shows_no_line_of_its_authors(refused: Any) -> None:
-    body = (
-        "    from operator import truediv as check\n    check = __import__('functools').partial(check, 1)\n"
-    )
+    body = "    from operator import truediv\n    check = __import__('functools').partial(truediv, 1)\n"
     assert refused(body).startswith("check: TypeError: unsupported operand")
 
 
@@ -171,10 +169,7 @@ def test_an_exception_that_shows_no_line_of_its_authors(refused: Any) -> None:
         (", answer=lambda examples: torch.ones(2, 3)", "a Deployment's answer returned [2, 3]; must be "),
         (", variants={'x': 1}", "deploy returned a int; must be a Deployment"),
         # Also where a number from behind would mean somebody who is known.
-        (
-            ", variants={'x': Deployment(torch.tensor([[1, -5]]), torch.ones(1))}",
-            "s node -5 at node 1, which",
-        ),
+        (", variants={'x': Deployment(torch.tensor([[1, -5]]), torch.ones(1))}", "s node -5 at node 1, "),
     ],
 )
 def test_an_answer_of_another_shape_or_of_nobody(run: Any, more: str, wrong: str) -> None:

@@ -156,10 +156,7 @@ class TestRefusals:
             ("graph.kind=gnm", "graph: kind = gnm needs density: share p of all possible edges"),
             ("graph.kind=file", "graph: kind = file needs file: edge list (one `a b` per line, "),
             ("graph.kind=geographic", "graph.kind = geographic needs partition.by = region"),
-            (
-                "partition.classes_per_node=2",
-                "partition: classes_per_node = 2: is no longer there; leave it out",
-            ),
+            ("partition.classes_per_node=2", "partition: classes_per_node = 2: is no longer there; leave it"),
             ("population.learners.1.name=linear", "learners must have different names"),
             ("population.assign=by_degree", "every learner but the last needs a share"),
         ],

@@ -70,16 +70,3 @@ def test_features_equal_a_loop(seed: int, pool: bool) -> None:
             if not pool:
                 expected = [v if keep else 0.0 for v, keep in zip(expected, WITHOUT_POOL, strict=True)]
             assert phi[i, j].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-def test_at_the_extremes() -> None:
-    """The same distribution: overlap 1, KL 0; uniform: entropy 1; one class only: entropy 0."""
-    uniform, single = torch.full((1, 1, 4), 0.25), torch.tensor([[[1.0, 0, 0, 0]]])
-    rho, mask, degree = torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.bool), torch.ones(1, 1)
-    same = relational_features(rho, uniform, uniform[0], degree, 1, mask)[0, 0]
-    assert same.tolist() == pytest.approx([1, 0, 0, 0, 1, 1], abs=1e-6)
-    narrow = relational_features(rho, single, uniform[0], degree, 1, mask)[0, 0]
-    assert narrow.isfinite().all()  # three classes are never predicted
-    assert float(narrow[0]) == pytest.approx(0.25)
-    assert float(narrow[4]) == pytest.approx(0, abs=1e-5)
-    assert float(narrow[3]) == pytest.approx(0.25 * math.log(0.25) + 0.75 * math.log(0.25 / 1e-8), rel=1e-3)

@@ -99,16 +99,6 @@ class TestFit:
         psi, _ = Fit()(fresh(3, seed), e, 700, prior=target)
         assert ((alpha_with(psi, e) - target).abs().sum(-1) < 0.05).all()
 
-    def test_it_can_put_all_trust_in_the_best(self) -> None:
-        """One member always right and the others always wrong, a different one for each node."""
-        e, node = apart(0, 4, 4), torch.arange(4)
-        p_true = torch.full((24, 4, 1), 1e-3, dtype=torch.float64)
-        p_true[torch.arange(24), node.repeat_interleave(6)] = 1.0
-        e = replace(e, probabilities=p_true, labels=torch.zeros_like(e.labels))
-        psi, loss = Fit()(fresh(4), e, 400)
-        assert (alpha_with(psi, e)[node, node] > 0.99).all()
-        assert (loss < 0.01).all()
-
     def test_equal_features_cannot_be_told_apart(self) -> None:
         e = evidence(0, least=3)
         e = replace(e, phi=torch.ones_like(e.phi))

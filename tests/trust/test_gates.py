@@ -1,5 +1,8 @@
 """How much to learn from neighbours, and whether to answer with them."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -30,13 +33,6 @@ def one(value: float) -> torch.Tensor:
 def test_the_training_gate_s_formula(strength: float, a_ens: float, a_self: float) -> None:
     expected = strength * min(1.0, a_ens / (a_self + 1e-8))
     assert float(training_gate(strength, one(a_ens), one(a_self))) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("a_ens", "a_self", "strength"), [(0.7, 0.699, 0.4), (0.0, 0.0, 0.0)])
-def test_wide_open_where_the_ensemble_is_better_and_shut_where_nobody_is_right(
-    a_ens: float, a_self: float, strength: float
-) -> None:
-    assert float(training_gate(0.4, one(a_ens), one(a_self))) == strength
 
 
 def test_ensemble_accuracy_is_the_members_mean() -> None:
@@ -84,43 +80,19 @@ class TestDeployment:
         assert torch.equal(out, (chance >= level) & (e.offsets.diff() > 0))
 
 
-answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30)  # who was right: ours, theirs
+answers = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=9)  # who was right: ours, theirs
 
 
-def chance_of(pairs: list[tuple[bool, bool]], prior_wins: float = 0.0) -> float:
+@given(st.lists(st.tuples(answers, st.floats(0, 3)), min_size=1, max_size=4))
+def test_better_is_a_sign_test_of_who_alone_was_right(nodes: list[tuple[Any, float]]) -> None:
+    """Node by node, with wins in advance."""
+    pairs = [pair for node, _ in nodes for pair in node]
     ours, theirs = torch.tensor(pairs, dtype=torch.bool).reshape(-1, 2).unbind(1)
-    return float(better(ours, theirs, torch.tensor([0, len(pairs)]), prior_wins))
-
-
-class TestBetter:
-    @given(answers)
-    def test_one_is_better_as_far_as_the_other_is_not(self, pairs: list[tuple[bool, bool]]) -> None:
-        swapped = [(b, a) for a, b in pairs]
-        assert 0 <= chance_of(pairs) <= 1
-        assert chance_of(pairs) + chance_of(swapped) == pytest.approx(1.0)
-
-    @given(answers, st.lists(st.booleans(), max_size=9))
-    def test_what_both_get_right_or_wrong_says_nothing(
-        self, pairs: list[tuple[bool, bool]], alike: list[bool]
-    ) -> None:
-        assert chance_of(pairs + [(same, same) for same in alike]) == chance_of(pairs)
-
-    @given(answers, st.floats(0, 5), st.floats(0.01, 5))
-    def test_every_win_makes_it_surer_and_so_does_a_head_start(
-        self, pairs: list[tuple[bool, bool]], prior_wins: float, more: float
-    ) -> None:
-        before = chance_of(pairs, prior_wins)
-        assert chance_of([*pairs, (False, True)], prior_wins) < before
-        assert before < chance_of([*pairs, (True, False)], prior_wins) or before > 1 - 1e-12
-        assert before < chance_of(pairs, prior_wins + more) or before > 1 - 1e-12
-
-    def test_node_by_node(self) -> None:
-        g = generator(3)
-        ours, theirs = torch.rand(2, 40, generator=g) < 0.5
-        offsets, ahead = torch.tensor([0, 14, 14, 40]), torch.tensor([0.0, 1.0, 2.5])
-        pairs = list(zip(ours.tolist(), theirs.tolist(), strict=True))
-        expected = [chance_of(pairs[:14]), 0.75, chance_of(pairs[14:], 2.5)]
-        assert better(ours, theirs, offsets, ahead).tolist() == pytest.approx(expected)
+    offsets = torch.tensor([0, *np.cumsum([len(node) for node, _ in nodes])])
+    found = better(ours, theirs, offsets, torch.tensor([wins for _, wins in nodes], dtype=torch.float64))
+    counts = [(node.count((True, False)) + wins, node.count((False, True))) for node, wins in nodes]
+    expected = [scipy.stats.beta.sf(0.5, 1 + won, 1 + lost) for won, lost in counts]
+    assert found.tolist() == pytest.approx(expected)
 
 
 class TestSignTest:
@@ -138,12 +110,6 @@ class TestSignTest:
         """A gate at ½ would otherwise be open or closed by rounding."""
         count = torch.arange(500, dtype=torch.float64)
         assert (sign_test(count, count) == 0.5).all()
-
-    def test_by_hand(self) -> None:
-        """After one win θ has density 2θ; after two wins and a loss it is as likely above ½ as that of four
-        coins at most two show heads."""
-        chance = sign_test(*torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 0.0]], dtype=torch.float64).T)
-        assert chance.tolist() == pytest.approx([3 / 4, 11 / 16, 1 / 2])
 
 
 class TestEffective:

@@ -35,14 +35,9 @@ def edges(graph: nx.Graph) -> set[tuple[int, int]]:
     seed=st.integers(0, 2**40),
 )
 def test_every_kind_is_simple_and_repeatable(kind: str, n: int, attach: int, seed: int) -> None:
-    wanted: dict[str, Any] = {
-        "nodes": n,
-        "kind": kind,
-        "attach": attach,
-        "connected": n >= 10 or kind != "gnm",
-    }
-    if kind == "gnm":
-        wanted["density"] = 0.6
+    random = kind == "gnm"
+    wanted: dict[str, Any] = {"nodes": n, "kind": kind, "attach": attach, "connected": n >= 10 or not random}
+    wanted["density"] = 0.6 if random else None
     graph = graph_of(seed, positions(n, 1), **wanted)
     assert sorted(graph.nodes) == list(range(n))
     assert not graph.is_directed()

@@ -129,11 +129,7 @@ CODES, LABELS = "cifar10/mobilenet_v2.npz", "cifar10/labels.npz"
         (CODES, {"step": np.array([1, 1, 1e300])}, "view mobilenet_v2, step: column 2 is inf"),
         # Every step and offset is finite, and so are small codes times a large step.
         (CODES, {"step": np.array([1, 3e36, 1])}, "view mobilenet_v2, column 1: row 2 is inf"),
-        (
-            LABELS,
-            {"y": np.array([0, 1, np.nan, 3, 4])},
-            r"labels\.npz: dataset cifar10, y: row 2 is nan",
-        ),
+        (LABELS, {"y": np.array([0, 1, np.nan, 3, 4])}, r"labels\.npz: dataset cifar10, y: row 2 is nan"),
         (LABELS, {"y": np.array([0, 1, 10, 3, 4])}, r"y runs from 0 to 10; labels must be 0…9"),
     ],
 )
@@ -155,10 +151,10 @@ def test_codes_that_do_not_fit(
         ({"y": np.array([0, 1, 2, 0])}, r"y runs from 0 to 2; labels must be 0…1"),
         *(
             (
-                {name: np.array([0, 1, 1, np.inf])},
-                rf"windows\.npz: dataset uci_har, {name}: row 3 is inf; all",
+                {each: np.array([0, 1, 1, np.inf])},
+                rf"windows\.npz: dataset uci_har, {each}: row 3 is inf; all",
             )
-            for name in ("y", "subject", "segment")
+            for each in ("y", "subject", "segment")
         ),
     ],
 )

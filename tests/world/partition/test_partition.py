@@ -231,26 +231,17 @@ def test_seeds_and_streams(kind: str) -> None:
 BASE = {"labelled": 400, "pool": 100, "shard": 10, "minimum": 5}
 TOY, UNEVEN = balanced(600, 10), dataset(np.array([0] * 90 + [1] * 10), 2)
 FEW, PEOPLE = {"labelled": 50, "pool": 40, "minimum": 3}, {"by": "subject"}
+FRESH = {"validation": "fresh", "val_fraction": 0.5}
 ONE_BLOCK = {"by": "region", "split": "blocks", "pool": 0, "block_km": 4000.0}
 
 
 @pytest.mark.parametrize(
     ("data", "n", "wanted", "says"),
     [
-        (
-            TOY,
-            8,
-            BASE | {"labelled": 500, "pool": 200},
-            "labelled = 500 .*pool = 200 need 700 .*; toy has 600",
-        ),
+        (TOY, 8, BASE | {"labelled": 500, "pool": 200}, "d = 500 .*pool = 200 need 700 .*; toy has 600"),
         (TOY, 8, BASE | {"minimum": 60}, "minimum = 60 for 8 nodes needs 480 labelled.*labelled = 400"),
         (TOY, 8, BASE | {"shard": 101}, r"partition\.shard = 101: the pool holds 100 examples"),
-        (
-            TOY,
-            8,
-            BASE | {"validation": "fresh", "val_fraction": 0.5},
-            r"needs \d+ examples nobody holds; .* leaves 100",
-        ),
+        (TOY, 8, BASE | FRESH, r"needs \d+ examples nobody holds; .* leaves 100"),
         (TOY, 8, BASE | {"draws": "overlapping", "labelled": 5000}, r"node \d needs \d+ .* there are 500"),
         (TOY, 8, BASE | {"by": "region"}, r"partition\.by = region: toy has no coordinates"),
         (TOY, 8, BASE | {"by": "subject"}, r"partition\.by = subject: toy does not say whose"),

@@ -1,16 +1,6 @@
 import pytest
 
-from lntrust.core.text import (
-    age_text,
-    bytes_text,
-    count_text,
-    did_you_mean,
-    number_text,
-    percent_text,
-    score_text,
-    tick_text,
-    time_text,
-)
+from lntrust.core import text
 
 
 @pytest.mark.parametrize(
@@ -28,29 +18,34 @@ from lntrust.core.text import (
     ],
 )
 def test_sizes_and_numbers(value: float, sent: str, decimal: str, plain: str, tick: str) -> None:
-    assert (bytes_text(value), bytes_text(value, decimals=1)) == (sent, decimal)
-    assert (number_text(value), tick_text(value)) == (plain, tick)
+    assert (text.bytes_text(value), text.bytes_text(value, decimals=1)) == (sent, decimal)
+    assert (text.number_text(value), text.tick_text(value)) == (plain, tick)
 
 
 def test_scores_and_shares() -> None:
     plain, signed = [0.7754, -0.013, 1.0, 10.5], [0.045, -0.013, 10.0]
-    assert list(map(score_text, plain)) == [".775", "-.013", "1.000", "10.500"]
-    assert [score_text(value, sign=True) for value in signed] == ["+.045", "-.013", "+10.000"]
-    assert score_text(0.05, decimals=2) == ".05"
-    assert (percent_text(0.254), percent_text(0.254, 1)) == ("25 %", "25.4 %")
+    assert list(map(text.score_text, plain)) == [".775", "-.013", "1.000", "10.500"]
+    assert [text.score_text(value, sign=True) for value in signed] == ["+.045", "-.013", "+10.000"]
+    assert text.score_text(0.05, decimals=2) == ".05"
+    assert (text.percent_text(0.254), text.percent_text(0.254, 1)) == ("25 %", "25.4 %")
 
 
 def test_times() -> None:
-    assert [time_text(s) for s in (0.00125, 3.217, 99.9, 120.4)] == ["1.25 ms", "3.22 s", "99.9 s", "120 s"]
-    ages = [age_text(s) for s in (12, 119, 300, 3 * 3600, 90 * 86400)]
+    assert [text.time_text(s) for s in (0.00125, 3.217, 99.9, 120.4)] == [
+        "1.25 ms",
+        "3.22 s",
+        "99.9 s",
+        "120 s",
+    ]
+    ages = [text.age_text(s) for s in (12, 119, 300, 3 * 3600, 90 * 86400)]
     assert ages == ["12.0 s", "119.0 s", "5 min", "3 h", "90 days"]
 
 
 def test_counts() -> None:
-    counts = [count_text(1, "run"), count_text(3, "run"), count_text(2, "study", "studies")]
+    counts = [text.count_text(1, "run"), text.count_text(3, "run"), text.count_text(2, "study", "studies")]
     assert counts == ["1 run", "3 runs", "2 studies"]
 
 
 def test_a_close_name_is_offered_and_a_strange_one_is_not() -> None:
-    assert did_you_mean("digts", iter(["cifar", "digits"])) == "did you mean digits? "
-    assert did_you_mean("zebra", ["cifar", "digits"]) == ""
+    assert text.did_you_mean("digts", iter(["cifar", "digits"])) == "did you mean digits? "
+    assert text.did_you_mean("zebra", ["cifar", "digits"]) == ""

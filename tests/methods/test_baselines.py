@@ -3,47 +3,23 @@
 from pathlib import Path
 
 import pytest
+import small_runs as small
 import torch
-from small_runs import (
-    ALONE,
-    BASELINES,
-    FORESTS,
-    MIXED,
-    ONLY_LINEAR,
-    QUICK,
-    ROUNDS,
-    SHARING,
-    SHORT,
-    STEPS,
-    TORCH,
-    UNEQUAL,
-    all_tested,
-    assert_differ,
-    assert_resumes,
-    assert_same,
-    begun,
-    ended,
-    made,
-    parameters,
-    shared,
-    shared_end,
-    tensors_of,
-)
 
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 
 SILENT = ["independent", "uniform", "mean_teacher", "centralized"]  # while they train
-LEARN_TOGETHER = [*SHARING, "dml", "dml_public", "fedmd", "desa"]
+LEARN_TOGETHER = [*small.SHARING, "dml", "dml_public", "fedmd", "desa"]
 ASK = ["dml", "dml_public", "fedmd"]
 
 
-@pytest.mark.parametrize("method", BASELINES)
+@pytest.mark.parametrize("method", small.BASELINES)
 def test_both_backends_are_equal_in_float64(views64: Views, method: str) -> None:
-    learners = MIXED if method == "fedpae" else TORCH
-    how = (learners, *QUICK, *UNEQUAL, "training.schedule=random_node", *SHORT)
-    batched, loop = (made(views64, *how, method=method, backend=b) for b in ("batched", "loop"))
-    mine, theirs = tensors_of(batched), tensors_of(loop)
+    learners = small.MIXED if method == "fedpae" else small.TORCH
+    how = (learners, *small.QUICK, *small.UNEQUAL, "training.schedule=random_node", *small.SHORT)
+    batched, loop = (small.made(views64, *how, method=method, backend=b) for b in ("batched", "loop"))
+    mine, theirs = small.tensors_of(batched), small.tensors_of(loop)
     assert mine.keys() == theirs.keys()
     for name, tensor in mine.items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-8, msg=name)
@@ -56,17 +32,19 @@ def test_both_backends_are_equal_in_float64(views64: Views, method: str) -> None
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(views: Views, tmp_path: Path, method: str) -> None:
     """Those that carry something from round to round; drawn unevenly, it differs from node to node."""
-    uneven = (MIXED, *QUICK, "graph.kind=complete", "training.schedule=random_node", *SHORT)
-    assert assert_resumes(views, tmp_path, *uneven, method=method).state
+    uneven = (small.MIXED, *small.QUICK, "graph.kind=complete", "training.schedule=random_node", *small.SHORT)
+    assert small.assert_resumes(views, tmp_path, *uneven, method=method).state
 
 
 class TestStart:
-    @pytest.mark.parametrize("method", BASELINES)
+    @pytest.mark.parametrize("method", small.BASELINES)
     def test_nodes_of_an_architecture_begin_alike_where_parameters_are_averaged(
         self, views: Views, method: str
     ) -> None:
         """The first of them as Independent's first; elsewhere everybody as under Independent, apart."""
-        own, plain = (begun(views, TORCH, method=m).population.torch_stacks for m in (method, "independent"))
+        own, plain = (
+            small.begun(views, small.TORCH, method=m).population.torch_stacks for m in (method, "independent")
+        )
         for stack, other in zip(own, plain, strict=True):
             theta, apart = stack.flat(), other.flat()
             assert len(apart.unique(dim=0)) == len(apart) == 3
@@ -76,14 +54,16 @@ class TestStart:
 
     @pytest.mark.parametrize("method", LEARN_TOGETHER)
     def test_stage_1_is_everybodys_alone(self, views: Views, method: str) -> None:
-        one = begun(views, TORCH, *QUICK, "training.stage2_rounds=1", method=method)
-        plain = begun(views, TORCH, "training.stage2_rounds=0", method="independent")
+        one = small.begun(views, small.TORCH, *small.QUICK, "training.stage2_rounds=1", method=method)
+        plain = small.begun(views, small.TORCH, "training.stage2_rounds=0", method="independent")
         plain.population.load(one.population.state())
         plain()
         after: dict[int, tuple[int, bool]] = {}
 
         def progress(done: int, *_: object) -> None:
-            alike = all(torch.equal(t, parameters(one)[name]) for name, t in parameters(plain).items())
+            alike = all(
+                torch.equal(t, small.parameters(one)[name]) for name, t in small.parameters(plain).items()
+            )
             after[done] = int(one.network.ledger.payload().sum()), alike
 
         one(progress=progress)
@@ -105,11 +85,13 @@ class TestReductions:
     )  # fmt: skip
     def test_one_node_is_independent(self, views64: Views, method: str, atol: float) -> None:
         """Exactly, or to the last digits where the same loss comes of another formula."""
-        how = (*ALONE, ONLY_LINEAR, "methods.decdiff_vt.beta=1")
-        (one, summary), (plain, reference) = (ended(views64, *how, method=m) for m in (method, "independent"))
+        how = (*small.ALONE, small.ONLY_LINEAR, "methods.decdiff_vt.beta=1")
+        (one, summary), (plain, reference) = (
+            small.ended(views64, *how, method=m) for m in (method, "independent")
+        )
         assert summary["per_node"] == reference["per_node"]
         assert summary["bytes"] == reference["bytes"]
-        assert_same(one, plain, atol)
+        small.assert_same(one, plain, atol)
 
     @pytest.mark.parametrize(
         ("method", "nothing"),
@@ -127,39 +109,39 @@ class TestReductions:
         self, views64: Views, method: str, nothing: tuple[str, ...]
     ) -> None:
         """Nor do rows beside the labelled ones, or a teacher's noise, move the dropout of labelled rows."""
-        one, plain = (shared(views64, TORCH, *nothing, method=m) for m in (method, "independent"))
-        assert_same(one, plain, 1e-9)
+        one, plain = (small.shared(views64, small.TORCH, *nothing, method=m) for m in (method, "independent"))
+        small.assert_same(one, plain, 1e-9)
 
     @pytest.mark.parametrize("method", [*LEARN_TOGETHER, "mean_teacher"])
     def test_as_it_is_it_is_not(self, views64: Views, method: str) -> None:
         """Nor is it DML."""
-        how = (TORCH, *QUICK)
+        how = (small.TORCH, *small.QUICK)
         for other in {"independent", "dml"} - {method}:
-            assert_differ(*(shared(views64, *how, method=m) for m in (method, other)))
+            small.assert_differ(*(small.shared(views64, *how, method=m) for m in (method, other)))
 
     @pytest.mark.parametrize("method", ASK)
     def test_without_a_sound_answer_it_is_independent(self, views64: Views, method: str) -> None:
-        one = begun(views64, TORCH, *QUICK, method=method)
+        one = small.begun(views64, small.TORCH, *small.QUICK, method=method)
         one.network.misbehaviour.update(dict.fromkeys(range(6), lambda p: p * torch.nan))
         one()
-        each = 1 if method == "fedmd" else STEPS
-        assert one.network.faulty.sum() == ROUNDS * each * len(one.world.edges)
-        assert_same(one, shared(views64, TORCH, method="independent"), 1e-9)
+        each = 1 if method == "fedmd" else small.STEPS
+        assert one.network.faulty.sum() == small.ROUNDS * each * len(one.world.edges)
+        small.assert_same(one, small.shared(views64, small.TORCH, method="independent"), 1e-9)
 
 
-@pytest.mark.parametrize("method", [name for name in BASELINES if name not in ("uniform", "fedpae")])
+@pytest.mark.parametrize("method", [name for name in small.BASELINES if name not in ("uniform", "fedpae")])
 def test_everybody_answers_alone_and_forests_are_those_of_independent(views: Views, method: str) -> None:
     """Which costs nothing."""
-    how = (MIXED, *QUICK, "graph.kind=complete")
-    one, summary = shared_end(views, *how, method=method)
+    how = (small.MIXED, *small.QUICK, "graph.kind=complete")
+    one, summary = small.shared_end(views, *how, method=method)
     assert summary["bytes"]["per_deployed_query"] == 0
     assert (summary["bytes"]["total"] == 0) == (method in SILENT)
     if method == "centralized":  # which answers in the nodes' place
         return
     assert summary["per_node"]["test"] == summary["per_node"]["self"]
-    plain, forest = shared(views, *how, method="independent"), ~one.population.takes_steps
+    plain, forest = small.shared(views, *how, method="independent"), ~one.population.takes_steps
     assert forest.any()
-    mine, theirs = (run.population.predict_all(all_tested(run)) for run in (one, plain))
+    mine, theirs = (run.population.predict_all(small.all_tested(run)) for run in (one, plain))
     assert torch.equal(mine[forest], theirs[forest])
     assert torch.equal(mine, theirs) == (method == "independent")
 
@@ -168,36 +150,36 @@ class TestRemarks:
     def said(self, views: Views, method: str, *overrides: str) -> list[str]:
         """What a run says before it begins, without the method's name."""
         said: list[str] = []
-        begun(views, *overrides, method=method, notice=said.append)
+        small.begun(views, *overrides, method=method, notice=said.append)
         return [each.removeprefix(f"{method}: ") for each in said]
 
     @pytest.mark.parametrize("method", [*LEARN_TOGETHER, "mean_teacher"])
     def test_forests(self, views: Views, method: str) -> None:
         """They have nothing to share, and are not counted among those who lack a neighbour."""
-        said = self.said(views, method, FORESTS, "graph.kind=complete")
+        said = self.said(views, method, small.FORESTS, "graph.kind=complete")
         assert said[-1] == "learners without gradient steps train alone and answer when asked: forest"
         inside = "parameters are shared inside one architecture only: linear (3 nodes, 3 edges)"
-        assert said[:-1] == ([inside] if method in SHARING else [])
+        assert said[:-1] == ([inside] if method in small.SHARING else [])
 
-    @pytest.mark.parametrize("method", SHARING)
+    @pytest.mark.parametrize("method", small.SHARING)
     def test_two_architectures(self, views: Views, method: str) -> None:
         """On a ring, in turn, no neighbour is like another."""
         inside = "parameters are shared inside one architecture only: linear (3 nodes, {0} edges), "
         inside += "mlp (3 nodes, {0} edges)"
-        assert self.said(views, method, TORCH, "graph.kind=complete") == [inside.format(3)]
+        assert self.said(views, method, small.TORCH, "graph.kind=complete") == [inside.format(3)]
         lonely = "6 of 6 nodes have no neighbour of their kind and train alone"
-        assert self.said(views, method, TORCH, "graph.kind=ring") == [inside.format(0), lonely]
+        assert self.said(views, method, small.TORCH, "graph.kind=ring") == [inside.format(0), lonely]
 
     @pytest.mark.parametrize(
         ("method", "overrides", "remarks"),
         [
             ("dml_public", ("partition.shard=0",), ["no unlabelled examples: nodes train alone"]),
             ("fedmd", ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"]),
-            ("decdiff_vt", ALONE, ["1 of 1 nodes have no neighbour of their kind and train alone"]),
-            *((method, (), []) for method in BASELINES),
+            ("decdiff_vt", small.ALONE, ["1 of 1 nodes have no neighbour of their kind and train alone"]),
+            *((method, (), []) for method in small.BASELINES),
         ],
     )
     def test_nothing_to_learn_from_and_nothing_to_say(
         self, views: Views, method: str, overrides: tuple[str, ...], remarks: list[str]
     ) -> None:
-        assert self.said(views, method, ONLY_LINEAR, *overrides) == remarks
+        assert self.said(views, method, small.ONLY_LINEAR, *overrides) == remarks

@@ -4,20 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import small_runs as small
 import torch
-from small_runs import (
-    MIXED,
-    TORCH,
-    assert_resumes,
-    begun,
-    ended,
-    made,
-    parameters,
-    shared,
-    shared_end,
-    study,
-    told,
-)
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
@@ -32,7 +20,7 @@ DEPLOYMENTS = ("self", "uniform", *CHOSEN)
 METHODS = [name for name in list_methods() if name != "centralized"]
 # Two linear heads that know each other, an MLP and a forest; weights that are learned in no time.
 FEW = (
-    MIXED, "graph.nodes=4", "graph.kind=complete", "partition.labelled=200", "partition.shard=60",
+    small.MIXED, "graph.nodes=4", "graph.kind=complete", "partition.labelled=200", "partition.shard=60",
     "training.stage1_rounds=1", "training.stage2_rounds=2", "methods.lntrust.sample=20",
     "methods.desa.condense_steps=3", "methods.lntrust.weighting=uniform",
 )  # fmt: skip
@@ -40,13 +28,13 @@ FEW = (
 
 def result(run: Run, summary: dict[str, Any]) -> dict[str, Any]:
     """What two runs with different names can have in common."""
-    out = {k: v for k, v in told(summary).items() if k not in ("method", "deploy", "method_report")}
+    out = {k: v for k, v in small.told(summary).items() if k not in ("method", "deploy", "method_report")}
     return out | {"predictions": {r: {k: p.tolist() for k, p in e.items()}
                                   for r, e in run.course.evaluations[0].items()}}  # fmt: skip
 
 
 def outcome(views: Views, *overrides: str, method: str) -> dict[str, Any]:
-    return result(*ended(views, *overrides, method=method))
+    return result(*small.ended(views, *overrides, method=method))
 
 
 def closed(run: Run) -> set[tuple[int, int]]:
@@ -57,27 +45,27 @@ def closed(run: Run) -> set[tuple[int, int]]:
 
 def trained_alike(first: Run, second: Run) -> bool:
     """Both have learned the same, and their models, forests too, say the same in the end."""
-    assert parameters(first).keys() == parameters(second).keys()
+    assert small.parameters(first).keys() == small.parameters(second).keys()
     said = [run.course.evaluations[0][run.rounds]["self"] for run in (first, second)]
-    alike = all(torch.equal(t, parameters(second)[name]) for name, t in parameters(first).items())
+    alike = all(torch.equal(t, small.parameters(second)[name]) for name, t in small.parameters(first).items())
     return alike and bool((said[0] == said[1]).all())
 
 
 class TestReductions:
     def test_independent_that_answers_uniformly_is_uniform(self, views: Views) -> None:
-        crossed = outcome(views, MIXED, "deploy=uniform", method="independent")
-        assert crossed == result(*shared_end(views, MIXED, method="uniform"))
+        crossed = outcome(views, small.MIXED, "deploy=uniform", method="independent")
+        assert crossed == result(*small.shared_end(views, small.MIXED, method="uniform"))
         assert crossed["bytes"]["per_deployed_query"] > 0
         assert crossed["per_node"]["test"] != crossed["per_node"]["self"]
 
     @pytest.mark.parametrize("method", ["independent", "uniform"])
     def test_who_answers_alone_is_independent(self, views: Views, method: str) -> None:
-        crossed = outcome(views, MIXED, "deploy=self", method=method)
-        assert crossed == result(*shared_end(views, MIXED, method="independent"))
+        crossed = outcome(views, small.MIXED, "deploy=self", method=method)
+        assert crossed == result(*small.shared_end(views, small.MIXED, method="independent"))
 
     def test_independent_that_selects_is_fedpae(self, views: Views) -> None:
-        crossed, summary = ended(views, MIXED, "deploy=fedpae", method="independent")
-        plain, reference = shared_end(views, MIXED, method="fedpae")
+        crossed, summary = small.ended(views, small.MIXED, "deploy=fedpae", method="independent")
+        plain, reference = small.shared_end(views, small.MIXED, method="fedpae")
         assert result(crossed, summary) == result(plain, reference)
         assert summary["method_report"] == {"deployment": reference["method_report"]}
         assert summary["bytes"]["total"] > 0
@@ -86,7 +74,7 @@ class TestReductions:
         ("method", "deploy"), [("fedpae", "fedpae"), ("lntrust", "trust"), ("uniform", "uniform")]
     )
     def test_a_method_with_its_own_deployment_is_that_method(self, method: str, deploy: str) -> None:
-        assert type(find_method(method, study(f"deploy={deploy}"))) is list_methods()[method]
+        assert type(find_method(method, small.study(f"deploy={deploy}"))) is list_methods()[method]
 
     @pytest.mark.parametrize("deploy", CHOSEN)
     def test_without_collaboration_there_is_still_a_deployment(self, views: Views, deploy: str) -> None:
@@ -96,8 +84,8 @@ class TestReductions:
     def test_trust_without_memory_is_lntrust_without_distillation(self, views: Views) -> None:
         """Uniform weights forget everything, so that learning them once at the end is enough."""
         alike = (*FEW, "methods.lntrust.budget=0")
-        own, reference = ended(views, *alike, method="lntrust")
-        crossed, summary = ended(views, *alike, "deploy=trust", method="independent")
+        own, reference = small.ended(views, *alike, method="lntrust")
+        crossed, summary = small.ended(views, *alike, "deploy=trust", method="independent")
         assert summary["per_node"] == reference["per_node"]
         for key in ("per_deployed_query", "total"):
             assert (summary["bytes"][key] == reference["bytes"][key]) == (key == "per_deployed_query")
@@ -116,7 +104,7 @@ def test_every_method_trains_as_it_does_by_itself(
     views: Views, method: str, deploy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or as it would if it had to leave validation labels alone."""
-    one, summary = ended(views, *FEW, f"deploy={deploy}", method=method)
+    one, summary = small.ended(views, *FEW, f"deploy={deploy}", method=method)
     assert (summary["method"], summary["deploy"]) == (method, deploy)
     members = {(i, j) for i, j in one.method.deploy(one.site, one.state).members.tolist()}
     assert members <= closed(one)
@@ -127,11 +115,11 @@ def test_every_method_trains_as_it_does_by_itself(
     elif deploy == "uniform":
         assert members == closed(one)
     if deploy in ("self", "uniform"):
-        plain = shared(views, *FEW, method=method)
+        plain = small.shared(views, *FEW, method=method)
         assert one.network.ledger.summary() == plain.network.ledger.summary()  # nothing is added to training
     else:
         monkeypatch.setattr(list_methods()[method], "uses_validation", True)
-        plain = made(views, *FEW, method=method)
+        plain = small.made(views, *FEW, method=method)
     assert trained_alike(one, plain)
 
 
@@ -140,24 +128,24 @@ def test_centralized_is_refused(views: Views) -> None:
         with pytest.raises(
             LNTrustError, match=f"deploy = '{deploy}': method centralized .* leave deploy out"
         ):
-            Run(study(f"deploy={deploy}"), "centralized", 0, views)
-    assert find_method("centralized", study("deploy=none")).about
+            Run(small.study(f"deploy={deploy}"), "centralized", 0, views)
+    assert find_method("centralized", small.study("deploy=none")).about
 
 
 class TestValidationLabels:
     def test_who_uses_them(self) -> None:
         """Others have them to train on; a method that looks at them never has."""
         for deploy in DEPLOYMENTS:
-            uses = find_method("independent", study(f"deploy={deploy}")).uses_validation
+            uses = find_method("independent", small.study(f"deploy={deploy}")).uses_validation
             assert uses == (deploy in CHOSEN)
-            assert find_method("lntrust", study(f"deploy={deploy}")).uses_validation
+            assert find_method("lntrust", small.study(f"deploy={deploy}")).uses_validation
 
 
 class TestWhoAnswers:
     @pytest.mark.parametrize("deploy", CHOSEN)
     def test_before_the_last_round_everybody_alone(self, views: Views, deploy: str) -> None:
         often = ("evaluation.every=1", "methods.lntrust.deployment_gate=off")
-        one = made(views, *FEW, *often, f"deploy={deploy}", method="independent")
+        one = small.made(views, *FEW, *often, f"deploy={deploy}", method="independent")
         *before, last = sorted(one.course.evaluations[0])
         assert before
         for number in (*before, last):
@@ -168,7 +156,7 @@ class TestWhoAnswers:
     def test_teachers_and_not_students(self, views: Views, deploy: str) -> None:
         """Also before the last round."""
         settings = ("methods.mean_teacher.decay=0.9", "training.lr=0.5", "evaluation.every=1")  # far apart
-        one = made(views, *FEW, *settings, f"deploy={deploy}", method="mean_teacher")
+        one = small.made(views, *FEW, *settings, f"deploy={deploy}", method="mean_teacher")
         got = {}
         for who in ("teacher", "student"):
             with one.population.using(below(f"{who}/", one.state.inner)):
@@ -182,11 +170,11 @@ class TestWhoAnswers:
 
     def test_further_ways_of_the_inner_method_are_left_out(self, views: Views) -> None:
         for more, ways in (((), {"variant/average"}), (("deploy=uniform",), set())):
-            one = shared(views, *FEW, *more, method="d_psgd")
+            one = small.shared(views, *FEW, *more, method="d_psgd")
             assert set(one.course.evaluations[0][3]) == {"self", "deployed"} | ways
 
     def test_trust_probes_once(self, views: Views) -> None:
-        one = made(views, TORCH, "deploy=trust", method="independent")
+        one = small.made(views, small.TORCH, "deploy=trust", method="independent")
         answered = one.network.ledger.payload("reply")
         asked = one.world.partition.validation.lengths + 50  # and the sample of the shard
         assert answered.tolist() == (asked[one.world.edges[:, 1]] * 4 * 10).tolist()
@@ -206,7 +194,9 @@ class Namesake(Method):
 class TestState:
     @pytest.mark.parametrize("deploy", DEPLOYMENTS)
     def test_the_inner_method_sees_its_own_only(self, views: Views, tmp_path: Path, deploy: str) -> None:
-        one, summary = ended(views, *FEW, f"deploy={deploy}", method=f"{__name__}:Namesake", folder=tmp_path)
+        one, summary = small.ended(
+            views, *FEW, f"deploy={deploy}", method=f"{__name__}:Namesake", folder=tmp_path
+        )
         packed = one.method.pack(one.state)
         for state in (one.state, one.method.unpack(packed)):
             assert set(state.inner) == {"members", "closed"}
@@ -217,12 +207,12 @@ class TestState:
     def test_a_resumed_run_equals_an_uninterrupted_one(
         self, views: Views, tmp_path: Path, deploy: str
     ) -> None:
-        assert_resumes(views, tmp_path, *FEW, f"deploy={deploy}", method="gossip_fedavg")
+        small.assert_resumes(views, tmp_path, *FEW, f"deploy={deploy}", method="gossip_fedavg")
 
 
 class TestIdentity:
     def fingerprint(self, views: Views, *overrides: str, method: str = "independent") -> str:
-        return fingerprint(begun(views, *FEW, *overrides, method=method).identity)
+        return fingerprint(small.begun(views, *FEW, *overrides, method=method).identity)
 
     def test_the_deployment_and_its_settings_decide_the_result_and_so_the_folder(self, views: Views) -> None:
         """Not the settings of those who do not answer."""
@@ -235,9 +225,9 @@ class TestIdentity:
                 assert same == (answerer != deploy)
 
     def test_settings_of_the_inner_method_are_its_own(self, views: Views) -> None:
-        crossed = find_method("dfedavg", study("deploy=trust", "methods.dfedavg.lr=0.5"))
+        crossed = find_method("dfedavg", small.study("deploy=trust", "methods.dfedavg.lr=0.5"))
         assert crossed.settings.model_dump() == {"lr": 0.5, "every": 1}
-        one = begun(views, *FEW, "deploy=trust", "methods.lntrust.lr=0.5", method="dfedavg")
+        one = small.begun(views, *FEW, "deploy=trust", "methods.lntrust.lr=0.5", method="dfedavg")
         assert one.training.lr == one.study.training.lr  # who answers does not train
 
 
@@ -252,4 +242,4 @@ class TestIdentity:
 )
 def test_mistakes(views: Views, method: str, sets: list[str], wrong: str) -> None:
     with pytest.raises(LNTrustError, match=wrong):
-        begun(views, *sets, method=method)
+        small.begun(views, *sets, method=method)

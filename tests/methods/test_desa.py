@@ -3,23 +3,10 @@
 from typing import Any
 
 import pytest
+import small_runs as small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import (
-    ALONE,
-    LINEAR,
-    MIXED,
-    MLP,
-    ROUNDS,
-    TORCH,
-    assert_same,
-    begun,
-    made,
-    parameters,
-    record,
-    shared,
-)
 from torch import Tensor
 
 from lntrust.core.randomness import Seeds
@@ -64,7 +51,7 @@ def same_kind(run: Run, i: int) -> list[int]:
 
 class TestAnchors:
     def test_averaged_over_the_members_of_the_same_kind_that_have_the_class(self, views64: Views) -> None:
-        one = shared(views64, TORCH, QUICK, method=METHOD)
+        one = small.shared(views64, small.TORCH, QUICK, method=METHOD)
         s, mean_of_several = DeSASettings(condense_steps=5), 0
         for stack in one.population.torch_stacks:
             own, has = condense(stack, one.labelled.lists, one.population.labels, s, one.seed)
@@ -91,15 +78,15 @@ class TestAnchors:
 
     def test_anchors_of_images(self, views64: Views) -> None:
         cnn = '{name="cnn",kind="cnn2d",view="image",options={width=2}}'
-        one = made(views64, f"population.learners=[{cnn},{LINEAR}]", QUICK, method=METHOD)
+        one = small.made(views64, f"population.learners=[{cnn},{small.LINEAR}]", QUICK, method=METHOD)
         assert one.state["anchors/cnn"].shape == (3, C, A, D)
-        assert all(t.isfinite().all() for t in parameters(one).values())
+        assert all(t.isfinite().all() for t in small.parameters(one).values())
 
 
 class TestTargets:
     def test_the_mean_logits_of_the_neighbours(self, views64: Views) -> None:
         """Of the same kind on the node's own anchor, of another kind on the neighbour's of that index."""
-        one = shared(views64, TORCH, QUICK, "partition.skew=100", method=METHOD)
+        one = small.shared(views64, small.TORCH, QUICK, "partition.skew=100", method=METHOD)
         has = one.state["has"]
         with one.network.uncharged():
             targets, answered = one.method.mean_logits(one.site, one.state)
@@ -126,11 +113,11 @@ class TestTargets:
 
     def test_what_the_loss_is_given(self, views64: Views) -> None:
         """Labels, targets and inputs of the same anchors; and the share |S| / (|S| + |D|)."""
-        one = begun(views64, TORCH, QUICK, method=METHOD)
-        steps = record(one.population, "step", lambda _, *rest, **more: (*rest[1:], more.get("inputs")))
+        one = small.begun(views64, small.TORCH, QUICK, method=METHOD)
+        steps = small.record(one.population, "step", lambda _, *rest, **more: (*rest[1:], more.get("inputs")))
         one()
         seen = [each for each in steps if len(each) > 1]  # steps of Stage 1 have no targets
-        assert len(seen) == ROUNDS * 5
+        assert len(seen) == small.ROUNDS * 5
         for (labels, use, teacher, answered, share), inputs in seen[:3]:
             for i in range(6):
                 stack = stack_of(one, i)
@@ -144,7 +131,7 @@ class TestTargets:
                 assert float(share[i]) == pytest.approx(anchors / (anchors + len(one.labelled.lists[i])))
 
     def test_a_broken_neighbour_does_not_count(self, views64: Views) -> None:
-        one = made(views64, TORCH, QUICK, "graph.kind=complete", method=METHOD)
+        one = small.made(views64, small.TORCH, QUICK, "graph.kind=complete", method=METHOD)
         stack = one.population.torch_stacks[0]
         theta = one.population.parameters(stack)
         theta[stack.nodes[0]] = torch.nan
@@ -155,10 +142,10 @@ class TestTargets:
         assert answered[others].any(1).all()
 
     def test_a_node_alone_has_no_targets(self, views64: Views) -> None:
-        alone = (*ALONE, TORCH, QUICK)
-        one, other = (made(views64, *alone, f"methods.desa.kd={kd}", method=METHOD) for kd in (0, 1))
+        alone = (*small.ALONE, small.TORCH, QUICK)
+        one, other = (small.made(views64, *alone, f"methods.desa.kd={kd}", method=METHOD) for kd in (0, 1))
         assert one.network.ledger.summary()["total"] == 0
-        assert_same(one, other)
+        small.assert_same(one, other)
 
 
 def parts(seed: int, B: int, U: int) -> dict[str, Tensor]:
@@ -254,18 +241,20 @@ class TestLoss:
         loss = method.loss(logits, zero[:, :1], zero, yes, teacher, yes, torch.zeros(1))
         assert loss.isfinite().all()
 
-    @pytest.mark.parametrize("learner", [LINEAR, MLP])
+    @pytest.mark.parametrize("learner", [small.LINEAR, small.MLP])
     def test_linear_heads_have_nothing_to_contrast(self, views64: Views, learner: str) -> None:
         how = (f"population.learners=[{learner}]", QUICK, "training.stage2_rounds=1")
-        ends = [made(views64, *how, f"methods.desa.regulariser={r}", method=METHOD) for r in (1.0, 0.0)]
+        ends = [small.made(views64, *how, f"methods.desa.regulariser={r}", method=METHOD) for r in (1.0, 0.0)]
         (with_, *_), (without, *_) = (run.population.torch_stacks for run in ends)
-        assert torch.equal(with_.flat(), without.flat()) == (learner == LINEAR)
+        assert torch.equal(with_.flat(), without.flat()) == (learner == small.LINEAR)
 
 
 class TestMessages:
     def test_bytes(self, views: Views) -> None:
         """Forests take no part."""
-        one = shared(views, MIXED, QUICK, "graph.kind=complete", "partition.skew=100", method=METHOD)
+        one = small.shared(
+            views, small.MIXED, QUICK, "graph.kind=complete", "partition.skew=100", method=METHOD
+        )
         mine, known, kinds = classes_of(one), one.state["has"], one.world.kinds
         learns = one.population.takes_steps
         ledger = one.network.ledger
@@ -283,7 +272,7 @@ class TestMessages:
             # Of the same kind one tells about the receiver's anchors, of another about one's own.
             about = int(known[receiver if same else sender].sum())
             both = bool(learns[sender] and learns[receiver])
-            assert logits[e] == both * ROUNDS * 4 * C * A * about
+            assert logits[e] == both * small.ROUNDS * 4 * C * A * about
         assert inside > 0
         assert (known.sum(1) > mine.sum(1)).any()
         assert not known[~learns].any()

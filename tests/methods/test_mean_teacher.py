@@ -3,22 +3,10 @@
 import math
 
 import pytest
+import small_runs as small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import (
-    ROUNDS,
-    SHORT,
-    STEPS,
-    TORCH,
-    Stopped,
-    all_tested,
-    begun,
-    made,
-    record,
-    shared_end,
-    stop_after,
-)
 from torch import Tensor
 
 from lntrust.experiment import Run
@@ -41,7 +29,7 @@ def setting(**values: float) -> list[str]:
 class TestStudent:
     def test_unlabelled_examples_matter(self, views64: Views) -> None:
         with_, without, empty = (
-            made(views64, TORCH, *setting(ramp=0), change, method=METHOD)
+            small.made(views64, small.TORCH, *setting(ramp=0), change, method=METHOD)
             for change in (*setting(unlabelled=64), *setting(unlabelled=0), "partition.shard=0")
         )
         for student in (f"student/{name}" for name in NAMES):
@@ -60,13 +48,13 @@ class TestTeacher:
         Who is not drawn has a teacher that stands still, and the decay of the others goes by the steps that
         they have taken, not by the steps of all.
         """
-        how = (TORCH, f"training.schedule={schedule}")
-        one = begun(views64, *how, *setting(decay=decay), method=METHOD)
+        how = (small.TORCH, f"training.schedule={schedule}")
+        one = small.begun(views64, *how, *setting(decay=decay), method=METHOD)
         # Before each step: who takes it, the student, and whether it is of Stage 2.
-        calls = record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
+        calls = small.record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
         one()
         steps = [(active, student) for active, student, rest in calls if rest]
-        teacher = own(made(views64, *how, "training.stage2_rounds=0", method="independent"))
+        teacher = own(small.made(views64, *how, "training.stage2_rounds=0", method="independent"))
         students = [student for _, student in steps[1:]]
         students.append({name: one.state[f"student/{name}"] for name in NAMES})
         taken = torch.zeros(6, dtype=torch.int64)
@@ -94,7 +82,7 @@ def test_student_and_teacher_have_dropout_of_their_own(
         return consistency(logits, labels, teacher, weight)
 
     monkeypatch.setattr("lntrust.methods.mean_teacher.consistency", watched)
-    made(views64, TORCH.replace("dropout=0.2", f"dropout={dropout}"), *SHORT, method=METHOD)
+    small.made(views64, small.TORCH.replace("dropout=0.2", f"dropout={dropout}"), *small.SHORT, method=METHOD)
     for student, teacher in seen[:2]:  # one call for each architecture
         assert student.shape[1] == 32 + 64
         different = ((student - teacher).abs() > 1e-6).any(-1)
@@ -116,22 +104,22 @@ class TestLoss:
 
     @pytest.mark.parametrize(("ceiling", "ramp"), [(7.0, 3), (5.0, 0)])
     def test_the_weight_ramps_up_over_rounds(self, views: Views, ceiling: float, ramp: int) -> None:
-        one = begun(views, TORCH, *setting(weight=ceiling, ramp=ramp), method=METHOD)
-        steps = record(one.population, "step", lambda _, *rest, **more: rest[1][1] if rest else None)
+        one = small.begun(views, small.TORCH, *setting(weight=ceiling, ramp=ramp), method=METHOD)
+        steps = small.record(one.population, "step", lambda _, *rest, **more: rest[1][1] if rest else None)
         one()
         weights = [each for each in steps if each is not None]  # steps of Stage 1 have none
-        assert len(weights) == ROUNDS * STEPS
-        for t in range(1, ROUNDS + 1):
+        assert len(weights) == small.ROUNDS * small.STEPS
+        for t in range(1, small.ROUNDS + 1):
             x = 1.0 if t >= ramp else t / ramp
             expected = ceiling * math.exp(-5 * (1 - x) ** 2)
-            for w in weights[(t - 1) * STEPS : t * STEPS]:
+            for w in weights[(t - 1) * small.STEPS : t * small.STEPS]:
                 assert w.tolist() == pytest.approx([expected] * 6, rel=1e-6)
 
 
 class TestDeployment:
     def test_in_the_end_the_population_answers_as_the_teacher(self, views64: Views) -> None:
         """And the student is reported beside."""
-        one, summary = shared_end(views64, TORCH, method=METHOD)
+        one, summary = small.shared_end(views64, small.TORCH, method=METHOD)
         for name, parameters in own(one).items():
             assert torch.equal(parameters, one.state[f"teacher/{name}"])
             assert not torch.equal(parameters, one.state[f"student/{name}"])
@@ -140,15 +128,17 @@ class TestDeployment:
         assert set(deployment.variants) == set(summary["variants"]) == {"student"}
         beside = deployment.variants["student"].answer
         with one.population.using({name: one.state[f"student/{name}"] for name in NAMES}):
-            assert torch.equal(beside(all_tested(one)), one.population.predict_all(all_tested(one)))
+            assert torch.equal(
+                beside(small.all_tested(one)), one.population.predict_all(small.all_tested(one))
+            )
         assert summary["test_pooled"] == summary["self_pooled"]
         assert summary["test_pooled"] != summary["variants"]["student"]["test_pooled"]
 
     def test_in_the_middle_too(self, views64: Views) -> None:
         """The student goes on training, but whoever looks sees the teacher, and the student beside."""
-        one = begun(views64, TORCH, method=METHOD)
-        with pytest.raises(Stopped):
-            one(progress=stop_after(4))
+        one = small.begun(views64, small.TORCH, method=METHOD)
+        with pytest.raises(small.Stopped):
+            one(progress=small.stop_after(4))
         examples, student = torch.arange(50), one.population.predict_all(torch.arange(50))
         deployment = one.method.deploy(one.site, one.state)
         with one.population.using({name: one.state[f"teacher/{name}"] for name in NAMES}):

@@ -10,31 +10,21 @@ from hypothesis import strategies as st
 from random_evidence import alpha_of, evidence, learned
 from torch import Tensor
 
+from lntrust.trust import rivals
 from lntrust.trust.blend import validation_loss
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals import (
-    WEIGHTINGS,
-    BestSingle,
-    FedFomo,
-    Hedge,
-    LinUCB,
-    SimplexERM,
-    Uniform,
-    WeightedMajority,
-    make_weighting,
-)
 
 seeds = st.integers(0, 10_000)
 
 
-@pytest.mark.parametrize("name", WEIGHTINGS)
+@pytest.mark.parametrize("name", rivals.WEIGHTINGS)
 def test_rows_on_the_simplex(name: str) -> None:
     """They sum to one over the options, and are 0 elsewhere and where there are no options.
 
     Also without an unlabelled pool, and for one node with one neighbour at most.
     """
     for refreshes in ([evidence(0), evidence(10)], [evidence(0, pool=False)], [evidence(0, D=2, n=1)]):
-        weighting = make_weighting(name, 0)
+        weighting = rivals.make_weighting(name, 0)
         memory, last = learned(weighting, *refreshes), refreshes[-1]
         some = last.mask.clone()
         some[0] = False
@@ -48,9 +38,11 @@ def test_rows_on_the_simplex(name: str) -> None:
                 assert (weights[~options] == 0).all()
 
 
-@pytest.mark.parametrize(("name", "prior"), [*((name, "none") for name in WEIGHTINGS), ("trust", "accuracy")])
+@pytest.mark.parametrize(
+    ("name", "prior"), [*((name, "none") for name in rivals.WEIGHTINGS), ("trust", "accuracy")]
+)
 def test_all_at_once_equals_one_at_a_time(name: str, prior: str) -> None:
-    weighting, refreshes = make_weighting(name, 1, prior), [evidence(1), evidence(21)]
+    weighting, refreshes = rivals.make_weighting(name, 1, prior), [evidence(1), evidence(21)]
     memory, last = learned(weighting, *refreshes), refreshes[-1]
     alpha, votes = weighting.weights(memory, last, last.mask), weighting.votes(memory, last, last.open)
     for i in range(len(alpha)):
@@ -66,7 +58,7 @@ def test_all_at_once_equals_one_at_a_time(name: str, prior: str) -> None:
 
 def test_uniform_spreads_evenly() -> None:
     e = evidence(0)
-    torch.testing.assert_close(alpha_of(Uniform(), e), e.mask.double() / e.mask.sum(-1, keepdim=True))
+    torch.testing.assert_close(alpha_of(rivals.Uniform(), e), e.mask.double() / e.mask.sum(-1, keepdim=True))
 
 
 @settings(max_examples=30)
@@ -74,7 +66,7 @@ def test_uniform_spreads_evenly() -> None:
 def test_best_single_picks_the_best_and_itself_in_a_tie(seed: int) -> None:
     e = evidence(seed)
     for options in (e.mask, e.open):
-        alpha = BestSingle().weights({}, e, options)
+        alpha = rivals.BestSingle().weights({}, e, options)
         for i in range(len(alpha)):
             members = [j for j in range(alpha.shape[1]) if options[i, j]]
             best = max(members, key=lambda j: (float(e.accuracy[i, j]), -j), default=None)
@@ -85,7 +77,7 @@ def test_best_single_picks_the_best_and_itself_in_a_tie(seed: int) -> None:
 @given(seeds)
 def test_fedfomo_equals_a_loop(seed: int) -> None:
     e = evidence(seed)
-    alpha = alpha_of(FedFomo(), e)
+    alpha = alpha_of(rivals.FedFomo(), e)
     for i in range(len(alpha)):
         p_true = e.p_true[e.offsets[i] : e.offsets[i + 1]].clamp(min=1e-8)
         loss = (-p_true.log().sum(0) / max(1, len(p_true))).tolist()
@@ -106,15 +98,15 @@ def test_fedfomo_where_nobody_or_one_helps(
     p = torch.tensor([[[a, 1 - a] for a in given_to_the_truth]], dtype=torch.float64)
     e = evidence(0, n=1, D=3, C=2, most=1, least=1)
     e = replace(e, mask=torch.ones_like(e.mask), probabilities=p, labels=torch.zeros_like(e.labels))
-    assert FedFomo().weights({}, e, e.mask)[0].tolist() == pytest.approx(closed)
-    assert FedFomo().weights({}, e, e.open)[0].tolist() == pytest.approx(opened)
+    assert rivals.FedFomo().weights({}, e, e.mask)[0].tolist() == pytest.approx(closed)
+    assert rivals.FedFomo().weights({}, e, e.open)[0].tolist() == pytest.approx(opened)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_linucb_puts_all_weight_on_the_highest_bound(seed: int) -> None:
     """One ridge model per node, in a loop."""
     rounds = [evidence(seed), evidence(seed + 1)]
-    last, alpha = rounds[-1], alpha_of(LinUCB(), *rounds)
+    last, alpha = rounds[-1], alpha_of(rivals.LinUCB(), *rounds)
     for i in range(len(alpha)):
         A, b = np.eye(6), np.zeros(6)
         for e in rounds:
@@ -134,7 +126,7 @@ def test_hedge_is_exponential_in_the_summed_loss(seed: int) -> None:
     first, second = evidence(seed), evidence(seed + 1)
     loss = sum((1 - e.rho.sum(-1) / e.rho.shape[-1] for e in (first, second)), torch.zeros(5, 4))
     w = torch.exp(-0.5 * loss) * second.mask
-    torch.testing.assert_close(alpha_of(Hedge(), first, second), w / w.sum(-1, keepdim=True))
+    torch.testing.assert_close(alpha_of(rivals.Hedge(), first, second), w / w.sum(-1, keepdim=True))
 
 
 def seen(e: Evidence, i: int, c: int) -> bool:
@@ -146,7 +138,7 @@ def seen(e: Evidence, i: int, c: int) -> bool:
 @given(seeds)
 def test_weighted_majority_votes_by_class(seed: int) -> None:
     first, second = evidence(seed), evidence(seed + 1)
-    one = WeightedMajority()
+    one = rivals.WeightedMajority()
     memory = learned(one, first, second)
     votes, alpha = one.votes(memory, second, second.mask), one.weights(memory, second, second.mask)
     n, D, C = second.rho.shape
@@ -167,12 +159,12 @@ def test_a_class_that_everybody_knows_less_keeps_its_votes() -> None:
     easy_hard_absent = torch.tensor([1.0, 0.2, 0.0]).double().expand(1, 3, 3)
     labels = torch.arange(9) % 2  # of class 2 there is none to validate on
     e = replace(e, mask=torch.ones(1, 3, dtype=torch.bool), rho=easy_hard_absent, labels=labels)
-    votes = WeightedMajority().votes(learned(WeightedMajority(), *[e] * 21), e, e.mask)
+    votes = rivals.WeightedMajority().votes(learned(rivals.WeightedMajority(), *[e] * 21), e, e.mask)
     torch.testing.assert_close(votes, torch.full_like(votes, 1 / 3))
 
 
-@pytest.mark.parametrize("kind", [Hedge, WeightedMajority])
-def test_a_long_run_does_not_underflow(kind: type[Hedge] | type[WeightedMajority]) -> None:
+@pytest.mark.parametrize("kind", [rivals.Hedge, rivals.WeightedMajority])
+def test_a_long_run_does_not_underflow(kind: type[rivals.Hedge] | type[rivals.WeightedMajority]) -> None:
     e, one = evidence(0), kind()
     memory = {name: t - 1e5 for name, t in learned(one, e).items()}
     torch.testing.assert_close(one.weights(memory, e, e.mask).sum(-1), torch.ones(5).double())
@@ -184,8 +176,8 @@ def objective(e: Evidence, alpha: Tensor) -> Tensor:
 
 def test_simplex_erm_is_nearly_the_optimum_of_two_members_and_starts_afresh_at_each_refresh() -> None:
     before, e = evidence(1, n=4, D=2, least=4), evidence(3, n=4, D=2, least=4)
-    alpha = alpha_of(SimplexERM(), before, e)
-    assert torch.equal(alpha, alpha_of(SimplexERM(), e))
+    alpha = alpha_of(rivals.SimplexERM(), before, e)
+    assert torch.equal(alpha, alpha_of(rivals.SimplexERM(), e))
     grid = torch.linspace(0, 1, 2001, dtype=torch.float64)
     for i in range(4):
         part = e.at(slice(i, i + 1))
@@ -198,5 +190,5 @@ def test_simplex_erm_is_nearly_the_optimum_of_two_members_and_starts_afresh_at_e
 @given(seeds)
 def test_simplex_erm_is_at_least_as_good_as_uniform(seed: int) -> None:
     e = evidence(seed)
-    reached, uniform = (objective(e, alpha_of(kind(), e)) for kind in (SimplexERM, Uniform))
+    reached, uniform = (objective(e, alpha_of(kind(), e)) for kind in (rivals.SimplexERM, rivals.Uniform))
     assert (reached <= uniform + 1e-12).all()

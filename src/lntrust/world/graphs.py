@@ -150,13 +150,7 @@ def _nearest(settings: GraphSettings, features: Float[ndarray, "n d"]) -> "nx.Gr
     if k:
         near = NearestNeighbors(n_neighbors=k).fit(features).kneighbors(return_distance=False)
         graph.add_edges_from((i, int(j)) for i in range(n) for j in near[i])  # of others: never itself
-    if settings.connected and not nx.is_connected(graph):
-        pieces = nx.number_connected_components(graph)
-        raise LNTrustError(
-            f"graph.kind = knn, graph.attach = {settings.attach}: the graph on {n} nodes is in {pieces} "
-            "pieces; raise graph.attach, or set graph.connected = false"
-        )
-    return graph
+    return _in_one_piece(graph, settings, f"graph.attach = {settings.attach}", "raise graph.attach")
 
 
 def _from_file(settings: GraphSettings) -> "nx.Graph[int]":
@@ -182,9 +176,13 @@ def _from_file(settings: GraphSettings) -> "nx.Graph[int]":
             raise LNTrustError(f"{field}: node {a} has an edge to itself; an edge must join two nodes")
     graph: nx.Graph[int] = nx.empty_graph(n)
     graph.add_edges_from(edges)
-    if settings.connected and not nx.is_connected(graph):
-        raise LNTrustError(
-            f"graph.kind = file, {field}: the graph on {n} nodes is in "
-            f"{nx.number_connected_components(graph)} pieces; add edges, or set graph.connected = false"
-        )
+    return _in_one_piece(graph, settings, field, "add edges")
+
+
+def _in_one_piece(graph: "nx.Graph[int]", settings: GraphSettings, field: str, cure: str) -> "nx.Graph[int]":
+    """The same graph; refused if it should be connected, and is not."""
+    if settings.connected and (pieces := nx.number_connected_components(graph)) > 1:
+        where = f"the graph on {settings.nodes} nodes is in {pieces} pieces"
+        kind = f"graph.kind = {settings.kind}"
+        raise LNTrustError(f"{kind}, {field}: {where}; {cure}, or set graph.connected = false")
     return graph

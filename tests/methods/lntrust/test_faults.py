@@ -4,20 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import small_runs as small
 import torch
-from small_runs import (
-    MIXED,
-    PLAIN,
-    SHORT,
-    TORCH,
-    TRAIN_ONLY,
-    begun,
-    ended,
-    parameters,
-    shared,
-    tensors_of,
-    told,
-)
 from torch import Tensor
 
 from lntrust.learners.views import Views
@@ -37,9 +25,9 @@ class TestFaults:
         """And it is not harmed itself."""
         ends = []
         for fault in FAULTS.values():
-            one = begun(views, MIXED, *SHORT, PLAIN, method="lntrust")
+            one = small.begun(views, small.MIXED, *small.SHORT, small.PLAIN, method="lntrust")
             one.network.misbehaviour[2] = fault
-            ends.append(told(one()))
+            ends.append(small.told(one()))
             asked_it = one.world.edges[:, 1] == 2
             # Per edge: two questions at each of three refreshes, and one in the distilling round.
             assert (one.network.faulty[asked_it] == 2 * 3 + 1).all()
@@ -49,7 +37,7 @@ class TestFaults:
             assert not ((members[:, 1] == 2) & (members[:, 0] != 2)).any()
             assert (one.state.closed[2] > 0).sum() == 1 + one.world.degrees[2]
             torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
-            assert all(t.isfinite().all() for t in tensors_of(one).values() if t.is_floating_point())
+            assert all(t.isfinite().all() for t in small.tensors_of(one).values() if t.is_floating_point())
             assert ends[-1] == ends[0]
 
     @pytest.mark.parametrize(
@@ -58,19 +46,19 @@ class TestFaults:
     )
     def test_everybody_is_faulty(self, views: Views, weighting: str, setting: str) -> None:
         soft = ("methods.lntrust.targets=soft", f"methods.lntrust.weighting={weighting}")
-        one = begun(views, TORCH, *soft, f"methods.lntrust.{setting}", method="lntrust")
+        one = small.begun(views, small.TORCH, *soft, f"methods.lntrust.{setting}", method="lntrust")
         one.network.misbehaviour.update(dict.fromkeys(range(6), FAULTS["none"]))
         summary = one()
-        plain = shared(views, TORCH, method=TRAIN_ONLY)
+        plain = small.shared(views, small.TORCH, method=small.TRAIN_ONLY)
         if weighting != "weighted_majority":  # which also weighs the classes of a single answer
             assert summary["per_node"]["test"] == summary["per_node"]["self"]
         assert all(t.isfinite().all() for t in one.method.pack(one.state).values())
-        for name, tensor in parameters(plain).items():
-            assert torch.equal(tensor, parameters(one)[name]), name
+        for name, tensor in small.parameters(plain).items():
+            assert torch.equal(tensor, small.parameters(one)[name]), name
 
     def test_a_neighbour_that_comes_back(self, views: Views) -> None:
         """Silent at first; heard again at later refreshes."""
-        one = begun(views, TORCH, PLAIN, method="lntrust")
+        one = small.begun(views, small.TORCH, small.PLAIN, method="lntrust")
         one.network.misbehaviour[2] = lambda p: None if one.done < 4 else p
         one()
         around = one.method.tables(one.site, one.state)["trust"]
@@ -88,13 +76,13 @@ class TestOddNodes:
         graph = ("graph.kind=file", f'graph.file="{path}"', "graph.connected=false")
         for weighting in ("trust", "weighted_majority", "linucb"):
             settings = (f"methods.lntrust.weighting={weighting}", "methods.lntrust.targets=soft")
-            one, summary = ended(views, *graph, MIXED, *SHORT, *settings, method="lntrust")
+            one, summary = small.ended(views, *graph, small.MIXED, *small.SHORT, *settings, method="lntrust")
             assert one.state.closed[5].tolist() == [1.0, 0.0, 0.0]
             assert one.state.open[5].tolist() == [0.0, 0.0, 0.0]
             assert one.state.strength[5] == 0
             if weighting != "weighted_majority":  # see above
                 assert summary["per_node"]["test"][5] == summary["per_node"]["self"][5]
-            assert all(t.isfinite().all() for t in parameters(one).values())
+            assert all(t.isfinite().all() for t in small.parameters(one).values())
 
     @pytest.mark.parametrize(
         "odd",
@@ -108,7 +96,7 @@ class TestOddNodes:
         ],
     )
     def test_one_class_each_or_hardly_any_rounds(self, views: Views, odd: tuple[str, ...]) -> None:
-        one, summary = ended(views, MIXED, *SHORT, *odd, method="lntrust")
+        one, summary = small.ended(views, small.MIXED, *small.SHORT, *odd, method="lntrust")
         assert 0 <= summary["test"] <= 1
         torch.testing.assert_close(one.state.closed.sum(-1), torch.ones(6))
         assert all(t.isfinite().all() for t in one.method.pack(one.state).values())

@@ -8,25 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_runs as small
 import torch
-from small_runs import (
-    ALONE,
-    MIXED,
-    SHORT,
-    TORCH,
-    TRAIN_ONLY,
-    assert_resumes,
-    assert_same,
-    assert_same_trust,
-    begun,
-    ended,
-    levers,
-    made,
-    parameters,
-    record,
-    shared,
-    shared_end,
-)
 from torch import Tensor
 
 from lntrust.experiment import Run
@@ -44,7 +27,9 @@ from lntrust.trust.weights import top_k
 class TestRuns:
     @pytest.mark.parametrize("name", WEIGHTINGS)
     def test_every_weighting(self, views: Views, name: str) -> None:
-        one, summary = ended(views, MIXED, *SHORT, f"methods.lntrust.weighting={name}", method="lntrust")
+        one, summary = small.ended(
+            views, small.MIXED, *small.SHORT, f"methods.lntrust.weighting={name}", method="lntrust"
+        )
         report, state = summary["method_report"], one.state
         assert (report["weighting"], report["faulty_replies"]) == (name, 0)
         assert 0 < report["mean_self_trust"] < 1
@@ -58,15 +43,18 @@ class TestRuns:
 
     def test_a_head_start_opens_the_gate_on_evidence(self, views: Views) -> None:
         """Six nodes with a handful of labels cannot prove anything; nor need they, if enough is granted."""
-        strict = (*SHORT, *levers(deployment_gate="evidence", evidence=0.999999))
-        closed, opened = made(views, TORCH, *strict), made(views, TORCH, *strict, *levers(prior_wins=100))
+        strict = (*small.SHORT, *small.levers(deployment_gate="evidence", evidence=0.999999))
+        closed, opened = (
+            small.made(views, small.TORCH, *strict),
+            small.made(views, small.TORCH, *strict, *small.levers(prior_wins=100)),
+        )
         assert not closed.state.together.any()
         assert opened.state.together.all()
         assert torch.equal(closed.state.closed, opened.state.closed)
 
     @pytest.mark.parametrize("gate", ["members", "ensemble", "loss", "off"])
     def test_every_deployment_gate(self, views: Views, gate: str) -> None:
-        one = made(views, TORCH, *SHORT, *levers(deployment_gate=gate))
+        one = small.made(views, small.TORCH, *small.SHORT, *small.levers(deployment_gate=gate))
         together = one.state.together
         members = one.method.deploy(one.site, one.state).members
         for i in range(6):
@@ -79,22 +67,26 @@ class TestRuns:
                                          "training_gate=false", "strength=0"])  # fmt: skip
     def test_settings_matter(self, views: Views, setting: str) -> None:
         plain, other = (
-            shared(views, TORCH, *SHORT, "methods.lntrust.targets=soft", *more)
+            small.shared(views, small.TORCH, *small.SHORT, "methods.lntrust.targets=soft", *more)
             for more in ([], [f"methods.lntrust.{setting}"])
         )
         if setting == "training_gate=false":
             assert (other.state.strength == 0.5).all()
             if (plain.state.strength == 0.5).all():
                 return
-        assert any(not torch.equal(t, parameters(other)[name]) for name, t in parameters(plain).items())
+        assert any(
+            not torch.equal(t, small.parameters(other)[name]) for name, t in small.parameters(plain).items()
+        )
 
 
 class TestBackends:
     @pytest.mark.parametrize(("targets", "weighting"), [("hard", "trust"), ("soft", "weighted_majority")])
     def test_equal_in_float64(self, views64: Views, targets: str, weighting: str) -> None:
         settings = (f"methods.lntrust.targets={targets}", f"methods.lntrust.weighting={weighting}")
-        batched, loop = (made(views64, TORCH, *settings, backend=backend) for backend in ("batched", "loop"))
-        assert_same_trust(batched, loop)
+        batched, loop = (
+            small.made(views64, small.TORCH, *settings, backend=backend) for backend in ("batched", "loop")
+        )
+        small.assert_same_trust(batched, loop)
         for name, tensor in batched.population.state().items():
             torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
         assert batched.network.ledger.summary() == loop.network.ledger.summary()
@@ -102,26 +94,26 @@ class TestBackends:
 
 class TestReductions:
     def test_without_budget_it_trains_on_train_only(self, views: Views) -> None:
-        one, summary = ended(views, MIXED, "methods.lntrust.budget=0", method="lntrust")
-        plain, reference = shared_end(views, MIXED, method=TRAIN_ONLY)
+        one, summary = small.ended(views, small.MIXED, "methods.lntrust.budget=0", method="lntrust")
+        plain, reference = small.shared_end(views, small.MIXED, method=small.TRAIN_ONLY)
         assert one.network.ledger.payload(phase="distil").sum() == 0
         assert one.network.ledger.payload(phase="probe").sum() > 0
-        assert_same(one, plain)
+        small.assert_same(one, plain)
         assert summary["per_node"]["self"] == reference["per_node"]["self"] != summary["per_node"]["test"]
         # Independent has the validation labels to train on, too.
-        independent = shared_end(views, MIXED, method="independent")[1]
+        independent = small.shared_end(views, small.MIXED, method="independent")[1]
         assert independent["per_node"]["self"] != reference["per_node"]["self"]
 
     def test_one_node_alone(self, views: Views) -> None:
         (one, alone), (plain, trained) = (
-            ended(views, *ALONE, MIXED, method=m) for m in ("lntrust", TRAIN_ONLY)
+            small.ended(views, *small.ALONE, small.MIXED, method=m) for m in ("lntrust", small.TRAIN_ONLY)
         )
         assert alone["test"] == alone["self"] == trained["test"] == trained["self"]
         assert alone["per_node"]["test_pooled"] == trained["per_node"]["test_pooled"]
         assert alone["bytes"]["total"] == 0
         assert one.state.closed.tolist() == [[1.0]]
         assert one.state.strength.tolist() == [0.0]  # nobody to learn from
-        assert_same(one, plain)
+        small.assert_same(one, plain)
         assert alone["method_report"]["importance"]["KL"] == 0
 
 
@@ -139,7 +131,7 @@ class TestMessages:
 
         monkeypatch.setattr(Network, "ask", recorded)
         monkeypatch.setattr(Network, "send", refused)
-        one = made(views, MIXED, *SHORT)
+        one = small.made(views, small.MIXED, *small.SHORT)
         assert {phase for _, phase, _ in asked} == {"probe", "distil"}
         assert {kind for _, kind, _ in one.network.ledger} == {"query", "reply"}
         p = one.world.partition
@@ -156,7 +148,7 @@ class TestMessages:
     @pytest.mark.parametrize(("shard", "B", "sample"), [(300, 40, 50), (30, 30, 30)])
     def test_bytes(self, views: Views, shard: int, B: int, sample: int) -> None:
         """Of a shard that is smaller than sample and budget, all examples."""
-        one = shared(views, TORCH, f"partition.shard={shard}")
+        one = small.shared(views, small.TORCH, f"partition.shard={shard}")
         w, ledger = one.world, one.network.ledger
         question, answer = int(np.prod(w.input_shape)) * np.dtype(w.input_dtype).itemsize, 4 * 10
         distilling, refreshes = 3, 4  # rounds 2–4; after Stage 1, rounds 2, 4, and the end
@@ -176,8 +168,8 @@ class TestMessages:
                 trust.append(state.open)
                 return nullcontext()
 
-        one = begun(views, TORCH, f"methods.lntrust.top_k={k}", method="lntrust")
-        calls = record(one.network, "ask", lambda _, phase, edges=None: (phase, edges))
+        one = small.begun(views, small.TORCH, f"methods.lntrust.top_k={k}", method="lntrust")
+        calls = small.record(one.network, "ask", lambda _, phase, edges=None: (phase, edges))
         one(progress=lambda *_: setattr(one.site, "observer", Watcher()))
         asked = [edges for phase, edges in calls if phase == "distil"]
         assert len(asked) == len(trust) == 3
@@ -190,7 +182,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("setting", ["methods.lntrust.unlabelled=false", "partition.shard=0"])
     def test_without_a_pool(self, views: Views, setting: str) -> None:
-        one = made(views, MIXED, *SHORT, setting)
+        one = small.made(views, small.MIXED, *small.SHORT, setting)
         assert one.network.ledger.payload(phase="distil").sum() == 0
         probed = 3 * one.world.partition.validation.lengths[one.world.edges[:, 1]] * 40
         assert (one.network.ledger.payload("reply", "probe") == probed).all()
@@ -206,15 +198,17 @@ class TestForests:
         return [fit[0] for fit in forests._fitted_on if fit is not None]
 
     def test_they_learn_from_pseudo_labels(self, views: Views) -> None:
-        one = shared(views, MIXED)
-        plain = self.fitted(shared(views, MIXED, method=TRAIN_ONLY))
+        one = small.shared(views, small.MIXED)
+        plain = self.fitted(small.shared(views, small.MIXED, method=small.TRAIN_ONLY))
         for node, before, after in zip((2, 5), plain, self.fitted(one), strict=True):
             assert len(after) > len(before)
             assert np.array_equal(after[: len(before)], before)
             assert np.isin(after[len(before) :], one.world.partition.shard[node]).all()
 
     def test_all_pseudo_labels_weigh_lambda_times_all_labels(self, views: Views) -> None:
-        one = made(views, MIXED, "methods.lntrust.strength=0.25", "methods.lntrust.training_gate=false")
+        one = small.made(
+            views, small.MIXED, "methods.lntrust.strength=0.25", "methods.lntrust.training_gate=false"
+        )
         assert isinstance(one.method, LNTrust)
         pseudo = one.method.pseudo_labels(one.site, one.state)
         assert pseudo is not None
@@ -228,7 +222,7 @@ class TestRecords:
     def test_a_resumed_run_equals_an_uninterrupted_one_and_keeps_trust_over_time(
         self, views: Views, tmp_path: Path
     ) -> None:
-        one = assert_resumes(views, tmp_path, MIXED)
+        one = small.assert_resumes(views, tmp_path, small.MIXED)
         tables = [
             [pq.read_table(*tmp_path.glob(f"{run}/**/{name}.parquet")) for name in ("trust", "features")]
             for run in ("whole", "stopped")

@@ -20,30 +20,15 @@ class Preset:
 
 # Cost no bytes, and serve both: they make up for the accuracy that fewer replies cost.
 SHARED: dict[str, Any] = {"importance": "off", "final_rounds": 50, "self_share": 0.2}
+FEWER = {"query": "handle", "reply": "top3", "recall": 20, "top_k": 2, "refresh": 20, "sample": 100}
 LEAN = Preset(
     "the published method's accuracy, or better, for a hundredth of its replies",
-    {
-        "query": "handle",
-        "reply": "top3",
-        "recall": 20,
-        "top_k": 2,
-        "refresh": 20,
-        "sample": 100,
-        "certainty": 0.7,
-        "typical_margin": True,
-        **SHARED,
-    },
+    {**SHARED, **FEWER, "certainty": 0.7, "typical_margin": True},
 )
+GATE = {"deployment_gate": "evidence", "evidence": 0.95, "prior_wins": 0.25}
 SAFE = Preset(
     "hardly ever worse than alone: a prior on trust, a vote of one's own, a gate that looks at evidence",
-    {
-        **SHARED,
-        "prior": "accuracy",
-        "prior_examples": 20.0,
-        "deployment_gate": "evidence",
-        "evidence": 0.95,
-        "prior_wins": 0.25,
-    },
+    {**SHARED, **GATE, "prior": "accuracy", "prior_examples": 20.0},
 )
 PRESETS = {
     "lean": LEAN,

@@ -101,11 +101,8 @@ def _folder_of(file: str, directory: Path) -> Path:
     """The one folder, at or below this one, that holds the file."""
     folders = sorted(path.parent for path in directory.rglob(file))
     if len(folders) != 1:
-        where = (
-            f"is in {folders[0]} and in {folders[1]}; name one of them"
-            if folders
-            else "is in no folder of it"
-        )
+        where = " and in ".join(map(str, folders[:2]))
+        where = f"is in {where}; name one of them" if folders else "is in no folder of it"
         raise LNTrustError(f"{directory}: {file} {where}")
     return folders[0]
 

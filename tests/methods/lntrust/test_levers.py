@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
 from pydantic import ValidationError
-from small_runs import ALL_LEVERS, MIXED, SHORT, TORCH, assert_resumes, assert_same_trust, made
+from small_runs import ALL_LEVERS, MIXED, SHORT, assert_resumes, made
 
 from lntrust.learners.views import Views
 from lntrust.methods.lntrust.settings import CUT, RENAMED, LNTrustSettings
@@ -21,24 +20,11 @@ def test_no_lever_is_forgotten_here() -> None:
     assert younger <= {change.split(".")[2].split("=")[0] for change in ALL_LEVERS}
 
 
-class TestAllAtOnce:
-    def test_backends_agree(self, views64: Views) -> None:
-        batched, loop = (
-            made(views64, TORCH, *ALL_LEVERS, backend=backend) for backend in ("batched", "loop")
-        )
-        assert_same_trust(batched, loop)
-        for name, tensor in batched.population.state().items():
-            torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
-        assert batched.network.ledger.summary() == loop.network.ledger.summary()
-
-    def test_a_resumed_run_equals_an_uninterrupted_one(self, views: Views, tmp_path: Path) -> None:
-        lean, plain = (
-            assert_resumes(views, tmp_path, MIXED, *SHORT, *ALL_LEVERS),
-            made(views, MIXED, *SHORT),
-        )
-        replies = [run.network.ledger.payload("reply").sum() for run in (lean, plain)]
-        assert replies[0] < replies[1]
-        assert all(t.isfinite().all() for t in lean.method.pack(lean.state).values())
+def test_a_resumed_run_with_all_of_them_equals_an_uninterrupted_one(views: Views, tmp_path: Path) -> None:
+    lean, plain = assert_resumes(views, tmp_path, MIXED, *SHORT, *ALL_LEVERS), made(views, MIXED, *SHORT)
+    replies = [run.network.ledger.payload("reply").sum() for run in (lean, plain)]
+    assert replies[0] < replies[1]
+    assert all(t.isfinite().all() for t in lean.method.pack(lean.state).values())
 
 
 class TestEarlierVersions:

@@ -80,9 +80,10 @@ class TestRuns:
 
 
 class TestBackends:
-    @pytest.mark.parametrize(("targets", "weighting"), [("hard", "trust"), ("soft", "weighted_majority")])
-    def test_equal_in_float64(self, views64: Views, targets: str, weighting: str) -> None:
-        settings = (f"methods.lntrust.targets={targets}", f"methods.lntrust.weighting={weighting}")
+    @pytest.mark.parametrize(
+        "settings", [(), small.levers(targets="soft", weighting="weighted_majority"), small.ALL_LEVERS]
+    )
+    def test_equal_in_float64(self, views64: Views, settings: list[str]) -> None:
         batched, loop = (
             small.made(views64, small.TORCH, *settings, backend=backend) for backend in ("batched", "loop")
         )

@@ -15,21 +15,9 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Rng, generator
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import Dataset
+from lntrust.world.partition import splits
 from lntrust.world.partition.places import deal_blocks, keep_at_most, make_regions, spatial_blocks
 from lntrust.world.partition.sizes import allocate, cap_counts, class_weights, fit_counts, proportional_fit
-from lntrust.world.partition.splits import (
-    POOL,
-    Sides,
-    by_owner,
-    class_table,
-    cut,
-    draw_shards,
-    level_counts,
-    shuffled,
-    split_counts,
-    split_nodes,
-    take_by_class,
-)
 from lntrust.world.partition.subjects import split_subjects
 from lntrust.world.ragged import Ragged
 
@@ -108,7 +96,7 @@ class _Dealing:
 
     def take(self, ids: Int[ndarray, "_"], counts: Int[ndarray, "n C"], draw: Draw | Rng) -> Ragged:
         rng = self.rng(draw) if isinstance(draw, Draw) else draw
-        return take_by_class(ids, self.dataset.labels, counts, rng)
+        return splits.take_by_class(ids, self.dataset.labels, counts, rng)
 
     def balanced_pool(self) -> Int[ndarray, "_"]:
         """`pool` examples, equally many of each class; the first classes take the remainder."""
@@ -126,7 +114,7 @@ class _Dealing:
     def partition(
         self,
         pool: Int[ndarray, "_"],
-        sides: Sides,
+        sides: splits.Sides,
         favoured: Int[ndarray, "n"] | None = None,
         centres: Float[ndarray, "n 2"] | None = None,
         drawn_from: Float[ndarray, "n C"] | None = None,
@@ -137,13 +125,14 @@ class _Dealing:
             allocation, given_up = sides.train.joined(sides.validation), Ragged.empty(self.n)
         else:
             allocation = sides.train.joined(given_up)
-        table = class_table(allocation.joined(sides.test), self.dataset.labels, len(self.dataset.classes))
+        every = allocation.joined(sides.test)
+        table = splits.class_table(every, self.dataset.labels, len(self.dataset.classes))
         if favoured is None:
             favoured = table.argmax(axis=1)
         return Partition(
             *sides,
             given_up=given_up,
-            shard=draw_shards(pool, self.n, self.settings.shard, self.rng(Draw.SHARDS)),
+            shard=splits.draw_shards(pool, self.n, self.settings.shard, self.rng(Draw.SHARDS)),
             pool=pool,
             favoured=favoured,
             favoured_share=table[np.arange(self.n), favoured] / table.sum(axis=1),
@@ -163,7 +152,7 @@ def _by_label(dealing: _Dealing) -> Partition:
     pool = dealing.balanced_pool()
     sizes = allocate(settings, dealing.degrees, dealing.rng(Draw.SIZES))
     allocation, drawn_from = _allocation(dealing, dealing.all_but(pool), sizes)
-    sides, given_up = split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
+    sides, given_up = splits.split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
     if settings.validation == "fresh":
         free = dealing.all_but(np.concatenate([pool, allocation.values]))
         sides, given_up = _fresh(dealing, sides, allocation, free)
@@ -198,19 +187,19 @@ def _draw_alone(
     cells = zip(supply[held].tolist(), times.tolist(), strict=True)
     drawn = [rng.choice(of, size=k, replace=False, shuffle=False) for of, k in cells]
     ids = by_class[np.repeat(first[held], times) + np.concatenate(drawn)]
-    return by_owner(ids, np.repeat(node, times), len(counts))
+    return splits.by_owner(ids, np.repeat(node, times), len(counts))
 
 
 def _fresh(
-    dealing: _Dealing, sides: Sides, allocation: Ragged, free: Int[ndarray, "_"]
-) -> tuple[Sides, Ragged]:
+    dealing: _Dealing, sides: splits.Sides, allocation: Ragged, free: Int[ndarray, "_"]
+) -> tuple[splits.Sides, Ragged]:
     """Validation from examples nobody holds, and as many training examples to be given up.
 
     The withheld split has drawn the test sets; what it withheld goes back to training.
     """
     dataset, settings, rng = dealing.dataset, dealing.settings, dealing.rng(Draw.FRESH)
-    rest = shuffled(sides.train.joined(sides.validation), rng)
-    wanted = split_counts(allocation.lengths, settings.test_fraction, settings.val_fraction)[1]
+    rest = splits.shuffled(sides.train.joined(sides.validation), rng)
+    wanted = splits.split_counts(allocation.lengths, settings.test_fraction, settings.val_fraction)[1]
     if wanted.sum() > len(free):
         raise LNTrustError(
             f"partition.validation = fresh with partition.val_fraction = {settings.val_fraction} "
@@ -218,12 +207,12 @@ def _fresh(
             f"{len(np.unique(allocation.values))} held (partition.labelled = {settings.labelled}) and "
             f"partition.pool = {settings.pool} leaves {len(free)}"
         )
-    table = class_table(allocation, dataset.labels, len(dataset.classes))
+    table = splits.class_table(allocation, dataset.labels, len(dataset.classes))
     weights = class_weights(dealing.n, len(dataset.classes), settings.skew)
     target = table * (wanted / allocation.lengths)[:, None] + TINY * weights
     validation = dealing.take(free, fit_counts(target, wanted, dealing.supply(free)), rng)
-    given_up, train = cut(rest, wanted)
-    return Sides(train, shuffled(validation, rng), sides.test), given_up
+    given_up, train = splits.cut(rest, wanted)
+    return splits.Sides(train, splits.shuffled(validation, rng), sides.test), given_up
 
 
 def _by_region(dealing: _Dealing) -> Partition:
@@ -241,21 +230,21 @@ def _by_region(dealing: _Dealing) -> Partition:
     if settings.split == "blocks":
         block = spatial_blocks(latitude, longitude, settings.block_km)
         side = deal_blocks(block, owner, n, settings, dealing.rng(Draw.SPLITS))
-        pooled = np.flatnonzero(side == POOL)  # as balanced as its blocks allow
-        counts = level_counts(dealing.supply(pooled), settings.pool)[None, :]
+        pooled = np.flatnonzero(side == splits.POOL)  # as balanced as its blocks allow
+        counts = splits.level_counts(dealing.supply(pooled), settings.pool)[None, :]
         pool = dealing.take(pooled, counts, Draw.POOL).values
         sides = keep_at_most(side, owner, n, settings.per_region, dealing.rng(Draw.IDS))
         return dealing.partition(pool, sides, centres=centres)
     pool = dealing.balanced_pool()
     free = dealing.all_but(pool)
-    mixed = shuffled(by_owner(free, owner[free], n), dealing.rng(Draw.IDS))
-    kept, _ = cut(mixed, np.full(n, settings.per_region))
+    mixed = splits.shuffled(splits.by_owner(free, owner[free], n), dealing.rng(Draw.IDS))
+    kept, _ = splits.cut(mixed, np.full(n, settings.per_region))
     for region in np.flatnonzero(kept.lengths < 3):
         raise LNTrustError(
             f"partition.pool = {settings.pool} leaves region {region} {kept.lengths[region]} "
             "labelled examples; at least 3 are needed: lower partition.pool or graph.nodes"
         )
-    sides = split_nodes(kept, dataset.labels, settings, dealing.rng(Draw.SPLITS))
+    sides = splits.split_nodes(kept, dataset.labels, settings, dealing.rng(Draw.SPLITS))
     return dealing.partition(pool, sides, centres=centres)
 
 

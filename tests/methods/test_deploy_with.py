@@ -228,7 +228,7 @@ class TestIdentity:
         crossed = find_method("dfedavg", small.study("deploy=trust", "methods.dfedavg.lr=0.5"))
         assert crossed.settings.model_dump() == {"lr": 0.5, "every": 1}
         one = small.begun(views, *FEW, "deploy=trust", "methods.lntrust.lr=0.5", method="dfedavg")
-        assert one.training.lr == one.study.training.lr  # who answers does not train
+        assert one.population.training.lr == one.study.training.lr  # who answers does not train
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ All draws are functions of counters, so a checkpoint needs no generator state: p
 counts, the method's state and the ledger are all there is, and what was noted down on the way.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment.divergence import Watch
-from lntrust.experiment.store.records import Evaluations, History
+from lntrust.experiment.metrics import Predictions
 from lntrust.learners import Population
 from lntrust.methods.base import Observer, Tensors, below, under
 
@@ -32,18 +35,37 @@ class Course:
 
     def __post_init__(self) -> None:
         self.asked = [0.0] * self.worlds  # neighbours that all nodes ask when they are deployed
-        self.history, self.watch = History(self.worlds), Watch(self.worlds)
-        self.evaluations: list[Evaluations] = [{} for _ in range(self.worlds)]
+        self.watch = Watch(self.worlds)
+        self.evaluations: list[dict[int, Predictions]] = [{} for _ in range(self.worlds)]  # by round
+        # By round: each world's mean loss (NaN: not taken), and all its bytes so far.
+        self.noted: dict[int, tuple[Float[Tensor, "worlds"], list[int]]] = {}
+
+    def latest_loss(self) -> float | None:
+        """Over all worlds."""
+        means = (float(losses.nanmean()) for losses, _ in reversed(self.noted.values()))
+        return next((mean for mean in means if not math.isnan(mean)), None)
+
+    def history(self, world: int) -> list[tuple[float, int]]:
+        """Loss and bytes of every round."""
+        return [(float(losses[world]), totals[world]) for losses, totals in self.noted.values()]
 
     def tensors(self) -> Tensors:
         """What was noted down, for a checkpoint."""
         asked = {"asked": torch.tensor(self.asked, dtype=torch.float64)}
-        return (
-            under("certificate/", self.observer.state()) | self.history.state() | self.watch.state() | asked
-        )
+        seen = under("certificate/", self.observer.state()) | self.watch.state()
+        return seen | self.rounds() | asked
+
+    def rounds(self) -> dict[str, Tensor]:
+        losses, totals = zip(*self.noted.values(), strict=True)
+        loss = torch.stack([each.double().cpu() for each in losses])
+        return {"history/loss": loss, "history/bytes": torch.tensor(totals)}
+
+    def load_rounds(self, tensors: Tensors) -> None:
+        noted = zip(tensors["history/loss"], tensors["history/bytes"].tolist(), strict=True)
+        self.noted = dict(enumerate(noted, 1))
 
     def load(self, tensors: Tensors) -> None:
-        self.history.load(tensors)
+        self.load_rounds(tensors)
         if "diverged" in tensors:  # an earlier version's checkpoint does not know
             self.watch.load(tensors["diverged"])
         if "asked" in tensors:
@@ -78,7 +100,7 @@ def opened(path: Path, fingerprint: str | None) -> Iterator[tuple[Tensors, dict[
 
 def write_stage1(path: Path, course: Course, population: Population) -> None:
     """What all runs have in common that differ in Stage 2 only."""
-    tensors = under("population/", population.state()) | course.history.state()
+    tensors = under("population/", population.state()) | course.rounds()
     for world, evaluations in enumerate(course.evaluations):
         for done, ways in evaluations.items():
             named = {way: torch.from_numpy(predicted) for way, predicted in ways.items()}
@@ -91,7 +113,7 @@ def read_stage1(path: Path, course: Course, population: Population) -> None:
     with opened(path, fingerprint=None) as (tensors, metadata):
         course.seconds += float(metadata["seconds"])  # it was trained, if not now
         population.load(below("population/", tensors))
-        course.history.load(tensors)
+        course.load_rounds(tensors)
         for name, predicted in below("evaluation/", tensors).items():
             world, done, way = name.split("/", 2)  # a variant's name has a slash of its own
             course.evaluations[int(world)].setdefault(int(done), {})[way] = predicted.numpy()

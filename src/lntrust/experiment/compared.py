@@ -1,4 +1,7 @@
-"""Methods beside each other: seeds in one stack where that pays, Stage 1 once for all who have the same."""
+"""Methods beside each other: seeds in one stack where that pays, Stage 1 once for all who have the same.
+
+Also what becomes of a stack that was stopped, or that cannot be one.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -7,11 +10,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from safetensors import SafetensorError, safe_open
+
+from lntrust.core.errors import CannotStackError
 from lntrust.core.threads import FEW
 from lntrust.experiment.driver import Progress, Runs
-from lntrust.experiment.stacks import goes_on, stacked_or_alone
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
+from lntrust.experiment.store.records import evaluated_rounds, evaluation_file
+from lntrust.experiment.store.schemas import Identity
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
 
@@ -80,3 +87,48 @@ def _stacks(
     own = {of["seed"]: (resumed / slug(of) / "summary.json", resumed / checkpoint([of])) for of in runs}
     rest = [seed for seed in seeds if not any(file.is_file() for file in own[seed])]
     return [one for one in alone if one[0] not in rest] + ([rest] if rest else [])
+
+
+# -- stacks that were stopped, and what cannot run together ---------------------------------------------
+
+
+def round_of(path: Path) -> int:
+    """The round of a checkpoint; what cannot be read is the run's to complain about."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(file.metadata()["round"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def goes_on(study: Study, folder: Path, of: Sequence[Identity]) -> bool:
+    """Whether these runs have a checkpoint of their stack to go on from.
+
+    Not if one of them has been finished or made anew by itself since; what is left of the stack then goes.
+    A stack that has trained to its end still has summaries to write, whoever has one.
+    """
+    path = folder / checkpoint(of)
+    if len(of) == 1 or not path.is_file():
+        return False
+    folders, done, due = [folder / slug(each) for each in of], round_of(path), evaluated_rounds(study)
+    kept = all(evaluation_file(each, n).is_file() for each in folders for n in due if n <= done)
+    ended = done == study.training.stage1_rounds + study.training.stage2_rounds
+    if kept and (ended or not any((each / "summary.json").is_file() for each in folders)):
+        return True
+    shutil.rmtree(path.parent, ignore_errors=True)
+    return False
+
+
+def stacked_or_alone(
+    go: Callable[[list[int]], list[Summary]],
+    seeds: list[int],
+    notice: Callable[[CannotStackError], None] = lambda _: None,
+) -> list[Summary]:
+    """The summaries of these seeds from one stack or, where they cannot be stacked, one after the other."""
+    try:
+        return go(seeds)
+    except CannotStackError as error:
+        if len(seeds) == 1:
+            raise
+        notice(error)
+        return [summary for seed in seeds for summary in go([seed])]

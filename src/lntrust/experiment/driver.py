@@ -7,24 +7,21 @@ A run folder holds `run.json` (what was asked for, and with which versions), `ch
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from lntrust.core.errors import CannotStackError, LNTrustError
-from lntrust.core.files import read_json, write_json, write_tensors, write_whole
+from lntrust.core.files import read_json, write_json, write_tensors
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
 from lntrust.experiment import evaluation
 from lntrust.experiment.checkpoints import Course, observed, opened, read_stage1, write_stage1
 from lntrust.experiment.divergence import sound
 from lntrust.experiment.metrics import Predictions, finite, summarise
-from lntrust.experiment.stacks import evaluation_due, evaluations_due
 from lntrust.experiment.store import fingerprint, hardware, identities, records, slug, versions
 from lntrust.experiment.store.identity import checkpoint, data_digest, stage1_file
 from lntrust.experiment.store.schemas import Identity
@@ -41,7 +38,6 @@ from lntrust.study.settings import Study, once_each
 from lntrust.world import Dataset, World, build_world, side_by_side
 
 Progress = Callable[[int, int, float | None], None]  # rounds done, rounds in all, mean training loss
-Notice = Callable[[str], None]
 MakeWorld = Callable[[Study, Dataset, int, bool], World]
 
 
@@ -63,7 +59,7 @@ class Runs:
         backend: Backend = "batched",
         folder: Path | None = None,
         certify: bool = False,
-        notice: Notice = lambda _: None,
+        notice: Callable[[str], None] = lambda _: None,
         guard: Callable[[], None] = lambda: None,
         share_stage1: bool | Path = False,
         make_world: MakeWorld = lambda study, dataset, seed, _: build_world(study, dataset, seed),
@@ -98,6 +94,7 @@ class Runs:
         tested = torch.from_numpy(evaluation.padded(self._inputs)).to(self.device)
         self.tested = tested if len(self.seeds) > 1 else tested[0]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
+        self._evaluated = records.evaluated_rounds(study)
         self.course = Course(len(self.seeds))
         self._steps = 0  # labelled ones that were counted
         self._stage1: Path | None = None  # where its end lies for all that share it
@@ -173,7 +170,7 @@ class Runs:
                 self._save()
             # A GPU would have to be waited for; so its losses are shown where it is waited for anyway.
             shown = last or (self.done % 5 == 0 if self.device.type == "cpu" else due)
-            progress(self.done, self.rounds, self.course.history.latest_loss() if shown else None)
+            progress(self.done, self.rounds, self.course.latest_loss() if shown else None)
         self._stop_clock()
 
     def _stop_clock(self) -> None:
@@ -236,7 +233,7 @@ class Runs:
 
     def _all_diverged(self) -> bool:
         """Whether no world is left to train. A GPU is asked where it is waited for anyway."""
-        due = self.done % self.study.evaluation.checkpoint_every == 0 or evaluation_due(self.study, self.done)
+        due = self.done % self.study.evaluation.checkpoint_every == 0 or self.done in self._evaluated
         return (due or self.device.type == "cpu") and len(self.course.watch.diverged) == len(self.seeds)
 
     def _one_round(self) -> None:
@@ -272,14 +269,15 @@ class Runs:
                 self._stop_clock()
                 write_stage1(self._stage1, self.course, self.population)
             self._begin_collaboration()
-        if evaluation_due(self.study, self.done) and self.done not in self.course.evaluations[0]:
+        if self.done in self._evaluated and self.done not in self.course.evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
         self._note(losses)
 
     def _note(self, losses: Tensor | None) -> None:
         """What the round has left; what is said of it later counts."""
         totals = [self.network.ledger.total(self.world.edges_of(s)) for s in range(len(self.seeds))]
-        self.course.history.rounds[self.done] = losses, totals
+        nothing = torch.full((len(self.seeds),), torch.nan)
+        self.course.noted[self.done] = (nothing if losses is None else losses), totals
 
     def _count_steps(self, granted: int) -> None:
         """Since it was last asked."""
@@ -348,11 +346,8 @@ class Runs:
         }  # fmt: skip
         if self.folders:
             self._guard()
-            records.write_rounds(self.folders[s], course.history.of(s)[:number], rows)
-            for name, columns in tables.items():
-                table = pa.table(columns)
-                write_whole(self.folders[s] / f"{name}.parquet", partial(pq.write_table, table))
-            write_json(self.folders[s] / "summary.json", summary)
+            rounds = records.rounds_table(course.history(s)[:number], rows)
+            records.write_results(self.folders[s], summary, {"rounds": rounds, **tables})
         return summary
 
     # -- what lies in folders ---------------------------------------------------------------------
@@ -395,7 +390,7 @@ class Runs:
         with opened(path, self._together) as (tensors, metadata):
             course.done, course.seconds = int(metadata["round"]), float(metadata["seconds"])
             for folder, evaluations in zip(self.folders, course.evaluations, strict=True):
-                for number in evaluations_due(self.study, course.done):
+                for number in [number for number in self._evaluated if number <= course.done]:
                     file = records.evaluation_file(folder, number)
                     if not file.is_file():  # a fresh start of one of the seeds has taken it away
                         raise LNTrustError(f"{file}: is gone; remove {path} to start over")
@@ -418,7 +413,7 @@ class Runs:
             for number, predicted in evaluations.items():
                 self._keep_evaluation(s, number, predicted)
         self.course.done = self.network.round = self.study.training.stage1_rounds
-        losses, _ = self.course.history.rounds[self.done]
+        losses, _ = self.course.noted[self.done]
         self._begin_collaboration()
         self._note(losses)
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
-from lntrust.core.files import clear, read_tensors, write_tensors, write_whole
+from lntrust.core.files import clear, read_tensors, write_json, write_tensors, write_whole
 from lntrust.experiment.metrics import Predictions, finite
 from lntrust.experiment.store.identity import revision
+from lntrust.study.settings import Study
 
 
 def clear_run(folder: Path) -> None:
@@ -21,37 +22,11 @@ def clear_run(folder: Path) -> None:
     clear(folder, "summary.json", "*.parquet", "checkpoint.safetensors", "evaluations/round-*")
 
 
-class History:
-    """What every round left behind, of each world: a mean loss, where one was taken, and all bytes so far."""
-
-    def __init__(self, worlds: int) -> None:
-        self._worlds = worlds
-        self.rounds: dict[int, tuple[Tensor | None, list[int]]] = {}  # by number
-
-    def latest_loss(self) -> float | None:
-        """The latest that was noted down, over all worlds."""
-        losses = (loss for loss, _ in reversed(self.rounds.values()) if loss is not None)
-        return next((float(loss.nanmean()) for loss in losses), None)
-
-    def of(self, world: int) -> list[tuple[float | None, int]]:
-        noted = self.rounds.values()
-        return [(None if loss is None else float(loss[world]), sent[world]) for loss, sent in noted]
-
-    def state(self) -> dict[str, Tensor]:
-        """For a checkpoint: [round, world] each; not a number where no loss was noted down."""
-        nothing = torch.full((self._worlds,), torch.nan, dtype=torch.float64)
-        noted = self.rounds.values()
-        losses = [nothing if loss is None else loss.double().cpu() for loss, _ in noted]
-        totals = torch.tensor([sent for _, sent in noted])
-        return {"history/loss": torch.stack(losses), "history/bytes": totals}
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        losses = [None if bool(loss.isnan().all()) else loss for loss in state["history/loss"]]
-        noted = zip(losses, state["history/bytes"].tolist(), strict=True)
-        self.rounds = dict(enumerate(noted, 1))
-
-
-Evaluations = dict[int, Predictions]  # by round
+def evaluated_rounds(study: Study) -> list[int]:
+    """The rounds after which what nodes answer is stored."""
+    training, every = study.training, study.evaluation.every
+    rounds = training.stage1_rounds + training.stage2_rounds
+    return sorted({*range(every, rounds + 1, every), training.stage1_rounds, rounds} - {0})
 
 
 def evaluation_file(folder: Path, number: int) -> Path:
@@ -67,8 +42,8 @@ def read_evaluation(folder: Path, number: int) -> Predictions:
     return {way: classes.numpy() for way, classes in read_tensors(evaluation_file(folder, number))[0].items()}
 
 
-def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: list[dict[str, Any]]) -> None:
-    """rounds.parquet: loss and bytes of every round, and the scores of those that were evaluated."""
+def rounds_table(history: list[tuple[float, int]], rows: list[dict[str, Any]]) -> pa.Table:
+    """Loss (NaN: not taken) and bytes of every round, and the scores of those that were evaluated."""
     scored = {row["round"]: row for row in rows}
     table = [
         {**scored.get(number, {}), "round": number, "loss": finite(loss), "bytes": total}
@@ -77,8 +52,14 @@ def write_rounds(folder: Path, history: list[tuple[float | None, int]], rows: li
     whole, real = pa.int64(), pa.float64()
     scores = [(name, real) for name in ("test", "self", "test_pooled", "self_pooled")]
     schema = pa.schema([("round", whole), ("loss", real), ("bytes", whole), *scores])
-    arrow = pa.Table.from_pylist(table, schema=schema)
-    write_whole(folder / "rounds.parquet", lambda temporary: pq.write_table(arrow, temporary))
+    return pa.Table.from_pylist(table, schema=schema)
+
+
+def write_results(folder: Path, summary: dict[str, Any], tables: dict[str, Any]) -> None:
+    """What a finished run leaves; its summary last, since that says so."""
+    for name, columns in tables.items():
+        write_whole(folder / f"{name}.parquet", partial(pq.write_table, pa.table(columns)))
+    write_json(folder / "summary.json", summary)
 
 
 def versions() -> dict[str, str]:

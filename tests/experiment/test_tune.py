@@ -265,7 +265,7 @@ class TestStudy:
         ]
         to = file.parent / "elsewhere" / "quick-tuned.toml"
         log = write_log(file.parent / "log.jsonl", lines)
-        write_study(to, study, 0, str(file) if inherits else None, log)
+        write_study(to, study, 0, str(file) if inherits else None, log, "")
         return to
 
     def test_has_the_winning_settings_and_compares_all_that_were_tuned(
@@ -285,7 +285,7 @@ class TestStudy:
         changed = study.model_copy(update={"methods": methods})
         log = write_log(file.parent / "log.jsonl", [line(changed, "uniform", 0, 0.5, lr=0.05)])
         to = file.parent / "whole.toml"
-        write_study(to, changed, 0, None, log)
+        write_study(to, changed, 0, None, log, "")
         tuned = load_study(to)
         assert tuned.methods["lntrust"] == {"strength": 0.3}
         assert tuned.methods["uniform"] == {"lr": 0.05}

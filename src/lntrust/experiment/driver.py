@@ -71,10 +71,7 @@ class Runs:
         if certify and self.method.certificate is None:
             raise LNTrustError(f"--certify: method {method} has no certificate; lntrust has one")
         if certify and self.method.final_rounds:
-            raise LNTrustError(
-                "--certify: speaks of models as they were validated; final_rounds change them afterwards. "
-                "Set final_rounds = 0"
-            )
+            raise LNTrustError("--certify: final_rounds change validated models; set final_rounds = 0")
         if certify and len(self.seeds) > 1:
             raise CannotStackError("--certify: stacked seeds have no certificate; run them one by one")
         self.method.certify = certify

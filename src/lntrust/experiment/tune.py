@@ -10,7 +10,6 @@ and the winning study is a function of the log.
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -33,27 +32,20 @@ from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.methods.lntrust.presets import method_of
 from lntrust.study.settings import Range, Settings, Study, identity_fields, recorded
-from lntrust.world import Dataset, Ragged, World, build_world
+from lntrust.world import Dataset, World, build_world
 from lntrust.world.partition.partition import groups
+from lntrust.world.partition.splits import in_parts
 from lntrust.world.world import SealedLabels, class_distribution
 
 Line = dict[str, Any]  # one trial, as the log has it
 
 
-def tuning_world(
-    study: Study, dataset: Dataset, seed: int, uses_validation: bool, fitted_share: float = 0.5
-) -> World:
-    """The study's world with validation in the place of test; a share of it is fitted to, the rest scores.
-
-    Half of it scores best. But what is chosen there is chosen for nodes that have half as many labels to fit
-    trust to: where that matters more than noise, a greater share is the better guide.
-    """
+def tuning_world(study: Study, dataset: Dataset, seed: int, uses_validation: bool) -> World:
+    """The study's world with validation in the place of test; half of it is fitted to, if any is."""
     world = build_world(study, dataset, seed)
-    p = world.partition
-    group, share = groups(study.partition, dataset), fitted_share if uses_validation else 0.0
-    first = [first_part(ids, group, share) for ids in p.validation]
-    fitted = Ragged.of([ids[half] for ids, half in zip(p.validation, first, strict=True)])
-    scored = Ragged.of([ids[~half] for ids, half in zip(p.validation, first, strict=True)])
+    p, share, group = world.partition, 0.5 if uses_validation else 0.0, groups(study.partition, dataset)
+    scores = np.concatenate([~first_part(ids, group, share) for ids in p.validation])
+    fitted, scored = in_parts(p.validation.values, p.validation.owner, scores, world.n, 2)
     labels, only_scored = np.full_like(world.labels, -1), np.full_like(world.labels, -1)
     for lists in (p.train, fitted, p.given_up):  # somebody's, and known to nobody else
         labels[lists.values] = world.labels[lists.values]
@@ -103,7 +95,7 @@ class Search:
             self.start["lr"] = study.training.lr
         self.of = search_key(study, method, seed)
         self.data = data_digest(study, views.dataset)
-        self.lines = [line for line in read_log(log) if line["of"] == self.of and _on(self.data, line)]
+        self.lines = trials_in(log, self.of, self.data)
 
     def __call__(self, trials: int, progress: Callable[[str], Progress]) -> list[Line]:
         """Go on until there are so many trials; `progress` gives, for a trial's name, what watches it."""
@@ -155,11 +147,6 @@ def search_key(study: Study, method: str, seed: int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _on(data: str, line: Line) -> bool:
-    """Whether a trial was made on these data, as far as it says; the first ones did not."""
-    return bool(line.get("data", data) == data)
-
-
 def read_log(log: Path) -> list[Line]:
     """Every trial in the log."""
     if not log.exists():
@@ -170,6 +157,11 @@ def read_log(log: Path) -> list[Line]:
         return [line for line in lines if line["of"] and line["settings"] is not None]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LNTrustError(f"{log}: not a log of trials: {error}") from None
+
+
+def trials_in(log: Path, of: str, data: str) -> list[Line]:
+    """Those of one search on these data, as far as they say; the first ones did not."""
+    return [line for line in read_log(log) if line["of"] == of and line.get("data", data) == data]
 
 
 def append_line(log: Path, line: Line) -> None:
@@ -193,31 +185,23 @@ def best(lines: list[Line]) -> Line:
     return max(lines, key=lambda line: (line["score"] is not None, line["score"] or 0.0, -line["trial"]))
 
 
-def write_study(
-    to: Path, study: Study, seed: int, inherits: str | None, log: Path, data: str | None = None
-) -> None:
-    """The study with the winning settings of every method in the log: what differs from another, or all.
-
-    Of trials on these data only, if their digest is given.
-    """
+def write_study(to: Path, study: Study, seed: int, inherits: str | None, log: Path, data: str) -> None:
+    """The study with the winning settings of every method in the log: what differs from another, or all."""
     import tomli_w
 
-    by_method: dict[str, list[Line]] = defaultdict(list)
-    for line in read_log(log):
-        if line["of"] == search_key(study, line["method"], seed) and (data is None or _on(data, line)):
-            by_method[line["method"]].append(line)
-    winners = {method: best(some)["settings"] for method, some in sorted(by_method.items())}
-    counts = sorted({len(some) for some in by_method.values()})
+    methods = sorted({line["method"] for line in read_log(log)})
+    lines = {method: trials_in(log, search_key(study, method, seed), data) for method in methods}
+    winners = {method: best(some)["settings"] for method, some in lines.items() if some}
+    counts = sorted(len(some) for some in lines.values() if some)
     trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     about = f"{study.about}; tuned by {trials} trials of each method on validation data, seed {seed}"
     whole: dict[str, Any] = {"inherits": inherits}
     if inherits is None:
         whole = study.model_dump(mode="json", exclude_none=True)
-    methods: dict[str, dict[str, Any]] = whole.get("methods", {})
-    for method, settings in winners.items():
-        methods[method] = methods.get(method, {}) | settings
+    tables: dict[str, dict[str, Any]] = whole.get("methods", {})
+    tables |= {method: tables.get(method, {}) | settings for method, settings in winners.items()}
     # TOML has no none; what is left out is none by default.
-    said = {m: {k: v for k, v in table.items() if v is not None} for m, table in methods.items()}
+    said = {m: {k: v for k, v in table.items() if v is not None} for m, table in tables.items()}
     written = {**whole, "name": to.stem, "about": about, "compare": list(winners), "methods": said}
     write_whole(to, lambda temporary: temporary.write_text(tomli_w.dumps(written), "utf-8"))
 

@@ -1,5 +1,6 @@
 """Why a run is made anew that was made before: what it is made of has changed since."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -20,19 +21,18 @@ def kept_and_anew(base: Path, kept: Sequence[Identity], waiting: Sequence[Identi
     A commit alone makes nothing anew, but the revision that made a kept run is named if it is another.
     """
     finished = cache(_finished)  # what lies there is read once, however many wait
-    anew = 0
-    reasons: dict[str, None] = {}  # a set in order
+    changes = []
     for of in waiting:
         place = base / slug(of)
         alike = finished(place.parent, of["seed"])[_asked_for(of)]
         before = next((content for folder, content in alike if folder != place), None)
-        changes = [] if before is None else _differences(before, of)
-        anew, reasons = anew + bool(changes), reasons | dict.fromkeys(changes)
+        changes += [found] if before is not None and (found := _differences(before, of)) else []
     made_by = {_read(base / slug(of)).get("versions", {}).get("revision") for of in kept}
     others = sorted(made_by - {None, revision().get("revision")})
     by = f" (made by revision {', '.join(others)} of lntrust)" if others else ""
-    if anew:
-        return f"{f'kept {len(kept)}{by}, ' if kept else ''}making {anew} anew: {', '.join(reasons)}"
+    if changes:
+        reasons = ", ".join(dict.fromkeys(itertools.chain(*changes)))
+        return f"{f'kept {len(kept)}{by}, ' if kept else ''}making {len(changes)} anew: {reasons}"
     return f"kept {len(kept)}{by}; --fresh makes them anew" if kept else None
 
 

@@ -119,7 +119,10 @@ def _name_other_data(places: Sequence[Sequence[Record]]) -> list[Record]:
     """
     known: list[tuple[Record, str, str | None]] = []  # of each run its dataset, and the digest of that
     for records in places:
-        said = [(each, _dataset(each), *_digests(each)) for each in records]
+        said = []  # what each says; and what a collection notes where they were not the usual ones
+        for each in records:
+            named = each.identity["study"]["data"].get("content")
+            said.append((each, _dataset(each), each.identity["content"].get("data"), named))
         usual = _commonest((dataset, data) for _, dataset, data, named in said if named is None)
         known += [(each, name, data or named or usual.get(name)) for each, name, data, named in said]
     usual = _commonest((dataset, digest) for _, dataset, digest in known)
@@ -133,11 +136,6 @@ def _dataset(record: Record) -> str:
     return " ".join([study["data"]["dataset"], *sorted(views)])
 
 
-def _digests(record: Record) -> tuple[str | None, str | None]:
-    """What a run says of its data; and what a collection notes where they were not the usual ones."""
-    return record.identity["content"].get("data"), record.identity["study"]["data"].get("content")
-
-
 def _commonest(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     """Of each dataset the digest that most runs have; of equals, the first."""
     counted = Counter((dataset, digest) for dataset, digest in pairs if digest is not None)
@@ -147,9 +145,8 @@ def _commonest(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 def _naming(record: Record, digest: str | None) -> Record:
     """The record with these data named in its study, or none."""
     study = record.identity["study"]
-    data = {**study["data"], "content": digest}
-    if digest is None:
-        del data["content"]
+    data = {k: v for k, v in study["data"].items() if k != "content"}
+    data |= {"content": digest} if digest is not None else {}
     return replace(record, identity={**record.identity, "study": {**study, "data": data}})
 
 

@@ -16,6 +16,7 @@ from lntrust.experiment.driver import Progress
 from lntrust.experiment.tune import (
     Line,
     Search,
+    append_line,
     best,
     read_log,
     search_key,
@@ -90,12 +91,6 @@ class Ranged(Method):
 
 
 class TestSpace:
-    def test_holds_what_declares_a_range_in_order(self) -> None:
-        own = {"depth": Range(choices=(1, 2, 3)), "share": Range(0.25, 0.75)}
-        assert search_space(RangedSettings) == {**search_space(MethodSettings), **own}
-        assert list(search_space(RangedSettings)) == ["lr", "depth", "share"]
-        assert search_space(Settings) == {}
-
     @pytest.mark.parametrize("name", [name for name in list_methods() if name != "centralized"])
     def test_every_method_has_its_learning_rate_to_tune(self, name: str) -> None:
         cls = list_methods()[name]
@@ -105,13 +100,11 @@ class TestSpace:
             for value in where.choices or (where.low, where.high):
                 cls.settings_class.model_validate({field: value})
 
-    def test_a_method_without_ranges_is_refused(self, search: Make) -> None:
-        with pytest.raises(LNTrustError, match="Bare: none of its settings declares a range to search"):
-            search(method=f"{__name__}:Bare")
-
-    def test_without_optuna_the_error_says_what_to_install(
+    def test_without_ranges_or_without_optuna_it_is_refused(
         self, search: Make, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        with pytest.raises(LNTrustError, match="Bare: none of its settings declares a range to search"):
+            search(method=f"{__name__}:Bare")
         monkeypatch.setitem(sys.modules, "optuna", None)
         with pytest.raises(LNTrustError, match=r"optuna.*pip install 'lntrust\[tune\]'"):
             search()(1, quiet)
@@ -140,6 +133,7 @@ class TestTrials:
         assert watched == [f"{method}, trial {number} of 8" for number in range(1, 9)]
         for line in lines[1:]:
             drawn = line["settings"]
+            assert list(drawn) == ["lr", "depth", "share"]
             assert 0.002 <= drawn["lr"] <= 0.1
             assert drawn["depth"] in (1, 2, 3)
             assert 0.25 <= drawn["share"] <= 0.75
@@ -188,20 +182,16 @@ class TestLog:
         assert [line["settings"] for line in at_once] == [line["settings"] for line in more], "as in one go"
         assert [line["settings"] for line in at_once] != [line["settings"] for line in another]
 
-    def test_methods_and_seeds_stand_side_by_side(self, search: Make, log: Path) -> None:
+    def test_methods_seeds_and_changed_studies_stand_side_by_side(self, search: Make, log: Path) -> None:
         for method, seed in (("independent", 0), ("uniform", 0), ("independent", 1)):
             (line,) = search(method=method, seed=seed)(1, quiet)
             assert (line["method"], line["seed"], line["trial"]) == (method, seed, 0)
-        assert len(read_log(log)) == 3
         assert len(search().lines) == len(search(method="uniform").lines) == 1
-
-    def test_for_a_changed_study_the_search_begins_anew(self, search: Make, log: Path) -> None:
-        search()(1, quiet)
         for change in ("training.stage2_rounds=3", "methods.independent.lr=0.02", "deploy=uniform"):
             assert search(change).lines == []
         (line,) = search("training.stage2_rounds=3")(1, quiet)
         assert line["trial"] == 0
-        assert len(read_log(log)) == 2
+        assert len(read_log(log)) == 4
         for nothing in ("about=other", "seeds=[4]", 'compare=["dml"]', "name=another", "methods.uniform={}"):
             assert len(search(nothing).lines) == 1
 
@@ -225,15 +215,8 @@ class TestLog:
 
 def line(study: Study, method: str, trial: int, score: float, **settings: float) -> Line:
     """A trial as the log has it."""
-    return {
-        "method": method, "trial": trial, "score": score, "settings": settings,
-        "of": search_key(study, method, 0),
-    }  # fmt: skip
-
-
-def write_log(path: Path, lines: list[Line]) -> Path:
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
-    return path
+    of = search_key(study, method, 0)
+    return {"method": method, "trial": trial, "score": score, "settings": settings, "of": of}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +226,7 @@ def write_log(path: Path, lines: list[Line]) -> Path:
         ([0.5, 0.7, 0.7, 0.5], 1),
         ([0.5, 0.5], 0),
         ([None, 0.0, None], 1),
-        ([None, None], 0),
+        ([None] * 2, 0),
     ],
 )
 def test_the_highest_score_wins_and_of_equals_the_earlier(scores: list[float | None], won: int) -> None:
@@ -256,22 +239,24 @@ class TestStudy:
     """The file that `lntrust run` takes afterwards."""
 
     def write(self, study: Study, file: Path, inherits: bool = True) -> Path:
-        lines = [
+        log, to = file.parent / "log.jsonl", file.parent / "elsewhere" / "quick-tuned.toml"
+        for one in (
             line(study, "uniform", 0, 0.5, lr=0.05),
             line(study, "mean_teacher", 0, 0.5, lr=0.05, weight=100.0, decay=0.99),
             line(study, "uniform", 1, 0.6, lr=0.0125),
             line(study, "mean_teacher", 1, 0.4, lr=0.01, weight=3.0, decay=0.9),
             {**line(study, "uniform", 2, 0.9, lr=0.09), "of": "another study's"},
-        ]
-        to = file.parent / "elsewhere" / "quick-tuned.toml"
-        log = write_log(file.parent / "log.jsonl", lines)
+        ):
+            append_line(log, one)
         write_study(to, study, 0, str(file) if inherits else None, log, "")
         return to
 
     def test_has_the_winning_settings_and_compares_all_that_were_tuned(
-        self, study: Study, file: Path
+        self, study: Study, file: Path, views: Views
     ) -> None:
         tuned = load_study(self.write(study, file))
+        run = Run(tuned, "uniform", 0, views)
+        assert run.population.training.lr == run.identity["settings"]["lr"] == 0.0125
         assert tuned.compare == ["mean_teacher", "uniform"]
         assert tuned.methods["uniform"] == {"lr": 0.0125}
         won = {"lr": 0.05, "weight": 100.0, "decay": 0.99, "unlabelled": 5}
@@ -279,38 +264,27 @@ class TestStudy:
         assert tuned.name == "quick-tuned"
         assert tuned.about == f"{study.about}; tuned by 2 trials of each method on validation data, seed 0"
 
-    def test_keeps_what_other_methods_are_set_to_and_has_no_none(self, study: Study, file: Path) -> None:
-        """What decides a crossed run stands in another method's table; TOML cannot say none."""
-        methods = {**study.methods, "lntrust": {"strength": 0.3, "top_k": None}}
-        changed = study.model_copy(update={"methods": methods})
-        log = write_log(file.parent / "log.jsonl", [line(changed, "uniform", 0, 0.5, lr=0.05)])
-        to = file.parent / "whole.toml"
-        write_study(to, changed, 0, None, log, "")
-        tuned = load_study(to)
-        assert tuned.methods["lntrust"] == {"strength": 0.3}
-        assert tuned.methods["uniform"] == {"lr": 0.05}
-        assert tuned.compare == ["uniform"]
-
     def test_inherits_the_rest_or_holds_everything_itself(self, study: Study, file: Path) -> None:
-        """Where --set has changed the study, there is no file to inherit from."""
+        """Where --set has changed the study, there is no file to inherit from. TOML cannot say none."""
         own = {"name", "about", "compare", "methods"}
         to = self.write(study, file)
         written = tomllib.loads(to.read_text("utf-8"))
         assert set(written) == {"inherits", *own}
         assert written["inherits"] == str(file)
         assert load_study(to).model_dump(exclude=own) == load_study(file).model_dump(exclude=own)
-        changed = study.model_copy(update={"graph": study.graph.model_copy(update={"attach": 1})})
+        methods = {
+            **study.methods,
+            "lntrust": {"strength": 0.3, "top_k": None},
+        }  # who answers in a crossed run
+        graph = study.graph.model_copy(update={"attach": 1})
+        changed = study.model_copy(update={"graph": graph, "methods": methods})
         to = self.write(changed, file, inherits=False)
         file.unlink()
         tuned = load_study(to)
         assert tuned.model_dump(exclude=own) == changed.model_dump(exclude=own)
         assert tuned.methods["mean_teacher"]["unlabelled"] == 5
         assert tuned.methods["uniform"] == {"lr": 0.0125}
-
-    def test_running_it_uses_the_tuned_learning_rate(self, study: Study, file: Path, views: Views) -> None:
-        before, after = (Run(s, "uniform", 0, views) for s in (study, load_study(self.write(study, file))))
-        assert (before.population.training.lr, after.population.training.lr) == (0.05, 0.0125)
-        assert after.identity["settings"]["lr"] == 0.0125
+        assert tuned.methods["lntrust"] == {"strength": 0.3}
 
 
 SHIPPED = sorted((Path(__file__).parents[2] / "benchmarks" / "results" / "tuning").glob("*.jsonl"))

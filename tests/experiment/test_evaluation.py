@@ -76,34 +76,20 @@ def test_a_prior_multiplies_and_another_model_may_answer() -> None:
         assert classes(ALONE, torch.ones(3), **more)["deployed"] == [[2, 2]] * 3
 
 
-def test_variants() -> None:
-    """Also one with an answer of its own, a student beside its teacher: the same rows, other models."""
-    swapped = Deployment(torch.tensor([[0, 1], [1, 0], [2, 2]]), torch.ones(3))
-    third = Deployment(torch.tensor(ALONE), torch.ones(3), answer=lambda ids: OWN[[2, 2, 2]][:, ids])
-    got = classes(ALONE, torch.ones(3), variants={"swapped": swapped, "third": third})
-    assert got["deployed"] == got["self"] == [[0, 1], [1, 0], [2, 2]]
-    assert got["variant/swapped"] == [[1, 0], [0, 1], [2, 2]]
-    assert got["variant/third"] == [[2, 2]] * 3
-
-
-class TestVariantsWithAnAnswerOfTheirOwn:
-    def test_its_members_are_heard_with_that_answer_too(self) -> None:
-        """Node 0 asks node 1, who says what the variant's model 1 says, here node 2's."""
-        swapped = OWN[[1, 2, 0]]
-        rows, weights = torch.tensor([[0, 0], [0, 1], [1, 1], [2, 2]]), torch.tensor([0.3, 0.7, 1.0, 1.0])
-        variant = Deployment(rows, weights, answer=lambda ids: swapped[:, ids])
-        got = classes(ALONE, torch.ones(3), variants={"swapped": variant})
-        by_hand = (0.3 * OWN[1] + 0.7 * OWN[2]).argmax(-1).tolist()
-        assert got["variant/swapped"] == [by_hand, [2, 2], [0, 1]]
-        assert by_hand != (0.3 * OWN[0] + 0.7 * OWN[1]).argmax(-1).tolist()
-
-    def test_beside_a_main_answer_it_may_be_the_nodes_own_models(self) -> None:
-        """`self` is what answers in the main deployment; a variant without an answer is the nodes."""
-        plain = Deployment(torch.tensor(ALONE), torch.ones(3))
-        main = OWN[[2, 0, 1]]
-        got = classes(ALONE, torch.ones(3), answer=lambda ids: main[:, ids], variants={"own": plain})
-        assert got["deployed"] == got["self"] == [[2, 2], [0, 1], [1, 0]]
-        assert got["variant/own"] == [[0, 1], [1, 0], [2, 2]]
+def test_members_of_a_variant_are_heard_with_its_own_answer_and_without_one_it_is_the_nodes() -> None:
+    """Node 0 asks node 1, who says what the variant's model 1 says, here node 2's. `self` is the main's."""
+    swapped, main = OWN[[1, 2, 0]], OWN[[2, 0, 1]]
+    rows, weights = torch.tensor([[0, 0], [0, 1], [1, 1], [2, 2]]), torch.tensor([0.3, 0.7, 1.0, 1.0])
+    variants = {
+        "swapped": Deployment(rows, weights, answer=lambda ids: swapped[:, ids]),
+        "own": Deployment(torch.tensor(ALONE), torch.ones(3)),
+    }
+    got = classes(ALONE, torch.ones(3), answer=lambda ids: main[:, ids], variants=variants)
+    by_hand = (0.3 * OWN[1] + 0.7 * OWN[2]).argmax(-1).tolist()
+    assert got["variant/swapped"] == [by_hand, [2, 2], [0, 1]]
+    assert by_hand != (0.3 * OWN[0] + 0.7 * OWN[1]).argmax(-1).tolist()
+    assert got["deployed"] == got["self"] == [[2, 2], [0, 1], [1, 0]]
+    assert got["variant/own"] == [[0, 1], [1, 0], [2, 2]]
 
 
 @pytest.mark.parametrize(("count", "dtype"), [(10, torch.uint8), (256, torch.uint8), (300, torch.int16)])
@@ -175,22 +161,13 @@ class TestOneByOne:
         assert alone["deployed"] == alone["self"]
 
 
-class TestAskedOnAverage:
-    inputs = np.array([3, 5, 8, 9])
+@pytest.mark.parametrize(("second", "mean"), [([3], 4), ([], 10 / 4)])
+def test_neighbours_asked_on_average(second: list[int], mean: float) -> None:
+    """(1 + 3)/2 on inputs 5 and 9; 4 on input 3, or the mean over all without test inputs; (1 + 3)/2."""
     asked = torch.tensor([[0, 1, 2, 3], [4, 0, 0, 6], [1, 1, 3, 3]], dtype=torch.int16)
-
-    def mean(self, *test: list[int]) -> float:
-        world: Any = SimpleNamespace(
-            partition=SimpleNamespace(test=Ragged.of([np.array(t, np.int64) for t in test])), n=3
-        )
-        return evaluation.asked_on_average(self.asked, world, self.inputs)
-
-    def test_by_hand(self) -> None:
-        """(1 + 3)/2 on inputs 5 and 9, 4 on input 3, (1 + 3)/2 on inputs 5 and 8."""
-        assert self.mean([5, 9], [3], [8, 5]) == 2 + 4 + 2
-
-    def test_who_has_no_test_inputs_counts_with_all_of_them(self) -> None:
-        assert self.mean([5, 9], [], [8, 5]) == 2 + 10 / 4 + 2
+    test = Ragged.of([np.array(ids, np.int64) for ids in ([5, 9], second, [8, 5])])
+    world: Any = SimpleNamespace(partition=SimpleNamespace(test=test), n=3)
+    assert evaluation.asked_on_average(asked, world, np.array([3, 5, 8, 9])) == 2 + mean + 2
 
 
 def test_who_keeps_silent_changes_nothing_for_those_who_do_not_ask_it() -> None:

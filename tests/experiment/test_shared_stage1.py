@@ -74,8 +74,7 @@ def go(study: Study, method: str, views: Views, folder: Path, resume: bool = Fal
 @pytest.mark.parametrize(
     "change",
     [
-        "training.refresh=1", "training.stage2_rounds=4", "methods.lntrust.training_gate=false",
-        "methods.lntrust.deployment_gate=off", "methods.lntrust.budget=0", "network.query=handle",
+        "training.refresh=1", "training.stage2_rounds=4", "methods.lntrust.budget=0", "network.query=handle",
     ],
 )  # fmt: skip
 def test_what_differs_in_stage_2_begins_where_the_first_has_ended(
@@ -109,15 +108,13 @@ def test_methods_that_train_alike_before_they_speak_share_it(
 
 def begins_at(study: Study, method: str, seed: int, views: Views, folder: Path) -> int:
     """The round a run begins at; then it is stopped."""
-    began: list[int] = []
 
     def progress(done: int, *_: object) -> None:
-        began.append(done)
-        raise Stopped
+        raise Stopped(done)
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped) as stopped:
         Run(study, method, seed, views, folder=folder, share_stage1=True)(progress=progress)
-    return began[0]
+    return int(stopped.value.args[0])
 
 
 @pytest.mark.parametrize(
@@ -174,38 +171,27 @@ def test_a_run_that_took_it_can_be_stopped_and_resumed(
 ) -> None:
     study = make("training.refresh=1", f"evaluation.checkpoint_every={every}")
     for number in (5, 6, 7, 8):
-        one = Run(study, "lntrust", 0, views, folder=shared, share_stage1=True)
-        stop(one, number, resume=True)
+        stop(Run(study, "lntrust", 0, views, folder=shared, share_stage1=True), number, resume=True)
     last, seen = go(study, "lntrust", views, shared, resume=True)
     assert seen[0] >= 5
     assert results(last) == alone(study)
 
 
-@pytest.mark.parametrize("stopped", [2, 5, 6])
-def test_a_run_that_was_to_leave_it_can_be_stopped_and_resumed(
-    make: Make, views: Views, tmp_path: Path, alone: Alone, stopped: int
+@pytest.mark.parametrize(("stopped", "others"), [(2, False), (3, True), (5, False), (6, False)])
+def test_a_run_that_was_to_leave_it_goes_on_from_its_own_checkpoint(
+    make: Make, views: Views, tmp_path: Path, begun: Path, alone: Alone, stopped: int, others: bool
 ) -> None:
-    one = Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=True)
-    stop(one, stopped)
+    """Even if another has left its Stage 1 since."""
+    stop(Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=True), stopped)
     assert len(files(tmp_path)) == (stopped >= 5)
+    for file in files(begun) if others else []:
+        shutil.copytree(file.parent, tmp_path / file.parent.relative_to(begun))
     first, seen = go(make(), "lntrust", views, tmp_path, resume=True)
     assert seen[0] == stopped
     assert results(first) == alone(make())
     second, seen = go(make("training.refresh=1"), "lntrust", views, tmp_path)
     assert seen[0] == 5
     assert results(second) == alone(make("training.refresh=1"))
-
-
-def test_one_that_was_stopped_in_stage_1_goes_on_from_its_own_checkpoint(
-    make: Make, views: Views, tmp_path: Path, begun: Path, alone: Alone
-) -> None:
-    study = make("training.refresh=1")
-    one = Run(study, "lntrust", 0, views, folder=tmp_path, share_stage1=True)
-    stop(one, 3)
-    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)  # what another has left since
-    last, seen = go(study, "lntrust", views, tmp_path, resume=True)
-    assert seen[0] == 3
-    assert results(last) == alone(study)
 
 
 def test_stacked_seeds_share_among_themselves(make: Make, views: Views, tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_
     [
         *((method, []) for method in sorted(list_methods())),
         ("lntrust", ["training.schedule=random_node"]),
-        ("lntrust", ["network.query=handle"]),
         ("lntrust", ["partition.validation=fresh"]),
-        ("lntrust", ["methods.lntrust.top_k=2"]),
         ("lntrust", ["methods.lntrust.weighting=weighted_majority"]),
         ("d_psgd", ["deploy=trust"]),
         ("lntrust", LEVERS),
@@ -123,6 +121,8 @@ def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(
     for deploy in ([], ["deploy=uniform"]):
         with pytest.raises(CannotStackError, match=r"Taciturn: report.*one by one"):
             together(named(Taciturn), *deploy)
+    with pytest.raises(CannotStackError, match="one by one"):
+        together("lntrust", certify=True)
 
 
 def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
@@ -142,18 +142,6 @@ def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(
     assert len(together("uniform", folder=tmp_path)(resume=True)) == 2
 
 
-def test_seeds_do_not_notice_each_other(study: Any, views64: Views, tmp_path: Path) -> None:
-    """Bit for bit the same answers, whoever stands beside."""
-    for seeds in ((0, 3), (3, 9)):
-        Runs(study(), "lntrust", seeds, views64, folder=tmp_path / str(seeds[0]))()
-    a, b = (
-        {file.name: file.read_bytes() for file in tmp_path.glob(f"{k}/*/*/seed-3-*/evaluations/*")}
-        for k in (0, 3)
-    )
-    assert a == b
-    assert len(a) == 4
-
-
 def test_each_seed_has_a_folder_as_if_it_had_run_alone(
     together: Together, study: Any, views64: Views, tmp_path: Path
 ) -> None:
@@ -169,20 +157,6 @@ def test_each_seed_has_a_folder_as_if_it_had_run_alone(
     again = Run(study(), "lntrust", SEEDS[1], views64, folder=tmp_path / "together")(resume=True)
     assert again == made[1], "finished runs are read again, alone or together"
     assert together("lntrust", folder=tmp_path / "together")(resume=True) == made
-
-
-def test_a_guard_may_object_before_anything_is_written(together: Together, tmp_path: Path) -> None:
-    def never() -> None:
-        raise LNTrustError("not yours any more")
-
-    with pytest.raises(LNTrustError, match="not yours"):
-        together("independent", folder=tmp_path, guard=never)()
-    assert not list(tmp_path.rglob("*.json"))
-
-
-def test_no_certificate_for_a_stack(together: Together) -> None:
-    with pytest.raises(LNTrustError, match="one by one"):
-        together("lntrust", certify=True)
 
 
 def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(study: Any, views64: Views) -> None:

@@ -56,17 +56,13 @@ def test_nothing_to_go_by(nothing: list[np.ndarray]) -> None:
     assert paired_interval(nothing) is None
 
 
-def test_a_seed_without_any_score_is_no_seed() -> None:
-    one = np.array([0.1, 0.3, -0.2])
-    assert interval([one, np.array([np.nan])]) == interval([one])
-
-
 def test_one_seed_is_resampled_by_its_nodes() -> None:
     values = np.random.default_rng(0).normal(0.05, 0.1, 100)
     mean, low, high = interval([values])
     half = 1.96 * values.std() / 10
     assert mean - low == pytest.approx(half, rel=0.1)
     assert high - mean == pytest.approx(half, rel=0.1)
+    assert interval([values, np.array([np.nan])]) == (mean, low, high), "a seed without any score is none"
 
 
 def test_nodes_that_all_agree_leave_the_seeds_to_differ() -> None:

@@ -144,11 +144,7 @@ class TestData:
 
 
 def test_however_many_wait_each_finished_run_is_read_once(
-    tiny: Any,
-    views: Views,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tiny: Any, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Before the first of a thousand begins, nobody waits for a million files."""
     tasks = [
@@ -165,7 +161,6 @@ def test_however_many_wait_each_finished_run_is_read_once(
     read: list[Path] = []
     monkeypatch.setattr(changes, "read_json", lambda path: read.append(path) or read_json(path))
     work = Work(folder=tmp_path, here=tmp_path)
-    with Board(tasks, {"digits": views.dataset}, work, resume=True):
-        pass
+    Board(tasks, {"digits": views.dataset}, work, resume=True)
     assert "making 6 anew: the data of digits have changed" in capsys.readouterr().err
     assert len(read) == len(set(read)) == 6

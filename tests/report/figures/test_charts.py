@@ -251,6 +251,5 @@ class TestBars:
         [container] = [c for c in axes.containers if isinstance(c, BarContainer)]
         assert container.errorbar is not None
         half = [np.ptp(segment[:, 0]) / 2 for segment in container.errorbar.lines[2][0].get_segments()]
-        assert half == pytest.approx(
-            [np.mean([r["importance_std"][name] for r in reports]) for name in shown]
-        )
+        deviations = [np.mean([report["importance_std"][name] for report in reports]) for name in shown]
+        assert half == pytest.approx(deviations)

@@ -1,6 +1,5 @@
 """Graphs are true to their worlds; and whom one node trusts, drawn."""
 
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 from drawn import footnote, texts
 from made_up import by_method, changed, each, in_world, on_earth
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 from matplotlib.patches import FancyArrowPatch
 
 from lntrust import LNTrustError
@@ -28,19 +26,15 @@ def described(study: Study) -> dict[str, Any]:
     return describe_world(build_world(study, dataset, 0), dataset)
 
 
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-def test_written_whole(tiny: Any, tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize(("suffix", "begin", "end"), [
+    ("png", b"\x89PNG", b"IEND\xaeB`\x82"), ("pdf", b"%PDF-", b"%%EOF\n"), ("svg", b"<?xml", b"</svg>\n"),
+])  # fmt: skip
+def test_written_whole(tiny: Any, tmp_path: Path, suffix: str, begin: bytes, end: bytes) -> None:
     path = tmp_path / "new folder" / f"graph.{suffix}"
     draw_topology(described(tiny()), "tiny", path)
     content = path.read_bytes()
-    if suffix == "png":
-        assert imread(path).shape[:2] == (1125, 1350)
-        assert content.endswith(b"IEND\xaeB`\x82")
-    elif suffix == "pdf":
-        assert content.startswith(b"%PDF-")
-        assert content.rstrip().endswith(b"%%EOF")
-    else:
-        assert ET.fromstring(content).tag.endswith("svg")
+    assert content.startswith(begin)
+    assert content.endswith(end)
     assert list(path.parent.iterdir()) == [path]  # and nothing beside it
 
 

@@ -114,9 +114,7 @@ class TestPaper:
 
     def reproduction(self, runs_folder: Path) -> Reproduction:
         rows = [
-            RowSettings(
-                label="Alone", method="independent", paper={"test": 0.1, "test_std": 0.0, "gain": 0.0}
-            ),
+            RowSettings(label="Alone", method="independent", paper={"test": 0.1, "gain": 0.0}),
             RowSettings(label="B = 50", x=50, set={"methods.lntrust.budget": 50}),
             RowSettings(label="B = 200", x=200, paper={"test": 0.5, "test_std": 0.4, "self": 0.4}),
         ]

@@ -23,7 +23,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.core.text import score_text
 from lntrust.experiment.store import Record
-from lntrust.report.figures.style import INK, PALE, VERMILLION, footnote, sheet
+from lntrust.report.figures.style import GREY, INK, PALE, VERMILLION, footnote, sheet
 
 _SHAPES = "*osD^vPX"
 _GAP = 0.75  # least distance of nodes; half of it where they have true places
@@ -163,12 +163,15 @@ def draw_graph(
         )  # fmt: skip
     assert points is not None
     for i, (x, y) in enumerate(places if numbers else []):
-        axes.annotate(
-            str(i), (x, y), xytext=(0, -0.15 * numbers), textcoords="offset points", ha="center", va="center",
-            fontsize=numbers, zorder=3,
-            color="white" if degrees[i] > (degrees.min() + degrees.max()) / 2 else "black",
-        )  # fmt: skip
+        ink = "white" if degrees[i] > (degrees.min() + degrees.max()) / 2 else "black"
+        _number(axes, i, (x, y), -0.15 * numbers, fontsize=numbers, zorder=3, color=ink)
     return points
+
+
+def _number(axes: Axes, node: int, place: tuple[float, float], lift: float, **look: Any) -> None:
+    """In the middle of its shape, lifted by so many points."""
+    look |= {"ha": "center", "va": "center", "textcoords": "offset points"}
+    axes.annotate(str(node), place, xytext=(0, lift), **look)
 
 
 def degree_bar(bar: Colorbar) -> None:
@@ -306,8 +309,8 @@ def _neighbourhood(axes: Axes, scene: Scene, node: int, weights: dict[int, float
             )  # fmt: skip
         else:
             axes.plot([x, 0], [y, 0], color=PALE, linewidth=0.5, zorder=1)
-        _node(axes, (x, y), str(j), shapes[scene.kinds[j]], INK if trusted else "#8a8f98")
-    _node(axes, (0.0, 0.0), str(node), shapes[scene.kinds[node]], "white", chosen=True)
+        _node(axes, j, (x, y), shapes[scene.kinds[j]], INK if trusted else GREY)
+    _node(axes, node, (0.0, 0.0), shapes[scene.kinds[node]], "white", chosen=True)
     own = f"on itself {score_text(weights.get(node, 0.0))}"
     axes.annotate(own, (-1.5, 1.5), va="top", fontsize=6, color=VERMILLION)
     axes.set(xlim=(-1.55, 1.55), ylim=(-1.5, 1.5), aspect="equal")
@@ -324,16 +327,13 @@ def _neighbourhood(axes: Axes, scene: Scene, node: int, weights: dict[int, float
 
 
 def _node(
-    axes: Axes, place: tuple[float, float], text: str, shape: str, ink: str, chosen: bool = False
+    axes: Axes, node: int, place: tuple[float, float], shape: str, ink: str, chosen: bool = False
 ) -> None:
     size = (190 if chosen else 95) * (2.6 if shape == "*" else 1.0)  # a star's middle holds the number
     fill, edge = (VERMILLION, INK) if chosen else ("white", ink)
     axes.scatter(*place, s=size, marker=shape, c=fill, edgecolors=edge, linewidths=0.7, zorder=3)
     lift = {"*": -0.6, "^": -1.6, "v": 1.0}.get(shape, -0.3)
-    axes.annotate(
-        text, place, xytext=(0, lift), textcoords="offset points", ha="center", va="center",
-        fontsize=6 if chosen else 5.5, color=ink, zorder=4,
-    )  # fmt: skip
+    _number(axes, node, place, lift, fontsize=6 if chosen else 5.5, color=ink, zorder=4)
 
 
 def _ring(away: Float[ndarray, "n 2"], others: Sequence[int]) -> dict[int, tuple[float, float]]:

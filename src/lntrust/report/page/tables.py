@@ -136,12 +136,9 @@ def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, 
     best = best_row(section.rows)
     outcomes = Counter(verdict.outcome for verdict in section.verdicts)
     claims = []
-    for outcome, mark in MARKS.items():
-        if count := outcomes[outcome]:
-            words, kind = f"{count} {outcome}", f"badge {outcome.replace(' ', '-')}"
-            claims.append(
-                h("span", f"{mark} {count}", class_=kind, role="img", title=words, aria_label=words)
-            )
+    for outcome, count in ((outcome, outcomes[outcome]) for outcome in MARKS if outcomes[outcome]):
+        told = {"role": "img", "title": f"{count} {outcome}", "aria_label": f"{count} {outcome}"}
+        claims.append(h("span", f"{MARKS[outcome]} {count}", class_=_badge(outcome), **told))
 
     def test_of(row: Row, *, named: bool) -> Child:
         return [numbers(text.test_cell(row)), h("span", row.label, class_="by") if named else None]
@@ -171,15 +168,17 @@ def anchor(section: Section) -> str:
 
 def badge(outcome: Outcome) -> Html:
     mark = h("span", MARKS[outcome], aria_hidden="true")
-    return h("span", mark, f" {outcome}", class_=f"badge {outcome.replace(' ', '-')}")
+    return h("span", mark, f" {outcome}", class_=_badge(outcome))
+
+
+def _badge(outcome: Outcome) -> str:
+    return f"badge {outcome.replace(' ', '-')}"
 
 
 def section_words(section: Section) -> Html:
     """What the paper says, what became of it, and what is done otherwise here."""
-    verdicts = [
-        h("li", badge(v.outcome), h("div", h("p", v.says), h("p", with_minus(v.words), class_="how")))
-        for v in section.verdicts
-    ]
+    verdicts = [h("li", badge(v.outcome), h("div", h("p", v.says), h("p", with_minus(v.words), class_="how")))
+                for v in section.verdicts]  # fmt: skip
     claim, otherwise = section.claim, section.differences
     parts = [
         h("p", h("strong", "The paper: "), claim, class_="claim") if claim else None,

@@ -21,16 +21,11 @@ METRICS = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"
 LIVE = GET + b"\r\n"
 TEXT = json.dumps(question()).encode()
 POSTED = POST + b"Content-Length: %d\r\n\r\n" % len(TEXT)
+Opened = Callable[..., str]
 
 
 @pytest.fixture
-def address(opened: Callable[..., str]) -> str:
-    """Of a door with little patience."""
-    return opened(Node(), slowest=0.5, connections=8)
-
-
-@pytest.fixture
-def patient(opened: Callable[..., str]) -> str:
+def patient(opened: Opened) -> str:
     return opened(Node(), connections=8)
 
 
@@ -62,16 +57,16 @@ def is_live(client: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("before", "begun"), [(False, b""), (False, b"GET /v2 HTTP/1.1\r\nHos"), (True, b"\r\n")]
 )
-def test_requests_that_do_not_come(address: str, before: bool, begun: bytes) -> None:
+def test_requests_that_do_not_come(opened: Opened, before: bool, begun: bytes) -> None:
     """Nor, after one, are blank lines any."""
-    with connect(address, 20) as client:
+    with connect(opened(Node(), slowest=0.5), 20) as client:
         if before:
             is_live(client)
         client.sendall(begun)
         assert ended(client)
 
 
-def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Callable[..., str]) -> None:
+def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Opened) -> None:
     with connect(opened(Node(), slowest=0.5, polite=0.0), 20) as client:
         client.sendall(GET + b"Content-Length: 9\r\n\r\n1")
         assert responses(client, 1) == [(200, b'{"live":true}')]
@@ -88,7 +83,7 @@ def test_who_has_waited_longest_makes_way(patient: str) -> None:
         is_live(clients[0])
 
 
-def test_an_answer_that_nobody_reads(opened: Callable[..., str]) -> None:
+def test_an_answer_that_nobody_reads(opened: Opened) -> None:
     """It is not for their number that they are cut."""
     with connect(opened(Node(), unread=0.5, in_line=1 << 30)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -184,7 +179,7 @@ def test_who_waits_to_be_told_to_go_on(patient: str) -> None:
         assert code == 200
 
 
-def test_a_connection_that_asks_again_and_again_is_kept(opened: Callable[..., str]) -> None:
+def test_a_connection_that_asks_again_and_again_is_kept(opened: Opened) -> None:
     """The time for headers begins anew with every request."""
     connection = http.client.HTTPConnection(opened(Node(), slowest=2.0), timeout=60)
     connection.connect()

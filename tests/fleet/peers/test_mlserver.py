@@ -57,8 +57,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> None:
     assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout[-1000:]}{done.stderr[-2000:]}"
 
 
-@pytest.fixture(scope="session")
-def programs() -> Path:
+def environment() -> Path:
     """The environment's folder of programs. One process makes it, others wait for it."""
     HOME.mkdir(exist_ok=True)
     made, programs = HOME / "made-of", HOME / "bin"
@@ -73,9 +72,9 @@ def programs() -> Path:
 
 
 @pytest.fixture(scope="module")
-def iris(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def iris(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The model `iris`, on loopback."""
-    folder = tmp_path_factory.mktemp("mlserver")
+    programs, folder = environment(), tmp_path_factory.mktemp("mlserver")
     (folder / "model.py").write_text(MODEL, "utf-8")
     run(programs / "python", "model.py", cwd=folder)
     ports = {f"{name}_port": free_port() for name in ("http", "grpc", "metrics")}

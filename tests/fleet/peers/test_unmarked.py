@@ -3,7 +3,7 @@
 It cannot be right on the one and wrong on the other, so as to be trusted for nothing.
 """
 
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,37 +34,25 @@ class Spy:
         return self._session.get(key, handler, payload=payload, cancellation_token=cancellation_token, **rest)
 
 
-Pair = tuple[Rogue, Node, list[Any]]  # and what is sent beside the questions
+def test_probes_and_clients_questions_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client asks about the very inputs of a probe: the bytes are the same, nothing is attached.
 
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A node, and its only neighbour, who knows all answers."""
-    fleet = Fleet.of(tmp_path_factory.mktemp("ar"), "ar", everybody=TABLES)
-    sent, opened, settings = list[Any](), zenoh.open, fleet.members["r"].settings
-    with pytest.MonkeyPatch.context() as patch, Rogue(fleet.place("r"), settings) as rogue:
-        patch.setattr(zenoh, "open", lambda config: Spy(opened(config), sent))
+    Beside hellos and all questions Zenoh sends the same: what it shows nobody, as a timeout, can be read.
+    """
+    fleet = Fleet.of(tmp_path, "ar", everybody=TABLES)  # r, a's only neighbour, knows all answers
+    sent, opened = list[Any](), zenoh.open
+    with Rogue(fleet.place("r"), fleet.members["r"].settings) as rogue:
+        monkeypatch.setattr(zenoh, "open", lambda config: Spy(opened(config), sent))
         with Node.from_file(fleet.members["a"].folder) as node:
             until(node, all_probed)
-            yield rogue, node, sent
-
-
-def test_a_probe_and_a_clients_question_are_the_same_bytes(pair: Pair) -> None:
-    """A client asks about the very inputs of a probe; and nothing is attached to either."""
-    rogue, node, _ = pair
-    training = list(rogue.questions)
-    (_, probe), *_ = rogue.asked
-    assert len(probe) == 24, "all of the validation part"
-    node.predict(probe)
-    assert len(rogue.questions) == len(training) + 1
-    assert rogue.questions[-1] == training[0]
-    assert {len(question) for question in training} == {1}
-
-
-def test_zenoh_sends_the_same_beside_all_questions(pair: Pair) -> None:
-    """Hellos, probes, distillation and clients': what Zenoh shows nobody, as a timeout, can be read."""
-    rogue, node, sent = pair
-    node.predict(rogue.asked[0][1][:1])
-    assert len(sent) == len(rogue.hellos) + len(rogue.questions) > 4
-    assert all(each == sent[0] for each in sent), sent
-    assert sent[0][0] == "lntrust/r/ask/a"
+            training = list(rogue.questions)
+            (_, probe), *_ = rogue.asked
+            assert len(probe) == 24, "all of the validation part"
+            node.predict(probe)
+            assert len(rogue.questions) == len(training) + 1
+            assert rogue.questions[-1] == training[0]
+            assert {len(question) for question in training} == {1}
+            node.predict(probe[:1])
+            assert len(sent) == len(rogue.hellos) + len(rogue.questions) > 4
+            assert all(each == sent[0] for each in sent), sent
+            assert sent[0][0] == "lntrust/r/ask/a"

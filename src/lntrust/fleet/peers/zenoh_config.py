@@ -12,9 +12,7 @@ _HARD_LIMIT = LIMIT + (64 << 10)  # beyond this Zenoh drops it before we can say
 # short for megabytes between busy machines; blocking would wait for a hung neighbour, past any deadline.
 _QUEUE = {
     "size": {"data": 16},
-    "congestion_control": {
-        "drop": {"wait_before_drop": 20_000, "max_wait_before_drop_fragments": 250_000},
-    },
+    "congestion_control": {"drop": {"wait_before_drop": 20_000, "max_wait_before_drop_fragments": 250_000}},
 }
 
 

@@ -76,10 +76,9 @@ class TrainingLoop:
             try:
                 self._restore(saved)
             except _MISFITS as error:  # whole as the file is, it may be of another model
-                raise LNTrustError(
-                    f"{settings.life.state}: holds another model's state ({type(error).__name__}: {error}); "
-                    "move it away, or set life.state to a new folder"
-                ) from None
+                why = f"holds another model's state ({type(error).__name__}: {error})"
+                hint = "move it away, or set life.state to a new folder"
+                raise LNTrustError(f"{settings.life.state}: {why}; {hint}") from None
         self._begun = self._state is not None  # whether Stage 2 has begun
         self._enter_stage()
 

@@ -55,17 +55,15 @@ class InputSettings(Settings):
 class ModelSettings(Settings):
     """The node's own model."""
 
-    kind: str = Field(
-        description="linear, mlp, cnn1d, cnn2d, forest, onnx; a scikit-learn class, as "
-        "sklearn.ensemble:ExtraTreesClassifier; or your own package.module:factory, called with input_shape, "
-        "classes and the options, which returns an nn.Module or a classifier with predict_proba"
-    )
+    kind: str
+    """linear, mlp, cnn1d, cnn2d, forest, onnx; a scikit-learn class, as
+    sklearn.ensemble:ExtraTreesClassifier; or your own package.module:factory, called with input_shape,
+    classes and the options, which returns an nn.Module or a classifier with predict_proba"""
     options: dict[str, Any] = Field({}, description='arguments for the kind; onnx: file = "model.onnx"')
     weights: Beside | None = Field(None, description="a torch model's first parameters, a .safetensors file")
     scale: float = Field(1.0, description="inputs times this (1/255, say) are what the model sees")
-    view: str | None = Field(
-        None, description="package.module:function from inputs [m, …] to what the model sees, if any"
-    )
+    view: str | None = None
+    """package.module:function from inputs [m, …] to what the model sees, if any"""
     trains: bool = Field(True, description="false: the model answers as it is, and learns nothing")
 
     @field_validator("options")
@@ -83,22 +81,18 @@ class ModelSettings(Settings):
 class DataSettings(Settings):
     """The node's own data, and which of it may leave the device."""
 
-    labelled: Source = Field(
-        description="inputs and labels: .npz or .parquet (columns x and y), or package.module:loader, which "
-        "returns (x, y). Labels are numbers, or names of classes. They never leave the device"
-    )
-    probe_with: Source = Field(
-        description="labelled inputs that neighbours are shown to learn whom to trust. validation: the part "
-        "that is withheld below; a file or loader: those instead; none: show nothing, and answer alone"
-    )
-    shard: Source = Field(
-        description="unlabelled inputs that neighbours are shown to learn from their answers: a .npz or "
-        ".parquet (x), package.module:loader, or none: show nobody anything, and learn alone"
-    )
+    labelled: Source
+    """inputs and labels: .npz or .parquet (columns x and y), or package.module:loader, which returns (x, y).
+    Labels are numbers, or names of classes. They never leave the device"""
+    probe_with: Source
+    """labelled inputs that neighbours are shown to learn whom to trust. validation: the part that is withheld
+    below; a file or loader: those instead; none: show nothing, and answer alone"""
+    shard: Source
+    """unlabelled inputs that neighbours are shown to learn from their answers: a .npz or .parquet (x),
+    package.module:loader, or none: show nobody anything, and learn alone"""
     val_fraction: float = Field(0.2, gt=0, lt=1, description="share of the labelled inputs that is withheld")
-    deployed: bool = Field(
-        True, description="whether trusted neighbours are shown what clients ask about; false: answer alone"
-    )
+    deployed: bool = True
+    """whether trusted neighbours are shown what clients ask about; false: answer alone"""
 
 
 class NeighbourSettings(Settings):
@@ -106,12 +100,9 @@ class NeighbourSettings(Settings):
 
     name: str = Field(pattern=_NAME, description="the name in its certificate; of a server, any")
     address: Address | None = Field(None, description="host:port where it listens; none: it connects to us")
-    url: str | None = Field(
-        None,
-        pattern=r"^https?://\S+$",
-        description="a server of the Open Inference Protocol: http://host:port/v2/models/MODEL. It has no "
-        "certificate of ours; https is checked against the system's authorities",
-    )
+    url: str | None = Field(None, pattern=r"^https?://\S+$")
+    """a server of the Open Inference Protocol: http://host:port/v2/models/MODEL. It has no certificate of
+    ours; https is checked against the system's authorities"""
     input: str | None = Field(None, description="url: the input tensor's name; none: as ours")
     output: str = Field("probabilities", description="url: the output tensor with class probabilities")
     classes: tuple[str, ...] | None = Field(None, description="url: its classes in its order; none: as ours")
@@ -130,22 +121,16 @@ class NetworkSettings(Settings):
     """The door between nodes."""
 
     listen: Address = Field("127.0.0.1:7447", description="host:port where neighbours reach this node")
-    certificates: Beside = Field(
-        Path(),
-        validate_default=True,
-        description="folder of node.pem, node.key, ca.pem (`lntrust fleet certs`)",
-    )
-    choose: Literal["listed", "allowed"] = Field(
-        "listed", description="listed: every neighbour below; allowed: the `fastest` of those present"
-    )
+    certificates: Beside = Field(Path(), validate_default=True)
+    """folder of node.pem, node.key, ca.pem (`lntrust fleet certs`)"""
+    choose: Literal["listed", "allowed"] = "listed"
+    """listed: every neighbour below; allowed: the `fastest` of those present"""
     fastest: int = Field(8, ge=1, description="choose = allowed: how many to ask")
     fleet_size: int | None = Field(None, ge=1, description="n of the feature d_j/n; none: neighbours + 1")
     multicast: bool = Field(False, description="find neighbours without an address by multicast")
-    clock: Literal["own", "lockstep"] = Field(
-        "own",
-        description="own: nobody waits for anybody; lockstep: questions name a round, and wait for it (to "
-        "compare with a simulation)",
-    )
+    clock: Literal["own", "lockstep"] = "own"
+    """own: nobody waits for anybody; lockstep: questions name a round, and wait for it (to compare with a
+    simulation)"""
     number: int | None = Field(None, ge=0, description="lockstep: the node's number in the simulation")
 
 

@@ -84,10 +84,8 @@ class Certificate(Observer):
         evidence, sums = state.evidence, self._sums
         risk, xi = self._risks(evidence, state.closed, epsilon)
         members, examples = evidence.mask.sum(-1).tolist(), evidence.offsets.diff().tolist()
-        deployment = [
-            bounds.deployment_bound(d, m, epsilon, delta) if m else None
-            for d, m in zip(members, examples, strict=True)
-        ]
+        each = zip(members, examples, strict=True)
+        deployment = [bounds.deployment_bound(d, m, epsilon, delta) if m else None for d, m in each]
         linear = torch.zeros_like(state.together)
         for stack in self._site.population.torch_stacks:
             linear[stack.nodes] = stack.is_head

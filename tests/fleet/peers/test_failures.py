@@ -110,7 +110,7 @@ def test_killed_at_any_moment_one_is_missed_and_comes_back_from_its_state(fleet:
     fleet.trains("b")
     fleet.kill("b")
     left = {file.name for file in b.state.parent.iterdir()} - {b.state.name}
-    assert len(left) <= 1, left  # of the last kill, at most
+    assert len(left) <= 2, left  # of the last kill, at most: ours, and what safetensors wrote for it
     fleet.start("b")
 
 

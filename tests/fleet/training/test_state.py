@@ -119,7 +119,8 @@ def test_half_a_file_is_named_and_put_aside(tmp_path: Path, part: float) -> None
         (tmp_path / FILE).write_bytes(half)
         with pytest.raises(LNTrustError, match=re.escape(str(tmp_path / FILE)) + ".*remove it to start over"):
             read_state(tmp_path, "a")
-        (tmp_path / f".{FILE}.half").write_bytes(b"")  # of a node that was killed while it wrote
+        for left in (f".{FILE}.half", ".tmpA1b2C3"):  # of a node that was killed while it wrote
+            (tmp_path / left).write_bytes(b"")
         assert load_state(tmp_path, "a") == (None, str(aside))
         assert load_state(tmp_path, "a") == (None, None), "there is nothing left in its way"
         assert aside.read_bytes() == half

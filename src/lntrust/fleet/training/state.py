@@ -67,7 +67,8 @@ def load_state(folder: Path, name: str) -> tuple[Saved | None, str | None]:
     A torn one is put aside, so that the node starts without it; the second is where it lies now.
     """
     with suppress(OSError):
-        for unfinished in folder.glob(f".{FILE}.*"):  # a node that was killed while it wrote has left them
+        # A node that was killed while it wrote has left them, ours and safetensors' own.
+        for unfinished in (*folder.glob(f".{FILE}.*"), *folder.glob(".tmp??????")):
             unfinished.unlink()
     try:
         return read_state(folder, name), None

@@ -58,12 +58,6 @@ def test_every_finished_run_at_any_depth(runs: Path, monkeypatch: pytest.MonkeyP
     assert one.rounds["round"].to_pylist() == [1, 2, 3]
 
 
-def test_what_is_not_finished_is_not_a_run(copy: Path) -> None:
-    for summary in (copy / "digits" / "lntrust").rglob("summary.json"):
-        summary.unlink()
-    assert {record.method for record in read_runs([copy])} == {"independent"}
-
-
 def test_a_collection_is_what_the_folders_were(runs: Path, tmp_path: Path) -> None:
     before = read_runs([runs])
     write_collection(before, tmp_path / "all.parquet")
@@ -90,6 +84,9 @@ def test_of_a_run_made_again_the_later_one_counts_and_not_the_one_collected_befo
     found = read_runs([copy])
     assert len(found) == 5
     assert [r.summary for r in found if (r.method, r.seed) == ("lntrust", 1)] == [anew]
+    (copy / "all.parquet").unlink()
+    (folder / "summary.json").unlink()
+    assert len(read_runs([copy])) == 4, "what is not finished is not a run"
 
 
 def elsewhere(record: Record, **changes: Any) -> Record:
@@ -120,13 +117,16 @@ class TestOtherDataOfTheSameName:
         return read_runs([tmp_path / "theirs.parquet", tmp_path / "mine.parquet"])
 
     def test_the_usual_ones_go_without_saying(self, runs: Path, tmp_path: Path) -> None:
-        """Four against three that say so and two that do not."""
+        """Four against three that say so and two that do not. Alone nothing is said of them."""
         found = self.gathered(runs, tmp_path, 4)
         theirs = [r for r in found if r.identity["content"].get("data") == "other"]
         mine = [r for r in found if r not in theirs]
         assert {r.key for r in mine} == {r.key for r in read_runs([runs])}
         assert [r.identity["study"]["data"].get("content") for r in theirs] == ["other"] * 4
         assert not {r.row_key for r in theirs} & {r.row_key for r in mine}
+        write_collection(theirs, tmp_path / "some.parquet")
+        alone = read_runs([tmp_path / "some.parquet"])
+        assert not any("content" in record.identity["study"]["data"] for record in alone)
 
     def test_runs_that_do_not_say_go_with_those_beside_them(self, runs: Path, tmp_path: Path) -> None:
         found = self.gathered(runs, tmp_path, 6)
@@ -139,13 +139,6 @@ class TestOtherDataOfTheSameName:
         found = self.gathered(runs, tmp_path, others)
         write_collection(found, tmp_path / "all.parquet")
         same(found, read_runs([tmp_path / "all.parquet"]))
-
-    def test_alone_nothing_is_said_of_them(self, runs: Path, tmp_path: Path) -> None:
-        """Whatever a collection they were taken from had to say."""
-        theirs = [r for r in self.gathered(runs, tmp_path, 4) if "content" in r.identity["study"]["data"]]
-        write_collection(theirs, tmp_path / "some.parquet")
-        for record in read_runs([tmp_path / "some.parquet"]):
-            assert "content" not in record.identity["study"]["data"]
 
 
 def test_keys(runs: Path) -> None:
@@ -193,11 +186,6 @@ class TestWhatIsWrong:
         with pytest.raises(LNTrustError, match=words):
             read_runs([tmp_path / name])
 
-    def test_parquet_of_something_else(self, tmp_path: Path) -> None:
-        pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
-        with pytest.raises(LNTrustError, match=r"no collection of runs .`lntrust collect` makes one"):
-            read_runs([tmp_path / "x.parquet"])
-
     def test_a_table_of_a_run_is_broken_or_its_world_is_gone(self, copy: Path) -> None:
         broken = next(copy.rglob("rounds.parquet"))
         broken.write_bytes(b"")
@@ -207,7 +195,10 @@ class TestWhatIsWrong:
         with pytest.raises(LNTrustError, match=r"its world is not described in world-.*given again"):
             read_runs([copy])
 
-    def test_nowhere_to_write(self, runs: Path, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
+    def test_parquet_of_something_else_and_nowhere_to_write(self, runs: Path, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"x": [1]}), tmp_path / "file")
+        other = Path(shutil.copy(tmp_path / "file", tmp_path / "x.parquet"))
+        with pytest.raises(LNTrustError, match=r"no collection of runs .`lntrust collect` makes one"):
+            read_runs([other])
         with pytest.raises(LNTrustError, match="cannot write"):
             write_collection(read_runs([runs]), tmp_path / "file" / "all.parquet")

@@ -46,13 +46,9 @@ def write(
     outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, [shape[0], classes])]
     if label:
         outputs.insert(0, helper.make_tensor_value_info("label", TensorProto.INT64, [shape[0]]))
-    graph = helper.make_graph(
-        nodes,
-        "linear",
-        [helper.make_tensor_value_info("x", ELEMENT[dtype], shape)],
-        outputs,
-        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "c")],
-    )
+    inputs = [helper.make_tensor_value_info("x", ELEMENT[dtype], shape)]
+    held = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "c")]
+    graph = helper.make_graph(nodes, "linear", inputs, outputs, held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path)
     return path

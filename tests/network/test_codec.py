@@ -132,12 +132,12 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=700)
 @given(st.data())
 def test_any_header_is_read_as_by_the_library_or_refused(data: st.DataObject) -> None:
     entry = {
-        "dtype": data.draw(st.sampled_from(["F32", "U8", "I64", "BOOL"]) | JSON),
-        "shape": data.draw(st.lists(st.integers(0, 4), max_size=3) | JSON),
+        "dtype": data.draw(st.sampled_from(["F32", "U8", "I64", *HEADER_DTYPES]) | JSON),
+        "shape": data.draw(st.lists(st.integers(0, 4), max_size=3) | st.lists(LARGE, max_size=70) | JSON),
         "data_offsets": data.draw(st.lists(st.integers(28, 64), min_size=2, max_size=2) | JSON),
     }
     for missing in data.draw(st.sets(st.sampled_from(sorted(entry)), max_size=1)):
@@ -158,19 +158,7 @@ def raw(header: Any, data: bytes = b"") -> bytes:
 ENVELOPE = {"dtype": "I64", "shape": [4], "data_offsets": [0, 32]}
 NUMBERS = np.array([1, 0, 0, 0]).tobytes()
 HEADER_DTYPES = ["BOOL", "F4", "F6_E2M3", "F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16", "F16", "C64", "U64", "X"]
-
-
-@settings(max_examples=300)
-@given(
-    st.sampled_from(HEADER_DTYPES),
-    st.lists(st.sampled_from([0, 1, 2, 8, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1]), max_size=70),
-    st.integers(0, 64),
-)
-def test_false_claims_in_a_header_are_refused(dtype: str, shape: list[int], length: int) -> None:
-    entry = {"dtype": dtype, "shape": shape, "data_offsets": [32, 32 + length]}
-    message = decode_or_refuse(raw({"envelope": ENVELOPE, "x": entry}, NUMBERS + bytes(length)))
-    if message is not None:
-        assert message.tensors["x"].nbytes == length
+LARGE = st.sampled_from([0, 1, 2, 8, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1])
 
 
 OTHER_HEADERS: list[Any] = [[], 3, "text", None, {"__metadata__": 3}, {"x": {}}, {"x": [1, 2]}]

@@ -125,8 +125,7 @@ class Board:
 
     def _pace(self) -> str:
         """Tasks, throughput, time left."""
-        done = self._so_far()
-        text = f"{self._done}/{len(self.todo)} tasks"
+        text, done = f"{self._done}/{len(self.todo)} tasks", self._so_far()
         if not done:
             return text
         seconds = (time.monotonic() - self._began) / done

@@ -69,14 +69,13 @@ def start(app: typer.Typer) -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        code, text = (
-            1,
-            f"internal error: {type(error).__name__}: {error}\nThis is a bug; --debug shows where.",
-        )
+        code = 2
         if isinstance(error, LNTrustError):
-            code, text = 2, f"error: {error}"
+            text = f"error: {error}"
         elif users := users_fault(error):
-            code = 2
             text = f"error: {users}\nThis is in your own code, not in lntrust's; --debug shows the traceback."
+        else:
+            code, what = 1, f"{type(error).__name__}: {error}"
+            text = f"internal error: {what}\nThis is a bug; --debug shows where."
         say(text, err, style="red")
         sys.exit(code)

@@ -196,7 +196,7 @@ class TestMessages:
 class TestForests:
     def fitted(self, run: Run) -> list[np.ndarray]:
         (forests,) = (s for s in run.population.stacks if isinstance(s, Estimators))
-        return [fit[0] for fit in forests._fitted_on if fit is not None]
+        return [t.numpy() for name, t in forests.state().items() if name.endswith("/examples")]
 
     def test_they_learn_from_pseudo_labels(self, views: Views) -> None:
         one = small.shared(views, small.MIXED)

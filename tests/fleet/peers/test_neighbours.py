@@ -2,7 +2,9 @@
 
 import logging
 import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from small_servers import OURS, Street, good, hang
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
+from lntrust.fleet.peers import neighbours
 from lntrust.fleet.peers.limits import State
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -54,6 +57,24 @@ def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(asking: M
     replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=12)
     assert replies["good"].probabilities.shape == (3, 2)
     assert failed["hung"].kind == "silent"
+
+
+def test_what_is_never_sent_says_nothing_of_the_neighbour(
+    asking: MakeAsking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because questions wait for each other, or the node is closing."""
+    monkeypatch.setattr(neighbours, "_THREADS", 1)
+    kit = asking(good={})
+    kit.hang("good")
+    with ThreadPoolExecutor(8) as many:
+        first = many.submit(ask, kit.neighbours, "good", 4.0)
+        wait_until(lambda: kit.traffic.counted("queries out")["good"] == 1)
+        others = [many.submit(ask, kit.neighbours, "good", SHORT) for _ in range(7)]
+        assert [other.result() for other in others] == ["queue"] * 7
+        assert first.result() == "silent"
+    assert kit.neighbours.members["good"].breaker.state(time.monotonic()) is State.CLOSED
+    kit.neighbours.close()
+    assert ask(kit.neighbours, "good") == "queue"
 
 
 def test_no_more_is_asked_at_once_than_a_neighbour_takes(asking: MakeAsking) -> None:

@@ -193,7 +193,9 @@ def _columns(settings: NeighbourSettings, ours: InputSettings) -> list[int]:
 
 def _paths(settings: NeighbourSettings) -> tuple[str, str]:
     """The paths of the model and of the server's metadata."""
-    found = re.fullmatch(r"https?://[^/?#@]+(([^?#]*/v2)/models/[^?#]*[^?#/])/*", str(settings.url))
+    found = re.fullmatch(
+        r"(?i:https?)://[^/?#@:][^/?#@]*(([^?#]*/v2)/models/[^?#]*[^?#/])/*", str(settings.url)
+    )
     if found is None:
         wanted = "must look like http://host:port/v2/models/MODEL, and nothing after it"
         raise LNTrustError(f"neighbour {settings.name}: url = {settings.url!r}: {wanted}")

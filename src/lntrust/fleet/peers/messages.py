@@ -50,7 +50,7 @@ class Reply:
 class Failure:
     """No reply, or none that can be used."""
 
-    # absent, silent, busy, quota, put off, few, input, refused, malformed, unsound, breaker, mismatch
+    # absent, silent, busy, quota, put off, few, queue, input, refused, malformed, unsound, breaker, mismatch
     kind: str
     text: str
     wait: float = 0.0  # seconds after which it would answer, if it said so

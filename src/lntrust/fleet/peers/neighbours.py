@@ -9,7 +9,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -33,7 +34,7 @@ from lntrust.network.encodings import ReplyEncoding
 _BACKOFF = 0.05  # seconds before the first retry; doubles
 _RETRIED = ("busy", "silent", "quota")  # failures after which a neighbour is asked again
 # What a failure says of a neighbour's health, if it is not ill: it is well, or nobody knows.
-_WELL = {"quota": True, "mismatch": True, "input": None, "few": None}
+_WELL = {"quota": True, "mismatch": True, "input": None, "few": None, "queue": None}
 _LATE = 0.75  # of the time for a question: a refusal after it is no better than silence
 _HELLO_PATIENCE = 2.0  # seconds
 _HELLO_SHARE = 0.25  # of the time for a question
@@ -41,7 +42,7 @@ _MUTE = 30.0  # seconds for which one that ignored a hello is not greeted again
 _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
-_THREADS = 16  # per neighbour: so many questions to it at the same time
+_THREADS = 80  # per neighbour: so many questions to it at the same time, more than clients are served at once
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Neighbours:
         if self.present - self._servers.keys():
             return True
         asked = [self.members[n].threads.submit(each.ready, _READY) for n, each in self._servers.items()]
-        return any(ready.result() for ready in asked)
+        return any(ready.result() for ready in wait(asked, 2 * _READY).done)
 
     def wait_for_all(self, seconds: float) -> None:
         """In lockstep nobody may be missed: wait until everybody is there, or the time is over."""
@@ -157,7 +158,7 @@ class Neighbours:
             mute = change == self.changes(each.name) and time.monotonic() - since < _MUTE
             if each.name in present and not mute and (self._is_new(each) or not only_new):
                 greetings.append(each.threads.submit(self._greet, each, timeout))
-        for greeting in greetings:
+        for greeting in wait(greetings, timeout).done:
             greeting.result()
 
     def _is_new(self, each: Neighbour) -> bool:
@@ -210,13 +211,12 @@ class Neighbours:
             elif not each.breaker.admits(time.monotonic(), self.changes(name)):
                 results[name] = Failure("breaker", "left alone after failures")
             else:
-                asked[name] = each.threads.submit(self._ask, each, question)
-        for name, future in asked.items():
-            try:
-                result = results[name] = future.result(question.time_left)
-            except TimeoutError:
-                future.cancel()
-                result = results[name] = Failure("silent", "no answer in time")
+                with suppress(RuntimeError):  # closed meanwhile
+                    asked[name] = each.threads.submit(self._ask, each, question)
+        for name in names:
+            if name in results:
+                continue
+            result = results[name] = self._outcome(asked.get(name), question)
             well = isinstance(result, Reply) or _WELL.get(result.kind, False)
             self.members[name].breaker.tell(well, time.monotonic())
             if (instances := self.instances(name)) > 1:
@@ -227,8 +227,23 @@ class Neighbours:
             self._traffic.count("failures", failure.kind)
         return {name: result for name, result in results.items() if isinstance(result, Reply)}, failed
 
+    def _outcome(self, asked: Future[Reply | Failure] | None, question: _Question) -> Reply | Failure:
+        """What has become of a question in time, whatever that is. One never sent is no fault of theirs."""
+        if asked is None:
+            return Failure("queue", "this node is closing")
+        try:
+            return asked.result(question.time_left)
+        except (TimeoutError, CancelledError):
+            if asked.cancel():
+                return Failure("queue", "other questions to it took all the time")
+            return Failure("silent", "no answer in time")
+        except Exception as error:  # an error over one neighbour loses no other's answer
+            return Failure("malformed", f"{type(error).__name__}: {error}")
+
     def _ask(self, each: Neighbour, question: _Question) -> Reply | Failure:
         """In as many messages as it takes; if one fails, the rest is not asked."""
+        if not question.time_left:
+            return Failure("queue", "other questions to it took all the time")
         patience = min(_HELLO_PATIENCE, _HELLO_SHARE * question.time_left)
         if self._is_new(each) and not self._greet(each, patience):
             return Failure("silent", "no answer to a hello")
@@ -268,6 +283,8 @@ class Neighbours:
         self, each: Neighbour, question: _Question, phase: str, timeout: float, greet: bool = True
     ) -> Reply | Failure:
         """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
+        if timeout <= 0:
+            return Failure("silent", "no time left")
         begun = time.monotonic()
         try:
             p, version = self._hear(each, question, phase, timeout)

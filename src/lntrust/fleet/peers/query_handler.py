@@ -10,7 +10,7 @@ from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.limits import DuplicateNames, Quota
 from lntrust.fleet.peers.traffic import HELLO, SERVED, TrafficCounters, size_of
-from lntrust.fleet.peers.transport import BUSY
+from lntrust.fleet.peers.transport import BUSY, QuotaError
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, encode
@@ -112,4 +112,4 @@ class QueryHandler:
         if reason in _ABOUT_NOTHING and (wait := self._empty_quotas[asker].take(1, time.monotonic())):
             reason, text = "quota", f"quota: messages about nothing are read in {wait:.1f} s"
         self._traffic.count("refusals", reason)
-        return LNTrustError(text)
+        return QuotaError(text) if reason == "quota" else LNTrustError(text)

@@ -44,6 +44,10 @@ class NoAnswerError(LNTrustError):
     """Nobody answered in time: not there, not allowed, too slow, or too large."""
 
 
+class QuotaError(LNTrustError):
+    """Raised by an `Answer`, to refuse because the asker sends too much."""
+
+
 class RefusedError(LNTrustError):
     """An answer that says no, and why."""
 
@@ -281,7 +285,8 @@ class Door:
             query.reply(str(query.key_expr), self._answer(asker, question, *attachment))
         except LNTrustError as error:
             query.reply_err(str(error).encode())
-            self._count_refusal(asker)
+            if isinstance(error, QuotaError):
+                self._count_refusal(asker)
         except Exception as error:  # whatever goes wrong over one question ends nothing else
             query.reply_err(f"internal error: {type(error).__name__}".encode())
         finally:

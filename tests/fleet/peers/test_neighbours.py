@@ -68,7 +68,7 @@ def test_what_is_never_sent_says_nothing_of_the_neighbour(
     kit.hang("good")
     with ThreadPoolExecutor(8) as many:
         first = many.submit(ask, kit.neighbours, "good", 4.0)
-        wait_until(lambda: kit.traffic.counted("queries out")["good"] == 1)
+        wait_until(lambda: "good" in kit.traffic.counted("queries out"))
         others = [many.submit(ask, kit.neighbours, "good", SHORT) for _ in range(7)]
         assert [other.result() for other in others] == ["queue"] * 7
         assert first.result() == "silent"

@@ -17,7 +17,7 @@ from live_peers import Peers, echo
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.certificates import Authority
-from lntrust.fleet.peers.transport import Door, NoAnswerError, RefusedError
+from lntrust.fleet.peers.transport import Door, NoAnswerError, QuotaError, RefusedError
 
 LONG = 60.0  # seconds, for what comes soon even on a busy machine
 
@@ -125,7 +125,7 @@ class TestRefusals:
 
         def answer(asker: str, question: bytes) -> bytes:
             if question == b"flood":
-                raise LNTrustError("quota: no")
+                raise QuotaError("quota: no")
             return question
 
         b = peers.door("b")

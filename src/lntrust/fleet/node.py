@@ -49,8 +49,9 @@ class Node:
             NodeCertificate(settings.network.certificates)  # its faults are told before a model is made
         learner = LiveLearner(settings, data)
         with ExitStack() as doors:
-            self._door = self._open_door() if settings.peers else None
-            if self._door is not None:
+            self._door: Door | None = None  # until it is open: somebody may say hello before
+            if settings.peers:
+                self._door = self._open_door()
                 doors.callback(self._door.close)
             self._neighbours = Neighbours(settings, self._traffic, self._door, self._facts)
             doors.callback(self._neighbours.close)

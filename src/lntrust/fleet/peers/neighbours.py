@@ -158,7 +158,8 @@ class Neighbours:
             mute = change == self.changes(each.name) and time.monotonic() - since < _MUTE
             if each.name in present and not mute and (self._is_new(each) or not only_new):
                 greetings.append(each.threads.submit(self._greet, each, timeout))
-        for greeting in wait(greetings, timeout).done:
+        # None takes longer than its time, unless questions that hang keep it waiting.
+        for greeting in wait(greetings, timeout + _HELLO_PATIENCE).done:
             greeting.result()
 
     def _is_new(self, each: Neighbour) -> bool:

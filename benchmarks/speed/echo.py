@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lntrust.fleet.peers.zenoh_config import Peer, Place, configuration
+from lntrust.fleet.peers.zenoh_config import Place, configuration
 
 
 def main() -> None:
     import zenoh
 
     name, port, folder, peer, count = sys.argv[1:]
-    place = Place(name, f"127.0.0.1:{port}", Path(folder), (Peer(peer),))
+    place = Place(name, f"127.0.0.1:{port}", Path(folder), {peer: None})
     session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
     answer = bytes(int(count))
 

@@ -28,7 +28,7 @@ from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Door
-from lntrust.fleet.peers.zenoh_config import Peer, Place
+from lntrust.fleet.peers.zenoh_config import Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.network.codec import encode
 
@@ -91,7 +91,7 @@ def throughput(folder: Path, seconds: float, turns: int, in_flight: int) -> dict
     answer = len(encode(wire.reply(np.zeros((BATCH, CLASSES), np.float32), -1, 1)))
     with Fleet(folders) as fleet, _echo(authority / _ECHO, echo_port, answer):
         fleet.start("node")
-        peers = (Peer("node", settings.network.listen), Peer(_ECHO, f"127.0.0.1:{echo_port}"))
+        peers = {"node": settings.network.listen, _ECHO: f"127.0.0.1:{echo_port}"}
         door = Door(Place(_ASKER, f"127.0.0.1:{own}", authority / _ASKER, peers), lambda *_: b"")
         facts = wire.facts(asking.input, 1, 0)
         neighbours = Neighbours(asking, TrafficCounters(["node"]), door, lambda: facts)

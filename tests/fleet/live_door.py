@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from lntrust.fleet.peers.transport import Door
-from lntrust.fleet.peers.zenoh_config import Peer, Place
+from lntrust.fleet.peers.zenoh_config import Place
 
 name, port, folder, *peers = sys.argv[1:]
-known = tuple(Peer(each.split("=")[0], f"127.0.0.1:{each.split('=')[1]}") for each in peers)
+known = {each.split("=")[0]: f"127.0.0.1:{each.split('=')[1]}" for each in peers}
 door = Door(
     Place(name, f"127.0.0.1:{port}", Path(folder), known),
     lambda asker, question: f"{name} to {asker}: ".encode() + question,

@@ -22,7 +22,7 @@ from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.traffic import TrafficCounters
 from lntrust.fleet.peers.transport import Answer, Door
-from lntrust.fleet.peers.zenoh_config import Peer, Place, configuration
+from lntrust.fleet.peers.zenoh_config import Place, configuration
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import decode
@@ -65,7 +65,7 @@ class Peers:
 
     def place(self, name: str, certificates: Path | None = None, peers: str | None = None) -> Place:
         known = (n for n in peers or self.ports if n != name)
-        listening = tuple(Peer(n, f"127.0.0.1:{self.ports[n]}") for n in known)
+        listening = {n: f"127.0.0.1:{self.ports[n]}" for n in known}
         return Place(
             name, f"127.0.0.1:{self.ports[name]}", certificates or self.authority.folder / name, listening
         )
@@ -118,7 +118,7 @@ class Asking(Peers):
         assert self.me.wait_for(self.answers, 60)
 
     def settings(self, name: str, limits: dict[str, Any] | None = None) -> NodeSettings:
-        known = [{"name": peer.name, "address": peer.address} for peer in self.place(name).peers]
+        known = [{"name": n, "address": address} for n, address in self.place(name).peers.items()]
         wanted = {"shape": self.shape, "classes": ["no", "yes"]}
         return small_nodes.settings(name=name, input=wanted, neighbours=known, limits=limits or {})
 

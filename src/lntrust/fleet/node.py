@@ -27,7 +27,7 @@ from lntrust.fleet.peers.query_handler import QueryHandler
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import DEPLOY, TrafficCounters
 from lntrust.fleet.peers.transport import Door
-from lntrust.fleet.peers.zenoh_config import Peer, Place
+from lntrust.fleet.peers.zenoh_config import Place
 from lntrust.fleet.settings import NodeSettings, load_node
 from lntrust.fleet.training.data import as_inputs, load_data
 from lntrust.fleet.training.learner import LiveLearner
@@ -197,5 +197,5 @@ def place_of(settings: NodeSettings) -> Place:
     folder, network = settings.network.certificates, settings.network
     if (name := NodeCertificate(folder).name) != settings.name:
         raise LNTrustError(f"{folder / 'node.pem'}: is {name}'s certificate; this node is {settings.name}")
-    peers = tuple(Peer(each.name, each.address) for each in settings.peers)
+    peers = {each.name: each.address for each in settings.peers}
     return Place(settings.name, network.listen, folder, peers, multicast=network.multicast)

@@ -68,8 +68,8 @@ class Door:
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
         # Questions of ours that Zenoh has not ended.
-        self.open_questions: dict[str, set[Future[Any]]] = {peer.name: set() for peer in place.peers}
-        self._refusals = {peer.name: deque[float](maxlen=_FLOOD + 1) for peer in place.peers}  # when
+        self.open_questions: dict[str, set[Future[Any]]] = {name: set() for name in place.peers}
+        self._refusals = {name: deque[float](maxlen=_FLOOD + 1) for name in place.peers}  # when
         self._ignored: dict[str, float] = {}  # neighbours that flood, until when
         self._present: set[str] = set()
         self._changes: Counter[str] = Counter()  # how often each has come or gone
@@ -99,14 +99,13 @@ class Door:
         self.session = str(self._session.info.zid())  # tells it from another node of the same name
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
-        names = [peer.name for peer in place.peers]
-        queryables = {name: self._listen_to(name) for name in names}
+        queryables = {name: self._listen_to(name) for name in place.peers}
         with self._lock:
             self._queryables, self._ignored = queryables, dict[str, float]()
         liveliness = self._session.liveliness()
         self._declared: Sequence[Any] = [
             *(liveliness.declare_subscriber(f"lntrust/{n}/alive", self._presence_changed, history=True)
-              for n in names),
+              for n in place.peers),
             liveliness.declare_token(f"lntrust/{place.name}/alive"),
         ]  # fmt: skip
 
@@ -227,7 +226,7 @@ class Door:
         If a neighbour thaws in the very moment in which its lease ends, Zenoh (1.10) at times tells its
         subscribers only that it has gone: it would be away for good, though it is there and answers.
         """
-        for name in (peer.name for peer in self.place.peers):
+        for name in self.place.peers:
             with self._lock:
                 away, changes = name not in self._present, self._changes[name]
             if not away:

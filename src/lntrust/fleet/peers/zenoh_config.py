@@ -1,6 +1,6 @@
 """How Zenoh is set up between nodes: TLS with certificates on both sides, and who may send what to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,16 @@ _QUEUE = {
 
 
 @dataclass(frozen=True)
-class Peer:
-    """A neighbour: the name in its certificate, and where it listens; without an address it comes to us."""
-
-    name: str
-    address: str | None = None  # host:port
-
-
-@dataclass(frozen=True)
 class Place:
-    """Where a node stands: its name, where it listens, its certificates, its neighbours."""
+    """Where a node stands: its name, where it listens, its certificates, its neighbours.
+
+    Of each neighbour: the name in its certificate, and where it listens; without an address it comes to us.
+    """
 
     name: str
     listen: str  # host:port
     certificates: Path  # node.pem, node.key, ca.pem
-    peers: tuple[Peer, ...]
+    peers: Mapping[str, str | None]
     multicast: bool = False  # find neighbours without an address on the local network
 
 
@@ -42,7 +37,7 @@ def configuration(place: Place) -> dict[str, Any]:
         "mode": "peer",
         "listen": {"endpoints": [f"tls/{place.listen}"]},
         "connect": {
-            "endpoints": [f"tls/{peer.address}" for peer in place.peers if peer.address],
+            "endpoints": [f"tls/{address}" for address in place.peers.values() if address],
             "timeout_ms": -1, "exit_on_failure": False,
         },
         "scouting": {"multicast": {"enabled": place.multicast}, "gossip": {"enabled": False}},
@@ -65,26 +60,26 @@ def configuration(place: Place) -> dict[str, Any]:
             {"flows": ["ingress"], "messages": ["put", "delete", "query", "reply"], "key_exprs": ["**"],
              "size_limit": _HARD_LIMIT},
         ],
-        "access_control": _access(place.name, [peer.name for peer in place.peers]),
+        "access_control": _access(place),
     }  # fmt: skip
 
 
-def _access(me: str, peers: Sequence[str]) -> dict[str, Any]:
+def _access(place: Place) -> dict[str, Any]:
     """What each neighbour may send us and get from us, by its certificate's name; all else is denied."""
     rules = {
         you: [
             {"id": f"{you} {flow} {kind}", "permission": "allow", "flows": [flow], "messages": [kind],
              "key_exprs": [key]}
-            for flow, asker, answerer in (("ingress", you, me), ("egress", me, you))
+            for flow, asker, answerer in (("ingress", you, place.name), ("egress", place.name, you))
             for kind, key in _messages(asker, answerer).items()
         ]
-        for you in peers
+        for you in place.peers
     }  # fmt: skip
     return {
         "enabled": True, "default_permission": "deny",
-        "subjects": [{"id": you, "cert_common_names": [you]} for you in peers],
+        "subjects": [{"id": you, "cert_common_names": [you]} for you in rules],
         "rules": [rule for theirs in rules.values() for rule in theirs],
-        "policies": [{"subjects": [you], "rules": [rule["id"] for rule in rules[you]]} for you in peers],
+        "policies": [{"subjects": [you], "rules": [rule["id"] for rule in rules[you]]} for you in rules],
     }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def answer_together(
     own = alone.probabilities.astype(np.float64)
     waiting = [n for n, vote in trust.votes.items() if n in trust.probed and np.any(vote > _NEGLIGIBLE)]
     if certainty is not None:
-        waiting = sorted(waiting, key=lambda name: -float(trust.votes[name]))
+        waiting.sort(key=lambda name: -float(trust.votes[name]))
     row = {name: k for k, name in enumerate((me, *waiting))}
     alpha = _weights(trust, list(row))
     knows = wire.are_probabilities(own)  # else its own model has come to grief; others may know

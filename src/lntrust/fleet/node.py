@@ -45,13 +45,12 @@ class Node:
         saved, torn = load_state(settings.life.state, settings.name)
         data = load_data(settings, None if saved is None else saved.seen)
         self._snapshots = SnapshotStore(settings.network.clock == "lockstep", settings.limits.patience)
-        if settings.peers:
-            NodeCertificate(settings.network.certificates)  # its faults are told before a model is made
+        place = place_of(settings) if settings.peers else None  # its faults are told before a model is made
         learner = LiveLearner(settings, data)
         with ExitStack() as doors:
             self._door: Door | None = None  # until it is open: somebody may say hello before
-            if settings.peers:
-                self._door = self._open_door()
+            if place is not None:
+                self._door = self._open_door(place)
                 doors.callback(self._door.close)
             self._neighbours = Neighbours(settings, self._traffic, self._door, self._facts)
             doors.callback(self._neighbours.close)
@@ -158,7 +157,7 @@ class Node:
         return {
             name: {
                 "present": name in present,
-                "state": each.breaker.state(now).name.lower().replace("_", " "),  # of the breaker
+                "state": each.breaker.state(now).value,  # of the breaker
                 "trust": trust.weights.get(name, 0.0),  # α_ij in the deployed ensemble
                 "probed": name in trust.probed,  # whether it answered the last probe
                 "version": each.version,
@@ -170,24 +169,19 @@ class Node:
             for name, each in self._neighbours.members.items()
         }
 
-    @property
-    def expired(self) -> bool:
-        """Whether its certificate has run out: then it is alone."""
-        return self._door is not None and datetime.now(UTC) > self._door.expires
-
     def _certificate(self) -> dict[str, Any]:
         if self._door is None:
             return {"expires": None, "seconds_left": None}
         left = (self._door.expires - datetime.now(UTC)).total_seconds()
         return {"expires": self._door.expires.isoformat(), "seconds_left": left}
 
-    def _open_door(self) -> Door:
+    def _open_door(self, place: Place) -> Door:
         s = self.settings
         handler = QueryHandler(s, self._traffic, self._snapshots.at, self._facts)
         # In lockstep a question of the future waits in a thread: there must be one for everybody.
         workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
         return Door(
-            place_of(s), handler, workers=workers, waiting=s.limits.waiting, busy=handler.busy,
+            place, handler, workers=workers, waiting=s.limits.waiting, busy=handler.busy,
             duplicates=handler.duplicates,
         )  # fmt: skip
 

@@ -6,8 +6,6 @@ health checks nor anybody else. What a client sends, or does not read, is bounde
 number at once.
 """
 
-from __future__ import annotations  # the extra may be missing, and its classes with it
-
 import asyncio
 import hmac
 import json
@@ -16,38 +14,31 @@ import socket
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
+import uvicorn
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from jaxtyping import Shaped
 from numpy import ndarray
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.answers import Prediction, Which
+from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
 from lntrust.fleet.http.client import read_token
+from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
 from lntrust.fleet.http.tensors import DATATYPES, InferRequest, Tensor, cast, read_request, write_message
 from lntrust.fleet.logs import Seldom, why
+from lntrust.fleet.node import Node
 from lntrust.world.data.datasets import check_finite
-
-if TYPE_CHECKING:
-    from lntrust.fleet.node import Node
-
-try:
-    import uvicorn
-    from anyio import CapacityLimiter
-    from anyio.to_thread import run_sync
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
-    from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
-except ImportError:  # said where it is used, with what to install
-    Starlette = None  # type: ignore[assignment, misc]
 
 MODELS = get_args(Which)
 OUTPUTS = ("probabilities", "label")
@@ -58,8 +49,6 @@ _INTERNAL = "internal error; the node's log says more"
 
 def make_app(node: Node, bounds: Bounds | None = None) -> Starlette:
     """The door as an ASGI application."""
-    if Starlette is None:
-        raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'")
     door = _Door(node, bounds or Bounds())
     routes = [
         Route("/v2/health/live", door.live),

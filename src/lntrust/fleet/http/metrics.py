@@ -68,7 +68,7 @@ def _metrics(s: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     yield "neighbour_reply_age_seconds", "Seconds since its last reply.", field("age"), "neighbour"
     trip = field("round_trip")
     yield "neighbour_round_trip_seconds", "Seconds until it replies, a running mean.", trip, "neighbour"
-    states = {name: State[each.upper().replace(" ", "_")].value for name, each in field("state").items()}
+    states = {name: [*State].index(each) for name, each in field("state").items()}
     yield "breaker_state", "0 closed (asked), 1 half open (tried), 2 open (left alone).", states, "neighbour"
 
     queries = "Questions from neighbours (in) and to them (out)."

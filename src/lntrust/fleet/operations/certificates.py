@@ -17,22 +17,22 @@ import shutil
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_bytes, write_json
+from lntrust.fleet import need_extra
 from lntrust.fleet.logs import event
 
-try:
+with suppress(ImportError):  # `need_extra` says what to install
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError:  # said where it is used, with what to install
-    x509 = None  # type: ignore[assignment]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")  # a part of a key on the network, and a folder
 NODE_FILES = ("node.pem", "node.key", "ca.pem")
@@ -42,11 +42,12 @@ _SLACK = timedelta(minutes=5)  # a device's clock may be a little behind ours
 _COPYING = 3  # looks in a row, before files that do not go together are no longer just being copied
 
 
-@dataclass(frozen=True)
-class Certified:
+class Certified(BaseModel):
     """A node's certificate, as the authority remembers it."""
 
-    name: str
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(exclude=True)  # fleet.json has it as a key
     hosts: tuple[str, ...]
     expires: datetime
     removed: bool = False
@@ -57,14 +58,12 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._nodes = {
-            name: Certified(name, tuple(n["hosts"]), datetime.fromisoformat(n["expires"]), n["removed"])
-            for name, n in read_json(folder / "fleet.json")["nodes"].items()
-        }
+        nodes = read_json(folder / "fleet.json")["nodes"]
+        self._nodes = {name: Certified(name=name, **each) for name, each in nodes.items()}
 
     @classmethod
     def open(cls, folder: Path) -> "Authority":
-        _need_extra()
+        need_extra()
         if folder.is_file():
             raise LNTrustError(f"{folder}: is a file; must be a folder, or a name for a new one")
         made = [(folder / name).is_file() for name in ("ca.pem", "ca.key", "fleet.json")]
@@ -100,7 +99,7 @@ class Authority:
 
     def remove(self, name: str) -> None:
         """Forget a node's key, and renew no more. Its neighbours still have to take it off their lists."""
-        self._remember(replace(self._known(name), removed=True))
+        self._remember(self._known(name).model_copy(update={"removed": True}))
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _known(self, name: str) -> Certified:
@@ -125,16 +124,13 @@ class Authority:
         )
         _make(self.folder / name / "node", name, expires, extensions, (signed_by.subject, signer))
         write_bytes(self.folder / name / "ca.pem", authority)
-        made = Certified(name, tuple(hosts), expires)
+        made = Certified(name=name, hosts=tuple(hosts), expires=expires)
         self._remember(made)
         return made
 
     def _remember(self, node: Certified) -> None:
         self._nodes[node.name] = node
-        nodes = {
-            name: {"hosts": list(each.hosts), "expires": each.expires.isoformat(), "removed": each.removed}
-            for name, each in self._nodes.items()
-        }
+        nodes = {name: each.model_dump(mode="json") for name, each in self._nodes.items()}
         write_json(self.folder / "fleet.json", {"schema": 1, "nodes": nodes})
 
 
@@ -170,11 +166,6 @@ def _host(text: str) -> Any:
     return x509.DNSName(text)
 
 
-def _need_extra() -> None:
-    if x509 is None:
-        raise LNTrustError("certificates need the extra fleet: pip install 'lntrust[fleet]'")
-
-
 # -- a node's own certificate ---------------------------------------------------------------------
 
 
@@ -182,7 +173,7 @@ class NodeCertificate:
     """A node's three files as they are now; an error, if one is missing, or its certificate is none."""
 
     def __init__(self, folder: Path) -> None:
-        _need_extra()
+        need_extra()
         path = folder / "node.pem"
         try:
             self.files = [(folder / name).read_bytes() for name in NODE_FILES]

@@ -14,6 +14,7 @@ import numpy as np
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.http.client import Client
+from lntrust.fleet.logs import why
 from lntrust.fleet.node import place_of
 from lntrust.fleet.operations.certificates import NodeCertificate
 from lntrust.fleet.peers import messages as wire
@@ -125,7 +126,7 @@ def _data_and_model(settings: NodeSettings) -> Iterator[Finding]:
     except LNTrustError as error:
         yield Finding("bad", "model", str(error))
     except Exception as error:  # the model is the user's, and may fail in any way
-        yield Finding("bad", "model", f"model.kind = {kind!r}: {type(error).__name__}: {error}")
+        yield Finding("bad", "model", f"model.kind = {kind!r}: {why(error)}")
     else:
         took, fit = 1000 * (time.perf_counter() - begun), wire.at_once(settings.input)
         yield Finding("good", "model", f"{kind} answers in {took:.1f} ms; {fit:,} inputs fit into a question")

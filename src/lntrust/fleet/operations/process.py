@@ -1,7 +1,6 @@
 """A node as a process of its own: logs, signals, doors."""
 
 import gc
-import logging
 import signal
 import sys
 import threading
@@ -25,7 +24,7 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
     show_logs(log or settings.life.log)
     torch.set_num_threads(settings.life.threads)
     sys.setswitchinterval(0.001)  # who answers shall not wait for who learns
-    ending, hung_up, warned = threading.Event(), threading.Event(), False
+    ending, hung_up = threading.Event(), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.set())
     signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
@@ -40,6 +39,3 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
             if hung_up.is_set():
                 hung_up.clear()
                 event("SIGHUP", note=_HUNG_UP)
-            if node.expired and not warned:
-                event("certificate has run out", level=logging.ERROR, note="renew it")
-            warned = node.expired

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -53,16 +52,14 @@ class _Process(subprocess.Popen[bytes]):
             os.killpg(self.pid, number)
 
 
-@dataclass
 class Fleet:
     """Nodes by name, each with the folder in which its NODE.toml lies."""
 
-    folders: Mapping[str, Path]
-    ids: list[int] = field(default_factory=list)  # of all processes that were ever started
-    _processes: dict[str, _Process] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._clients = {name: Client.of(folder) for name, folder in self.folders.items()}
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+        self.ids: list[int] = []  # of all processes that were ever started
+        self._processes: dict[str, _Process] = {}
+        self._clients = {name: Client.of(folder) for name, folder in folders.items()}
 
     def __enter__(self) -> Self:
         return self

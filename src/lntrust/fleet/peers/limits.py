@@ -6,7 +6,7 @@ All take the time as a number of seconds, so that a test can be their clock. Sev
 import math
 import threading
 from collections import defaultdict
-from enum import Enum
+from enum import StrEnum
 
 _REMEMBER_SESSIONS = 600.0  # seconds
 _SESSIONS_PER_NAME = 16  # whoever makes up ever more fills no memory
@@ -39,12 +39,12 @@ class Quota:
             return (examples - self._left) / self._rate
 
 
-class State(Enum):
-    """Of a breaker, as `/metrics` has it."""
+class State(StrEnum):
+    """Of a breaker; `/metrics` has their place in this list."""
 
-    CLOSED = 0  # questions pass
-    HALF_OPEN = 1  # one question passes, to see
-    OPEN = 2  # none passes
+    CLOSED = "closed"  # questions pass
+    HALF_OPEN = "half open"  # one question passes, to see
+    OPEN = "open"  # none passes
 
 
 class Breaker:

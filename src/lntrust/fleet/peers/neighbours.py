@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -20,7 +19,7 @@ from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.logs import Seldom
+from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.inference_server import InferenceServer
 from lntrust.fleet.peers.limits import Breaker, Quota
@@ -212,12 +211,12 @@ class Neighbours:
             elif not each.breaker.admits(time.monotonic(), self.changes(name)):
                 results[name] = Failure("breaker", "left alone after failures")
             else:
-                with suppress(RuntimeError):  # closed meanwhile
+                try:
                     asked[name] = each.threads.submit(self._ask, each, question)
-        for name in names:
-            if name in results:
-                continue
-            result = results[name] = self._outcome(asked.get(name), question)
+                except RuntimeError:  # no fault of theirs
+                    results[name] = Failure("queue", "this node is closing")
+        for name, future in asked.items():
+            result = results[name] = self._outcome(future, question)
             well = isinstance(result, Reply) or _WELL.get(result.kind, False)
             self.members[name].breaker.tell(well, time.monotonic())
             if (instances := self.instances(name)) > 1:
@@ -228,10 +227,8 @@ class Neighbours:
             self._traffic.count("failures", failure.kind)
         return {name: result for name, result in results.items() if isinstance(result, Reply)}, failed
 
-    def _outcome(self, asked: Future[Reply | Failure] | None, question: _Question) -> Reply | Failure:
+    def _outcome(self, asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
         """What has become of a question in time, whatever that is. One never sent is no fault of theirs."""
-        if asked is None:
-            return Failure("queue", "this node is closing")
         try:
             return asked.result(question.time_left)
         except (TimeoutError, CancelledError):
@@ -239,7 +236,7 @@ class Neighbours:
                 return Failure("queue", "other questions to it took all the time")
             return Failure("silent", "no answer in time")
         except Exception as error:  # an error over one neighbour loses no other's answer
-            return Failure("malformed", f"{type(error).__name__}: {error}")
+            return Failure("malformed", why(error))
 
     def _ask(self, each: Neighbour, question: _Question) -> Reply | Failure:
         """In as many messages as it takes; if one fails, the rest is not asked."""

@@ -24,6 +24,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import zenoh
+
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, event, failed, why
 from lntrust.fleet.operations.certificates import NodeCertificate, Renewal
@@ -60,11 +62,7 @@ class Door:
         busy: Callable[[str], None] = lambda _: None, duplicates: DuplicateNames | None = None,
         look_every: float = 2.0, ignore_floods_for: float = 10.0,
     ) -> None:  # fmt: skip
-        try:
-            import zenoh
-        except ImportError:
-            raise LNTrustError("live nodes need the extra fleet: pip install 'lntrust[fleet]'") from None
-        self._zenoh, self.place, self._answer, self._busy = zenoh, place, answer, busy
+        self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
         # Questions of ours that Zenoh has not ended.
@@ -85,11 +83,11 @@ class Door:
         threading.Thread(target=self._look_around, name="look around", daemon=True).start()
 
     def _open_session(self) -> None:
-        place, zenoh = self.place, self._zenoh
+        place = self.place
         self._renewal.take_up()
         expires = NodeCertificate(place.certificates).expires
         try:
-            self._session = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
+            self._session: Any = zenoh.open(zenoh.Config.from_json5(json.dumps(configuration(place))))
         except zenoh.ZError as error:
             reason = str(error).partition(" at /")[0]  # then come places in Zenoh's own code
             raise LNTrustError(
@@ -99,6 +97,10 @@ class Door:
         self.session = str(self._session.info.zid())  # tells it from another node of the same name
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
+        if self._ran_out:  # nobody will speak to it
+            event(
+                "certificate has run out", level=logging.ERROR, expires=expires.isoformat(), note="renew it"
+            )
         queryables = {name: self._listen_to(name) for name in place.peers}
         with self._lock:
             self._queryables, self._ignored = queryables, dict[str, float]()
@@ -125,7 +127,7 @@ class Door:
     def ask(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
         deadline = time.monotonic() + timeout
-        zenoh, answer = self._zenoh, Future[Any]()
+        answer = Future[Any]()
         token: Any = zenoh.CancellationToken()
         with self._lock:
             self.open_questions[name].add(answer)
@@ -198,7 +200,7 @@ class Door:
     def _presence_changed(self, sample: Any) -> None:
         name = str(sample.key_expr).split("/")[1]
         with self._lock:
-            if sample.kind == self._zenoh.SampleKind.PUT:
+            if sample.kind == zenoh.SampleKind.PUT:
                 self._appeared(name)
             else:
                 self._present.discard(name)
@@ -231,7 +233,7 @@ class Door:
                 away, changes = name not in self._present, self._changes[name]
             if not away:
                 continue
-            with suppress(self._zenoh.ZError):  # the door was closed meanwhile
+            with suppress(zenoh.ZError):  # the door was closed meanwhile
                 tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=self._look_every)
                 alive = any(token.ok is not None for token in tokens)
                 with self._lock:
@@ -255,7 +257,8 @@ class Door:
             what = "certificates renewed" if due else "certificate has run out"
             try:
                 self._open_session()
-                event(what, expires=self.expires.isoformat())
+                if due:
+                    event(what, expires=self.expires.isoformat())
             except LNTrustError as error:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
@@ -310,7 +313,7 @@ class Door:
         with self._lock:
             due = [name for name, until in self._ignored.items() if time.monotonic() >= until]
         for name in due:
-            with suppress(self._zenoh.ZError):  # the door was closed meanwhile
+            with suppress(zenoh.ZError):  # the door was closed meanwhile
                 self._queryables[name] = self._listen_to(name)
                 with self._lock:
                     del self._ignored[name]

@@ -17,7 +17,7 @@ from numpy import ndarray
 from lntrust.core.errors import LNTrustError
 from lntrust.core.plugins import load_object
 from lntrust.core.randomness import generator
-from lntrust.fleet.logs import event
+from lntrust.fleet.logs import event, why
 from lntrust.fleet.settings import InputSettings, NodeSettings
 from lntrust.world.data.datasets import check_finite
 
@@ -199,5 +199,5 @@ def _loaded(source: str, field: str) -> dict[str, Any]:
     try:
         made = load()
     except Exception as error:  # the function is the user's, and may fail in any way
-        raise LNTrustError(f"{field} = {source!r}: failed: {type(error).__name__}: {error}") from error
+        raise LNTrustError(f"{field} = {source!r}: failed: {why(error)}") from error
     return dict(zip("xy", made, strict=True)) if isinstance(made, tuple) and len(made) == 2 else {"x": made}

@@ -21,6 +21,7 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors
 from lntrust.core.losses import softmax
 from lntrust.core.plugins import load_object
+from lntrust.fleet.logs import why
 from lntrust.fleet.settings import NodeSettings
 from lntrust.fleet.training.data import NodeData
 from lntrust.fleet.training.world import OneNode, node_number
@@ -103,8 +104,7 @@ class LiveLearner:
                 try:
                     _estimated(model, stack.view[:1].numpy(), C)
                 except Exception as error:  # the model is the user's, and may fail in any way
-                    why = f"{type(error).__name__}: {error}"
-                    raise LNTrustError(f"{blamed} cannot answer as it is: {why}") from None
+                    raise LNTrustError(f"{blamed} cannot answer as it is: {why(error)}") from None
                 stack.put(0, model)
 
     def _can_be_fitted(self, model: Any) -> bool:

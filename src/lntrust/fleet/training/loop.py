@@ -17,7 +17,7 @@ import torch
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.answers import Trust
-from lntrust.fleet.logs import event, failed
+from lntrust.fleet.logs import event, failed, why
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.snapshots import SnapshotStore
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -76,9 +76,9 @@ class TrainingLoop:
             try:
                 self._restore(saved)
             except _MISFITS as error:  # whole as the file is, it may be of another model
-                why = f"holds another model's state ({type(error).__name__}: {error})"
+                wrong = f"holds another model's state ({why(error)})"
                 hint = "move it away, or set life.state to a new folder"
-                raise LNTrustError(f"{settings.life.state}: {why}; {hint}") from None
+                raise LNTrustError(f"{settings.life.state}: {wrong}; {hint}") from None
         self._begun = self._state is not None  # whether Stage 2 has begun
         self._enter_stage()
 
@@ -171,7 +171,7 @@ class TrainingLoop:
     def _pause_after(self, error: BaseException) -> None:
         """Wait a while: longer each time, until something goes well."""
         pause = _PAUSES[min(self._in_a_row, len(_PAUSES) - 1)]
-        self.error = f"{type(error).__name__}: {error}"
+        self.error = why(error)
         self.failures, self._in_a_row = self.failures + 1, self._in_a_row + 1
         failed("training fails", error, round=self.done, failures=self.failures, again_in=pause)
         self._refreshed_at = -math.inf  # if a deployed node's refresh failed, it is still due

@@ -54,7 +54,7 @@ def test_renewal(authority: Authority) -> None:
     assert new.serial_number != old.serial_number
     assert new.not_valid_after_utc > old.not_valid_after_utc + timedelta(days=58)
     assert (authority.folder / "a" / "node.key").read_bytes() != key
-    assert NodeCertificate(authority.folder / "a").faults() == [], "they belong together"
+    assert NodeCertificate(authority.folder / "a").faults("a") == [], "they belong together"
 
 
 def test_removal(authority: Authority) -> None:

@@ -94,7 +94,7 @@ def test_settings_that_cannot_be_read_end_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "names", "words"),
     [
-        ("b", NODE_FILES, "is b's; this node is named a"),
+        ("b", NODE_FILES, "is b's, and not a's"),
         ("other/a", ("ca.pem",), "is not of the authority"),
         ("other/a", ("node.key",), "is not the key of node.pem"),
     ],

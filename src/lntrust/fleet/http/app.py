@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lntrust import __version__
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.answers import Prediction, Which
+from lntrust.fleet.answers import Which
 from lntrust.fleet.http.bounds import BoundedConnection, Bounds, FullError, Share, StreamedResponse
 from lntrust.fleet.http.client import read_token
 from lntrust.fleet.http.metrics import CONTENT_TYPE, exposition
@@ -284,22 +284,21 @@ class _Door:
             p = said.probabilities
             arrays = {"probabilities": p.astype(np.float32), "label": self._classes[p.argmax(-1)]}
             tensors = [Tensor(name, arrays[name], binary) for name, binary in asked.outputs.items()]
-            return write_message(self._head(which, asked, said), tensors, "outputs")
+            version = said.versions.get(self._node.settings.name, self._node.version)
+            head: dict[str, Any] = {"model_name": which, "model_version": str(version)}
+            if asked.id is not None:
+                head["id"] = asked.id
+            head["parameters"] = {
+                **{f"weight.{name}": float(weight) for name, weight in said.weights.items()},
+                "answered": ",".join(said.weights),
+                **{f"silent.{name}": why for name, why in said.silent.items()},
+            }
+            return write_message(head, tensors, "outputs")
         except LNTrustError as error:
             raise HTTPException(400, str(error)) from None
         except Exception as error:  # the model is the user's, and may fail in any way
             self._seldom.event("no answer to a client", level=logging.ERROR, model=which, error=why(error))
             raise HTTPException(500, _INTERNAL) from None
-
-    def _head(self, which: Which, asked: InferRequest, said: Prediction) -> dict[str, Any]:
-        version = said.versions.get(self._node.settings.name, self._node.version)
-        head = {"model_name": which, "model_version": str(version)}
-        parameters = {
-            **{f"weight.{name}": float(weight) for name, weight in said.weights.items()},
-            "answered": ",".join(said.weights),
-            **{f"silent.{name}": why for name, why in said.silent.items()},
-        }
-        return {**head, **({} if asked.id is None else {"id": asked.id}), "parameters": parameters}
 
 
 def _busy(what: str) -> HTTPException:

@@ -27,10 +27,12 @@ def exposition(status: Mapping[str, Any]) -> bytes:
 
 
 def _numbers(values: Any, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Of a number, or of mappings from the labels' values to numbers, one in another; none is left out."""
+    """Of a number, a time, or mappings from the labels' values to these, one in another; none is left out."""
     if isinstance(values, Mapping):
         for label, inner in values.items():
             yield from _numbers(inner, (*labels, label))
+    elif isinstance(values, str):
+        yield labels, datetime.fromisoformat(values).timestamp()
     elif values is not None:
         yield labels, values
 
@@ -78,13 +80,10 @@ def _metrics(s: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     yield "refusals_total", "Neighbours' questions that were refused, by reason.", s["refusals"], "reason"
     yield "failures_total", "Answers of neighbours that were not had, by reason.", s["failures"], "reason"
 
-    expires, at = (
-        None if when is None else datetime.fromisoformat(when).timestamp()
-        for when in (certificate["expires"], saved["at"])
-    )  # fmt: skip
-    yield "certificate_expiry_timestamp_seconds", "When the certificate runs out, Unix time.", expires
+    ends = "When the certificate runs out, Unix time."
+    yield "certificate_expiry_timestamp_seconds", ends, certificate["expires"]
     left = "Seconds until then; negative once it has run out."
     yield "certificate_seconds_left", left, certificate["seconds_left"]
     yield "saved_round", "Round of the state that is on disk.", saved["round"]
-    yield "saved_timestamp_seconds", "When the state was last written to disk, Unix time.", at
+    yield "saved_timestamp_seconds", "When the state was last written to disk, Unix time.", saved["at"]
     yield "save_failures_total", "Times the state could not be written to disk.", saved["failures"]

@@ -189,15 +189,17 @@ class NodeCertificate:
         self.name = str(names[0].value)
         self.begins, self.expires = self._made.not_valid_before_utc, self._made.not_valid_after_utc
 
-    def faults(self) -> list[str]:
-        """Why it will not do, as far as the files tell: authority, and key."""
+    def faults(self, name: str) -> list[str]:
+        """Why it will not do for a node of this name, as far as the files tell: name, key, and authority."""
         _, key, authority = self.files
         try:
             signed_by = x509.load_pem_x509_certificate(authority)
             own = serialization.load_pem_private_key(key, None).public_key()
         except (ValueError, TypeError) as error:
             return [f"ca.pem or node.key cannot be read: {error}"]
-        found = [] if own == self._made.public_key() else ["node.key is not the key of node.pem"]
+        found = [] if self.name == name else [f"node.pem is {self.name}'s, and not {name}'s"]
+        if own != self._made.public_key():
+            found.append("node.key is not the key of node.pem")
         try:
             self._made.verify_directly_issued_by(signed_by)
         except Exception:  # of any kind: it is not that authority's
@@ -264,8 +266,6 @@ class Renewal:
     def _found(self) -> list[bytes]:
         """The node's three files; an error, if they do not belong together and to it, or not yet."""
         own = NodeCertificate(self._folder)
-        if wrong := own.faults():
+        if wrong := own.faults(self._name):
             raise LNTrustError(f"{self._folder}: {', and '.join(wrong)}")
-        if own.name != self._name:
-            raise LNTrustError(f"{self._folder / 'node.pem'}: is {own.name}'s, and not {self._name}'s")
         return own.files

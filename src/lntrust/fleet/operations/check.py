@@ -77,12 +77,10 @@ def _certificate(settings: NodeSettings) -> Iterator[Finding]:
         yield finding("good", text="none needed: no neighbour is a node")
         return
     own, now = NodeCertificate(settings.network.certificates), datetime.now(UTC)
-    for fault in own.faults():
+    for fault in own.faults(settings.name):
         yield finding("bad", text=fault)
     if far := own.out_of_reach(_host(settings.network.listen)):
         yield finding("warning", text=far)  # fine, if it dials, or is behind a router
-    if own.name != settings.name:
-        yield finding("bad", text=f"is {own.name}'s; this node is named {settings.name}")
     if now < own.begins:
         yield finding("bad", text=f"holds from {own.begins:%F %R} UTC; this clock says {now:%F %R}")
     elif now > own.expires:

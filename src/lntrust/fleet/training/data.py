@@ -4,7 +4,6 @@ import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from lntrust.core.plugins import load_object
 from lntrust.core.randomness import generator
 from lntrust.fleet.logs import event, why
 from lntrust.fleet.settings import InputSettings, NodeSettings
-from lntrust.world.data.datasets import check_finite
+from lntrust.world.data.datasets import check_finite, read_archive
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,18 @@ def load_data(settings: NodeSettings, before: Seen | None = None) -> NodeData:
     held = np.zeros(len(x), dtype=bool)
     if s.probe_with == "validation":
         held = _withheld(_digests(x), settings, before)
-    probe_x, probe_y = x[held], y[held]
+    probe_x, probe_y, shard_x = x[held], y[held], x[:0]
     if s.probe_with not in ("validation", "none"):
         probe_x, probe_y = _labelled(s.probe_with, "data.probe_with", wanted)
-    shard_x = x[:0]
     if s.shard != "none":
         shard_x = _inputs(read_table(s.shard, "data.shard")["x"], "data.shard", wanted)
     if held.all():
         raise LNTrustError(f"data.labelled = {s.labelled!r}: has no example to train on")
-    sizes = np.cumsum([0, np.sum(~held), len(probe_x), len(shard_x)])
-    train, validation, shard = (np.arange(a, b) for a, b in pairwise(sizes))
+    inputs = np.concatenate([x[~held], probe_x, shard_x])
     labels = np.concatenate([y[~held], probe_y, np.full(len(shard_x), -1)])
-    return NodeData(np.concatenate([x[~held], probe_x, shard_x]), labels, train, validation, shard, before)
+    ends = np.cumsum([np.sum(~held), len(probe_x)])
+    train, validation, shard = np.split(np.arange(len(inputs)), ends)
+    return NodeData(inputs, labels, train, validation, shard, before)
 
 
 def _digests(inputs: Shaped[ndarray, "N *s"]) -> Int[ndarray, "N"]:
@@ -176,9 +175,8 @@ def read_table(source: str, field: str) -> dict[str, Any]:
     if path.suffix not in (".npz", ".parquet"):
         return _loaded(source, field)
     try:
-        if path.suffix == ".npz":  # opened here: numpy leaves a broken one open
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                table = dict(file)
+        if path.suffix == ".npz":
+            table = read_archive(path)
         else:  # x holds a list of numbers a row (of any depth), y a number or a name
             columns = pq.read_table(path).to_pydict()
             table = {name: np.asarray(values) for name, values in columns.items()}

@@ -38,17 +38,14 @@ class Seldom:
         self._last: dict[tuple[str, str | None], tuple[float, int]] = {}  # when logged, how often not since
         self._lock = threading.Lock()
 
-    def event(
-        self, what: str, *, neighbour: str | None = None, level: int = logging.WARNING, **fields: Any
-    ) -> None:
-        now = self._clock()
+    def event(self, what: str, *, level: int = logging.WARNING, **fields: Any) -> None:
+        now, key = self._clock(), (what, fields.get("neighbour"))
         with self._lock:
-            at, left_out = self._last.get((what, neighbour), (-math.inf, 0))
+            at, left_out = self._last.get(key, (-math.inf, 0))
             due = now - at >= self._seconds
-            self._last[what, neighbour] = (now, 0) if due else (at, left_out + 1)
+            self._last[key] = (now, 0) if due else (at, left_out + 1)
         if due:
-            who = {} if neighbour is None else {"neighbour": neighbour}
-            event(what, level=level, **who, **fields, **({"untold": left_out} if left_out else {}))
+            event(what, level=level, **fields, **({"untold": left_out} if left_out else {}))
 
 
 class _Json(logging.Formatter):

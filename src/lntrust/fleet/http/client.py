@@ -96,10 +96,7 @@ def read_inputs(path: Path, settings: NodeSettings) -> Shaped[ndarray, "m *s"]:
             x = np.asarray(read_table(str(path), "INPUTS")["x"])
     except (OSError, ValueError, EOFError) as error:
         raise LNTrustError(f"{path}: cannot be read: {error}") from None
-    try:
-        return as_inputs(x, settings.input)
-    except LNTrustError as error:
-        raise LNTrustError(f"{path}: {error}") from None
+    return as_inputs(x, settings.input, f"{path}: inputs")
 
 
 def accuracy(path: Path, settings: NodeSettings, said: list[str]) -> float | None:

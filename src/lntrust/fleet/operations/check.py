@@ -161,9 +161,8 @@ def _neighbours(settings: NodeSettings, wait: float) -> Iterator[Finding]:
             if each.server is not None:
                 yield _asked(settings, neighbours, name, wait)
                 continue
-            there = each.round_trip is not None
             absent = f"no answer within {wait:g} s: off, elsewhere, or we are not on its list"
-            yield _met(name, None if there else each.refused, each.round_trip, "there" if there else absent)
+            yield _met(name, each.refused, each.round_trip, "there" if each.round_trip else absent)
 
 
 def _met(name: str, refused: str | None, trip: float | None, text: str) -> Finding:

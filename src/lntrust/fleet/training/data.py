@@ -128,30 +128,29 @@ def as_labels(y: ndarray, field: str, classes: tuple[str, ...]) -> Int[ndarray, 
 
 def _inputs(x: Any, field: str, wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
     """Inputs of the fleet's shape and dtype, also from flat rows. Numbers are never changed in silence."""
-    try:
-        x = np.asarray(x)
-        if x.ndim == 2 and x.shape[1] == prod(wanted.shape):
-            x = x.reshape(len(x), *wanted.shape)
-        inputs = as_inputs(x, wanted)
-        check_finite("x", inputs)
-        return inputs
-    except LNTrustError as error:
-        raise LNTrustError(f"{field}: {error}") from None
+    x = np.asarray(x)
+    if x.ndim == 2 and x.shape[1] == prod(wanted.shape):
+        x = x.reshape(len(x), *wanted.shape)
+    inputs = as_inputs(x, wanted, f"{field}: inputs")
+    check_finite(f"{field}: x", inputs)
+    return inputs
 
 
-def as_inputs(x: Shaped[ndarray, "m *s"], wanted: InputSettings) -> Shaped[ndarray, "m *s"]:
+def as_inputs(
+    x: Shaped[ndarray, "m *s"], wanted: InputSettings, blamed: str = "inputs"
+) -> Shaped[ndarray, "m *s"]:
     """These inputs in the dtype that travels; an error if the shape differs, or if numbers would."""
-    shape = tuple(wanted.shape)
-    if x.shape[1:] != shape or not x.ndim:
-        raise LNTrustError(f"inputs have shape {list(x.shape)}; must be [m, {', '.join(map(str, shape))}]")
+    if x.shape[1:] != wanted.shape or not x.ndim:
+        shape = ", ".join(map(str, wanted.shape))
+        raise LNTrustError(f"{blamed} have shape {list(x.shape)}; must be [m, {shape}]")
     if x.dtype == wanted.dtype:
         return x
     if x.dtype.kind not in "biuf":
-        raise LNTrustError(f"inputs are {x.dtype}; must be {wanted.dtype}")
+        raise LNTrustError(f"{blamed} are {x.dtype}; must be {wanted.dtype}")
     with np.errstate(invalid="ignore", over="ignore"):
         cast = x.astype(wanted.dtype)
     if not _same_numbers(x, cast):
-        raise LNTrustError(f"inputs are {x.dtype}, and as {wanted.dtype} their numbers would change")
+        raise LNTrustError(f"{blamed} are {x.dtype}, and as {wanted.dtype} their numbers would change")
     return cast
 
 

@@ -71,8 +71,7 @@ def node_world(settings: NodeSettings, data: NodeData) -> NodeWorld:
     parts = (data.train, data.validation, data.shard, nobody)
     train, validation, shard, none = (Ragged.of([ids]) for ids in parts)
     w = class_distribution(data.labels, (train, validation), len(settings.input.classes))
-    favoured, share = w.argmax(1), w.max(1)
-    partition = Partition(train, validation, none, none, shard, nobody, favoured, share)
+    partition = Partition(train, validation, none, none, shard, nobody, w.argmax(1), w.max(1))
     return NodeWorld(
         study=study,
         seed=settings.seed,

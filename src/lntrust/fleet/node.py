@@ -89,7 +89,7 @@ class Node:
     @property
     def version(self) -> int:
         """Of the node's own model."""
-        return self._snapshots.latest.version
+        return self._snapshots.version
 
     @property
     def failing(self) -> bool:
@@ -120,9 +120,9 @@ class Node:
     # -- about itself -----------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        s, version = self.settings, 0 if self._snapshots.empty else self.version
+        s = self.settings
         session = "" if self._door is None else self._door.session
-        return wire.facts(s.input, len(s.neighbours), version, int(s.limits.burst), session)
+        return wire.facts(s.input, len(s.neighbours), self.version, int(s.limits.burst), session)
 
     def status(self) -> dict[str, Any]:
         """All that can be told about the node, as JSON has it."""

@@ -26,13 +26,12 @@ def test_a_round_has_its_model_and_now_is_the_last() -> None:
     """In lockstep, that is; on its own clock now is now, whatever is asked for."""
     for lockstep, of_rounds in ((True, [0, 1, 3]), (False, [4, 4, 4])):
         store = stored(lockstep=lockstep)
-        assert store.empty
+        assert store.version == 0
         with pytest.raises(LNTrustError, match="there is no model yet"):
             store.at(-1)
         store = stored(0, 1, None, 2, None, lockstep=lockstep)
         assert [store.at(round_).version for round_ in range(3)] == of_rounds
-        assert store.at(-1).version == store.latest.version == 4
-        assert not store.empty
+        assert store.at(-1).version == store.latest.version == store.version == 4
 
 
 def test_in_lockstep_a_round_that_is_to_come_is_waited_for() -> None:

@@ -32,8 +32,9 @@ class SnapshotStore:
         return self._latest
 
     @property
-    def empty(self) -> bool:
-        return self._latest is None
+    def version(self) -> int:
+        """Of the latest; 0 before the first."""
+        return 0 if self._latest is None else self._latest.version
 
     def at(self, round_: int) -> Snapshot:
         """The model that answers a question of this round. In lockstep it waits for a round to come.

@@ -81,6 +81,7 @@ class TrainingLoop:
                 raise LNTrustError(f"{settings.life.state}: {wrong}; {hint}") from None
         self._begun = self._state is not None  # whether Stage 2 has begun
         self._enter_stage()
+        self._publish(None)
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class TrainingLoop:
     # -- rounds -----------------------------------------------------------------------------------
 
     def _enter_stage(self) -> None:
-        """The stage that the rounds done belong to; the model can be asked from now on."""
+        """The stage that the rounds done belong to."""
         training, stage = self.settings.training, 1 if self.phase == "stage 1" else 2
         population = self.learner.population
         lists = self._world.labelled(stage, uses_validation=self._trusts)
@@ -127,8 +128,6 @@ class TrainingLoop:
         self._site = Site(self._world, population, self._network, labelled, schedule)
         if stage == 1 or self._state is None or self._state.pseudo is None:
             self.learner.refit(lists)
-        if self._snapshots.empty:
-            self._publish(None)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

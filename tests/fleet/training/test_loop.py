@@ -180,6 +180,7 @@ def test_a_node_whose_clock_is_years_ahead_stands_alone(two_years_ahead: list[st
         assert set(fleet.ask("a").weights) == {"a", "b"}
         status = fleet.until("c", without("a", "b"))
         assert status["certificate"]["seconds_left"] < -86400 * 365
+        assert "certificate has run out" in fleet.members["c"].log.read_text("utf-8")
         assert not any(each["present"] for each in status["neighbours"].values())
         assert not fleet.status("a")["neighbours"]["c"]["present"]
 

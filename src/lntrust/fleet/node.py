@@ -50,7 +50,13 @@ class Node:
         with ExitStack() as doors:
             self._door: Door | None = None  # until it is open: somebody may say hello before
             if place is not None:
-                self._door = self._open_door(place)
+                handler = QueryHandler(settings, self._traffic, self._snapshots.at, self._facts)
+                # In lockstep a question of the future waits in a thread: there must be one for everybody.
+                more = 2 * len(place.peers) if settings.network.clock == "lockstep" else 0
+                self._door = Door(
+                    place, handler, workers=settings.limits.workers + more, waiting=settings.limits.waiting,
+                    busy=handler.busy, duplicates=handler.duplicates,
+                )  # fmt: skip
                 doors.callback(self._door.close)
             self._neighbours = Neighbours(settings, self._traffic, self._door, self._facts)
             doors.callback(self._neighbours.close)
@@ -174,16 +180,6 @@ class Node:
             return {"expires": None, "seconds_left": None}
         left = (self._door.expires - datetime.now(UTC)).total_seconds()
         return {"expires": self._door.expires.isoformat(), "seconds_left": left}
-
-    def _open_door(self, place: Place) -> Door:
-        s = self.settings
-        handler = QueryHandler(s, self._traffic, self._snapshots.at, self._facts)
-        # In lockstep a question of the future waits in a thread: there must be one for everybody.
-        workers = s.limits.workers + (2 * len(s.peers) if s.network.clock == "lockstep" else 0)
-        return Door(
-            place, handler, workers=workers, waiting=s.limits.waiting, busy=handler.busy,
-            duplicates=handler.duplicates,
-        )  # fmt: skip
 
 
 def place_of(settings: NodeSettings) -> Place:

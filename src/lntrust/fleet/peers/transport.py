@@ -98,9 +98,7 @@ class Door:
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
         if self._ran_out:  # nobody will speak to it
-            event(
-                "certificate has run out", level=logging.ERROR, expires=expires.isoformat(), note="renew it"
-            )
+            event("certificate has run out", level=logging.ERROR, note="renew it")
         queryables = {name: self._listen_to(name) for name in place.peers}
         with self._lock:
             self._queryables, self._ignored = queryables, dict[str, float]()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -42,6 +43,11 @@ _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
 _THREADS = 80  # per neighbour: so many questions to it at the same time, more than clients are served at once
+
+
+# Waits for what a neighbour says, so many seconds: the numbers, and the version of its model.
+_Hear = Callable[[float], tuple[Float[ndarray, "m C"], int]]
+_Outcome = Callable[[], Reply | Failure]  # waits as long as a question's deadline lets it
 
 
 @dataclass
@@ -169,7 +175,7 @@ class Neighbours:
         """Say hello: do both mean the same by an input, and by a class? Returns whether it had an answer."""
         mine, change, since = self._facts(), self.changes(each.name), time.monotonic()
         try:
-            reply = self._send(each, wire.hello(mine), HELLO, timeout)
+            reply = self._send(each, wire.hello(mine), HELLO)(timeout)
             theirs = wire.facts_in(reply)
             reason = wire.mismatch(mine, theirs)
         except NoAnswerError:  # whoever asks it something sees that it is silent
@@ -203,20 +209,25 @@ class Neighbours:
         if self._lockstep:
             self.wait_for_all(timeout)
         question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
-        present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, Future[Any]]()
+        present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, _Outcome]()
         for name in names:
             each = self.members[name]
             if name not in present:
                 results[name] = Failure("absent", "not there")
             elif not each.breaker.admits(time.monotonic(), self.changes(name)):
                 results[name] = Failure("breaker", "left alone after failures")
+            elif self._simple(each, question):
+                asked[name] = partial(self._answer, each, question, self._speak(each, question, phase))
             else:
                 try:
-                    asked[name] = each.threads.submit(self._ask, each, question)
+                    asked[name] = partial(_in_time, each.threads.submit(self._ask, each, question), question)
                 except RuntimeError:  # no fault of theirs
                     results[name] = Failure("queue", "this node is closing")
-        for name, future in asked.items():
-            result = results[name] = self._outcome(future, question)
+        for name, outcome in asked.items():
+            try:
+                result = results[name] = outcome()
+            except Exception as error:  # an error over one neighbour loses no other's answer
+                result = results[name] = Failure("malformed", why(error))
             well = isinstance(result, Reply) or _WELL.get(result.kind, False)
             self.members[name].breaker.tell(well, time.monotonic())
             if (instances := self.instances(name)) > 1:
@@ -227,16 +238,14 @@ class Neighbours:
             self._traffic.count("failures", failure.kind)
         return {name: result for name, result in results.items() if isinstance(result, Reply)}, failed
 
-    def _outcome(self, asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
-        """What has become of a question in time, whatever that is. One never sent is no fault of theirs."""
-        try:
-            return asked.result(question.time_left)
-        except (TimeoutError, CancelledError):
-            if asked.cancel():
-                return Failure("queue", "other questions to it took all the time")
-            return Failure("silent", "no answer in time")
-        except Exception as error:  # an error over one neighbour loses no other's answer
-            return Failure("malformed", why(error))
+    def _simple(self, each: Neighbour, question: _Question) -> bool:
+        """Whether it takes one message to a node that we know. That needs no thread, which takes longer."""
+        known = each.server is None and each.refused is None and not self._is_new(each)
+        return known and not question.retries and len(question.x) <= min(self._at_once, each.at_once)
+
+    def _answer(self, each: Neighbour, question: _Question, hear: _Hear) -> Reply | Failure:
+        """To a question that was sent before."""
+        return self._ask_once(each, question, question.phase, question.time_left, hear=hear)
 
     def _ask(self, each: Neighbour, question: _Question) -> Reply | Failure:
         """In as many messages as it takes; if one fails, the rest is not asked."""
@@ -278,14 +287,18 @@ class Neighbours:
         return result
 
     def _ask_once(
-        self, each: Neighbour, question: _Question, phase: str, timeout: float, greet: bool = True
-    ) -> Reply | Failure:
-        """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
-        if timeout <= 0:
+        self, each: Neighbour, question: _Question, phase: str, timeout: float, *,
+        hear: _Hear | None = None, greet: bool = True,
+    ) -> Reply | Failure:  # fmt: skip
+        """The reply, checked; `hear` waits for that to a question that was sent before.
+
+        A node that has forgotten us is greeted, and asked again at once.
+        """
+        if timeout <= 0 and hear is None:
             return Failure("silent", "no time left")
         begun = time.monotonic()
         try:
-            p, version = self._hear(each, question, phase, timeout)
+            p, version = (hear or self._speak(each, question, phase))(timeout)
         except RefusedError as error:
             if str(error) == wire.HELLO_FIRST and greet:
                 self._greet(each, min(_HELLO_PATIENCE, question.time_left))
@@ -301,35 +314,47 @@ class Neighbours:
         each.version, each.replied_at, each.put_off = version, time.monotonic(), 0
         return Reply(p, version)
 
-    def _hear(
-        self, each: Neighbour, question: _Question, phase: str, timeout: float
-    ) -> tuple[Float[ndarray, "m C"], int]:
-        """The numbers that a node or a server says, and the version of its model."""
+    def _speak(self, each: Neighbour, question: _Question, phase: str) -> _Hear:
+        """Ask a node or, when it is waited for, a server."""
         if phase == RETRY:
             self._traffic.count("retries", each.name)
-        if each.server is None:
-            message = wire.question(question.x, encoding=self._encoding)
-            reply = self._send(each, message, phase, timeout, question.attachment)
-            C = len(self._settings.input.classes)
+        if each.server is not None:
+            return partial(self._ask_server, each, each.server, question, phase)
+        message = wire.question(question.x, encoding=self._encoding)
+        wait_for = self._send(each, message, phase, question.attachment)
+
+        def hear(timeout: float) -> tuple[Float[ndarray, "m C"], int]:
+            reply, C = wait_for(timeout), len(self._settings.input.classes)
             return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
+
+        return hear
+
+    def _ask_server(
+        self, each: Neighbour, server: InferenceServer, question: _Question, phase: str, timeout: float
+    ) -> tuple[Float[ndarray, "m C"], int]:
         self._traffic.count("queries out", each.name)
-        p, sent, received = each.server.ask(question.x, timeout)
+        p, sent, received = server.ask(question.x, timeout)
         self._traffic.sent(each.name, phase, "query", size_of([question.x], sent))
         self._traffic.received(each.name, phase, "reply", size_of([p], received))
         return p, 0
 
     def _send(
-        self, each: Neighbour, message: Message, phase: str, timeout: float, attachment: bytes | None = None
-    ) -> Message:
-        """A node's reply to a message; both are counted."""
+        self, each: Neighbour, message: Message, phase: str, attachment: bytes | None = None
+    ) -> Callable[[float], Message]:
+        """Send a node a message; what comes back waits for its reply. Both are counted."""
         assert self._door is not None
         data = encode(message)
         self._traffic.count("queries out", each.name)
         self._traffic.sent(each.name, phase, "query", size_of(message.tensors.values(), len(data)))
-        data = self._door.ask(each.name, data, timeout, attachment)
-        reply = wire.read(data)
-        self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
-        return reply
+        answer = self._door.send(each.name, data, attachment)
+
+        def hear(timeout: float) -> Message:
+            data = answer(timeout)
+            reply = wire.read(data)
+            self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
+            return reply
+
+        return hear
 
     def _refusal(self, each: Neighbour, reason: str, late: bool) -> Failure:
         failure = wire.failure_of(reason)
@@ -339,3 +364,13 @@ class Neighbours:
         if failure.kind == "quota" and each.put_off > self._settings.limits.failures:
             return Failure("put off", f"nothing but refusals, {each.put_off} in a row: {reason}")
         return failure
+
+
+def _in_time(asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
+    """What a thread has found out in time. A question that was never sent is no fault of theirs."""
+    try:
+        return asked.result(question.time_left)
+    except (TimeoutError, CancelledError):
+        if asked.cancel():
+            return Failure("queue", "other questions to it took all the time")
+        return Failure("silent", "no answer in time")

@@ -123,8 +123,11 @@ class Door:
     # -- asking -----------------------------------------------------------------------------------
 
     def ask(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> bytes:
-        """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
-        deadline = time.monotonic() + timeout
+        """A neighbour's answer, within the time. Raises `RefusedError` or `NoAnswerError`."""
+        return self.send(name, question, attachment)(timeout)
+
+    def send(self, name: str, question: bytes, attachment: bytes | None = None) -> Callable[[float], bytes]:
+        """Send a question; call what comes back, once, to wait for the answer for so many seconds."""
         answer = Future[Any]()
         token: Any = zenoh.CancellationToken()
         with self._lock:
@@ -143,8 +146,11 @@ class Door:
             )  # fmt: skip
         except zenoh.ZError:  # the door was closed meanwhile, perhaps to be opened again
             self._ended(name, answer)
+        return partial(self._hear, name, answer, token)
+
+    def _hear(self, name: str, answer: Future[Any], token: Any, timeout: float) -> bytes:
         try:
-            reply = answer.result(max(0.0, deadline - time.monotonic()))
+            reply = answer.result(max(0.0, timeout))
         except TimeoutError:
             answer.cancel()
             token.cancel()  # else Zenoh would go on waiting

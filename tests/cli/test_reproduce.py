@@ -135,12 +135,3 @@ def test_one_that_fails_leaves_the_others_their_tables(lntrust: Any, here: Path)
     assert {"mine.md", "bad.md"} <= {path.name for path in (here / "reproduction").iterdir()}
     labels = [row["label"] for row in pq.read_table(here / "reproduction" / "bad.parquet").to_pylist()]
     assert labels == ["B = 20", "B = 40"]
-
-
-def test_a_row_that_fails_is_named(lntrust: Any, here: Path) -> None:
-    text = MINE.replace('"methods.lntrust.budget" = 40', '"data.dataset" = "cifar10"')
-    (here / "bad.toml").write_text(text, "utf-8")
-    got = lntrust("reproduce", "bad.toml", "--data", "nowhere")
-    assert got.code == 2
-    assert "cifar10" in got.err
-    assert not (here / "runs").exists(), "said before anything is run"

@@ -252,14 +252,11 @@ def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
     What tells a method's settings from each other stands in the label.
     """
     places = {name: place for place, name in enumerate(["lntrust", *preset_names()], 1)}
-
-    def order(label: str) -> tuple[int, bool, str]:
-        return places.get(label, 0), label != "independent", label
-
     studies = {}
     for study, here in grouped(records, lambda record: record.study).items():
         methods = grouped(here, _label)
-        studies[study] = [row for label in sorted(methods, key=order) for row in _rows(methods[label], here)]
+        order = sorted(methods, key=lambda label: (places.get(label, 0), label != "independent", label))
+        studies[study] = [row for label in order for row in _rows(methods[label], here)]
     return studies
 
 
@@ -289,9 +286,8 @@ def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
 
 def _setting_text(path: str, value: Any) -> str:
     """`skew = 20`; of a user's own file, its name and what tells its content from another's."""
-    for part in ("content.sources.", "content.files."):
-        if path.startswith(part):
-            return f"{path.removeprefix(part).rpartition('/')[2]} {value[:6]}"
+    if path.startswith(("content.sources.", "content.files.")):
+        return f"{path.split('.', 2)[2].rpartition('/')[2]} {value[:6]}"
     return f"{path.rpartition('.')[2]} = {value}"
 
 
@@ -325,24 +321,15 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def make_row(
-    label: str,
-    records: Sequence[Record],
-    among: Sequence[Record],
-    paper: dict[str, float] | None = None,
-    x: float | None = None,
-    published: bool = False,
-) -> Row:
+def make_row(label: str, records: Sequence[Record], among: Sequence[Record]) -> Row:
     """A row, with Independent's runs in the same worlds if all of them are among these, with scores."""
     good = [record for record in records if record.diverged is None]
     alone = [record for record in among if _label(record) == "independent" and record.diverged is None]
     by_world = grouped(alone, world_of)
     found = [_partner(record, by_world.get(world_of(record), [])) for record in good] if alone else []
     partners = [partner for partner in found if partner is not None]
-    return Row(
-        label, good, paper or {}, partners if len(partners) == len(good) else [], x, published,
-        diverged=[record for record in records if record.diverged is not None],
-    )  # fmt: skip
+    diverged = [record for record in records if record.diverged is not None]
+    return Row(label, good, independent=partners if len(partners) == len(good) else [], diverged=diverged)
 
 
 def _partner(record: Record, alone: Sequence[Record]) -> Record | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -66,7 +66,7 @@ def sections_of(
     rest = [record for record in records if id(record) not in shown]
     # Independent of the same study stands beside what is left, to be compared with.
     studies = {record.study for record in rest}
-    beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]
+    beside = [r for r in records if r.study in studies and r.method == "independent" and id(r) in shown]
     by_study = rows_of([*beside, *_beside_presets(rest, out), *rest])
     return out + [Section(name, name, name, rows) for name, rows in by_study.items()]
 
@@ -106,19 +106,16 @@ def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Sectio
 def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = ()) -> list[Row]:
     """The rows of a panel that were run, with the paper's numbers."""
     wanted = [record for record in records if not seeds or record.seed in seeds]
-    by_key = grouped(wanted, lambda record: record.row_key)
+    by_key = grouped(sorted(wanted, key=lambda record: record.seed), lambda record: record.row_key)
     rows = []
     for row in panel.rows:
-        if found := _one_device(by_key.get(panel.key(row), [])):
+        # Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed.
+        devices = grouped(by_key.get(panel.key(row), []), lambda record: record.identity["device"])
+        if found := max(devices.values(), key=len, default=[]):
             numbers = row.paper.model_dump(exclude_none=True)
-            rows.append(make_row(row.label, found, records, numbers, row.x, published=not row.set))
+            made = make_row(row.label, found, records)
+            rows.append(replace(made, paper=numbers, x=row.x, published=not row.set))
     return rows
-
-
-def _one_device(records: Sequence[Record]) -> list[Record]:
-    """Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed."""
-    in_order = sorted(records, key=lambda record: record.seed)
-    return max(grouped(in_order, lambda record: record.identity["device"]).values(), key=len, default=[])
 
 
 # -- as one flat table, for Parquet ---------------------------------------------------------------

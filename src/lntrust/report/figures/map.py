@@ -30,7 +30,7 @@ _MARGIN = 0.04  # of the map's extent
 
 def draw_map(record: Record, title: str) -> Figure:
     """Left, labelled tiles by class; right, the regions' graph at its true places."""
-    scene, tiles = Scene.of(record.world), record.world["tiles"]
+    scene, tiles = Scene(record.world), record.world["tiles"]
     assert scene.centres is not None
     nodes = scene.centres[:, ::-1]
     places = np.stack([tiles["longitude"], tiles["latitude"]], axis=1) / tiles["per_degree"]

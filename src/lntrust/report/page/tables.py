@@ -11,7 +11,7 @@ from lntrust.experiment.store import Record
 from lntrust.report import text
 from lntrust.report.claims import Outcome, against_paper
 from lntrust.report.page.html import Child, Html, Scale, h, numbers, table, with_minus
-from lntrust.report.rows import Row, main_row
+from lntrust.report.rows import Row, grouped, main_row
 from lntrust.report.sections import Section
 from lntrust.report.text import NOTHING, Cell, Fill
 
@@ -36,8 +36,8 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("the paper", "Test ", "paper", text.paper_of("test")),
         Column("the paper", "Self ", "paper", text.paper_of("self")),
         Column("the paper", "agreement", "words", lambda row: Cell(against_paper(row) or NOTHING)),
-        Column("over Stage 1", "ours", "", text.gain_cell if gained else lambda _: Cell()),
-        Column("over Stage 1", "paper", "paper", text.paper_gain),
+        Column("over Stage 1", "ours", "", lambda row: text.spread_cell(row.gain if gained else None, row)),
+        Column("over Stage 1", "paper", "paper", text.paper_of("gain", text.plus)),
         Column("against Independent", _DIFFERENCE, "difference", text.difference_cell),
         Column("against Independent", "chance better", "", text.improvement_cell),
         Column("nodes", "pooled", "", text.spread_of("test_pooled"), True),
@@ -190,19 +190,19 @@ def section_words(section: Section) -> Html:
 
 def machines(records: Sequence[Record]) -> Html:
     """On what the runs were made: one line for every kind of machine and set of versions."""
-    counts: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    for record in records:
+
+    def machine(record: Record) -> dict[str, object]:
         of = record.identity
-        machine = {name: of[name] for name in ("device", "backend")}
-        known = json.dumps(machine | of.get("hardware", {}) | of.get("versions", {}))
-        counts[known] += 1
-        seconds[known] += record.summary["seconds"]
-    kinds = [(json.loads(known), count, seconds[known] / 3600) for known, count in counts.most_common()]
-    names = list(dict.fromkeys(name for machine, _, _ in kinds for name in machine))
-    head = h("tr", [h("th", name, scope="col") for name in ("runs", "hours", *names)])
-    lines = []
-    for machine, count, hours in kinds:
-        values = [NOTHING if machine.get(name) is None else str(machine[name]) for name in names]
-        lines.append(h("tr", [h("td", value) for value in (str(count), f"{hours:.2f}", *values)]))
+        known = {name: of[name] for name in ("device", "backend")}
+        return {**known, **of.get("hardware", {}), **of.get("versions", {})}
+
+    kinds = []
+    alike = grouped(records, lambda record: json.dumps(machine(record)))
+    for runs in sorted(alike.values(), key=len, reverse=True):
+        hours = sum(record.summary["seconds"] for record in runs) / 3600
+        kinds.append({"runs": len(runs), "hours": f"{hours:.2f}"} | machine(runs[0]))
+    names = list(dict.fromkeys(name for kind in kinds for name in kind))
+    head = h("tr", [h("th", name, scope="col") for name in names])
+    shown = [[NOTHING if kind.get(name) is None else str(kind[name]) for name in names] for kind in kinds]
+    lines = [h("tr", [h("td", value) for value in values]) for values in shown]
     return table(h("caption", "Machines and versions"), head, lines, "plain", "machines")

@@ -20,7 +20,7 @@ from rich.table import Table
 from lntrust import load_study
 from lntrust.experiment.store import Record
 from lntrust.report.claims import Verdict
-from lntrust.report.page.tables import main_rows, overview, section_table, section_words
+from lntrust.report.page.tables import overview, section_table, section_words
 from lntrust.report.rows import make_row
 from lntrust.report.sections import Section
 from lntrust.report.text import latex, markdown, results_table, terminal, trust_table
@@ -109,7 +109,7 @@ def test_a_section(name: str) -> None:
 def test_all_sections_at_a_glance() -> None:
     """LNTrust's own row is the one so called, or the first; claims are counted."""
     chosen = [replace(SECTIONS[name], name=name, title=name) for name in ("plain", "of-the-paper", "asking")]
-    as_before("overview", in_lines(overview(chosen, main_rows(chosen))))
+    as_before("overview", in_lines(overview(chosen)))
 
 
 def in_lines(html: str) -> str:

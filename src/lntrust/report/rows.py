@@ -18,7 +18,6 @@ from lntrust.experiment.statistics import Interval, paired_interval, probability
 from lntrust.experiment.store import Record, comparable, fingerprint
 from lntrust.methods.lntrust.presets import names as preset_names
 
-KINDS = ("query", "reply", "parameters", "anchors", "framing")
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
 Score = Literal["test", "self"]
 

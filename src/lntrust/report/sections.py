@@ -17,8 +17,9 @@ from lntrust.experiment.reproduction import (
 from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.network.codec import KINDS
 from lntrust.report.claims import Verdict, against_paper, judge
-from lntrust.report.rows import KINDS, Row, difference, flat_settings, grouped, make_row, rows_of, world_of
+from lntrust.report.rows import Row, difference, flat_settings, grouped, main_row, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Section:
         """Whether its verdicts are on the paper's claims as we read them: not under another reading, too."""
         paper = bool(self.place) and self.place != "not in the paper"
         return paper and "reading" not in self.rows[0].first.identity["study"]
+
+    @property
+    def main(self) -> Row | None:
+        """The row that stands for LNTrust, where there is one."""
+        return main_row(self.rows)
 
     @property
     def seeds(self) -> list[int]:
@@ -126,8 +132,8 @@ _NUMBERS = (
     "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
     *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
     "p10", "harmed", "below_independent", "improvement",
-    *(f"gb_{kind}" for kind in (*KINDS, "total")),
-    *(f"gb_headers_{kind}" for kind in KINDS[:-1]),
+    *(f"gb_{kind}" for kind in (*KINDS, "framing", "total")),
+    *(f"gb_headers_{kind}" for kind in KINDS),
     "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
     *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
 )  # fmt: skip
@@ -154,16 +160,15 @@ def arrow(sections: Sequence[Section]) -> pa.Table:
 def _flat_row(section: Section, row: Row) -> dict[str, object]:
     identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
     parted: dict[str, Any] = {
-        **{score: row.spread(score) for score in _SPREADS}, "test": test, "gain": row.gain,
-        **{name: row.spread(name) for name in ("p10", "harmed", "best_round_test_selected")},
-        "last_round_test": row.spread("test"), "difference": row.difference,
+        **{name: row.spread(name) for name in (*_SPREADS, "p10", "harmed", "best_round_test_selected")},
+        "test": test, "gain": row.gain, "last_round_test": row.spread("test"), "difference": row.difference,
         "pooled_difference": difference(row.records, row.independent, "test_pooled"),
     }  # fmt: skip
     numbers = {f"{name}_{part}": value for name, found in parted.items() if found
                for part, value in found._asdict().items()}  # fmt: skip
     sent = {
-        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
-        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
+        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "framing", "total")},
+        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS},
         "bytes_per_answer": row.bytes_per_answer,
     }
     return {

@@ -199,8 +199,7 @@ def draw_topology(world: dict[str, Any], title: str, path: Path) -> None:
     axes.legend(loc="best", frameon=False, markerscale=0.6)
     axes.set_title(f"{title}: {scene.headline}; area ∝ √labelled examples", fontsize=10)
     axes.set_axis_off()
-    kind = path.suffix.removeprefix(".") or "png"
-    write_whole(path, lambda temporary: figure.savefig(temporary, dpi=150, format=kind))
+    write_whole(path, lambda temporary: figure.savefig(temporary, dpi=150, format=path.suffix[1:]))
 
 
 # -- whom a node trusts --------------------------------------------------------------------------
@@ -336,13 +335,11 @@ def _histograms(
         axes.bar(places, shares[j], width=0.8, color=VERMILLION if j == node else "#9aa3af")
         if j != node:
             axes.stairs(shares[node], np.arange(len(classes) + 1) - 0.5, color=VERMILLION, linewidth=0.6)
-        axes.set_ylim(0, 1.08 * shares[list(members)].max())
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[], ylim=(0, 1.08 * shares[list(members)].max()))
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", length=0, pad=1)
         weight = score_text(weights[j]) if weights[j] >= _LEAST else f"<{score_text(_LEAST)}"
         axes.set_title(f"{j}{', itself' if j == node else ''}: {weight}", fontsize=5.5, loc="left", pad=1)
-        axes.set_xticks([])
     if len(classes) <= _NAMED:
         brief = [name if len(name) <= 12 else f"{name[:10]}…" for name in classes]
         all_axes[-1].set_xticks(places, brief, rotation=90, fontsize=5)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from lntrust.experiment.store import Record
 from lntrust.report import text
 from lntrust.report.claims import Outcome, against_paper
 from lntrust.report.page.html import Child, Html, Scale, h, numbers, table, with_minus
-from lntrust.report.rows import Row, grouped, main_row
+from lntrust.report.rows import Row, grouped
 from lntrust.report.sections import Section
 from lntrust.report.text import NOTHING, Cell, Fill
 
@@ -98,8 +98,8 @@ def _line(row: Row, columns: Sequence[Column], is_best: bool, scale: Scale, plac
     return h("tr", label, cells, class_="best" if is_best else None, data_label=row.label)
 
 
-def _scale(rows: Iterable[Row]) -> Scale:
-    return Scale.of(row.difference for row in rows if row.compared and row.difference)
+def _scale(rows: Iterable[Row | None]) -> Scale:
+    return Scale.of(row.difference for row in rows if row and row.compared and row.difference)
 
 
 def _difference(row: Row, scale: Scale) -> Child:
@@ -113,10 +113,10 @@ def _difference(row: Row, scale: Scale) -> Child:
 # -- all sections at a glance ---------------------------------------------------------------------
 
 
-def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
+def overview(sections: Sequence[Section]) -> Html:
     """Every section in a line: what was best, how LNTrust did, and what became of the paper's claims."""
-    scale = _scale(main.values())
-    glances = [(section, _at_a_glance(section, main.get(section.name), scale)) for section in sections]
+    scale = _scale(section.main for section in sections)
+    glances = [(section, _at_a_glance(section, scale)) for section in sections]
     # A column that has nothing to say in any line is left out.
     names = [name for name in glances[0][1] if any(cells[name][1] != NOTHING for _, cells in glances)]
     heads = [h("th", _with_scale(name, scale), scope="col", class_="difference") if name == _OVER
@@ -131,9 +131,9 @@ def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
     return table(caption, h("tr", h("th", "section", scope="col"), heads), lines, "overview", "all sections")
 
 
-def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, tuple[str, Child]]:
+def _at_a_glance(section: Section, scale: Scale) -> dict[str, tuple[str, Child]]:
     """By column, a cell's class and what is in it."""
-    best = best_row(section.rows)
+    ours, best = section.main, best_row(section.rows)
     outcomes = Counter(verdict.outcome for verdict in section.verdicts)
     claims = []
     for outcome, count in ((outcome, outcomes[outcome]) for outcome in MARKS if outcomes[outcome]):
@@ -150,11 +150,6 @@ def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, 
         _OVER: ("difference", _difference(ours, scale) if ours else NOTHING),
         "best Test": ("", test_of(best, named=True) if best else NOTHING),
     }
-
-
-def main_rows(sections: Sequence[Section]) -> dict[str, Row]:
-    """By section, the row that stands for LNTrust, where there is one."""
-    return {section.name: row for section in sections if (row := main_row(section.rows))}
 
 
 def anchor(section: Section) -> str:

@@ -27,17 +27,10 @@ graph.nodes = 6
 partition.labelled = 300
 training = { stage1_rounds = 2, stage2_rounds = 4, refresh = 2 }
 evaluation = { every = 2, checkpoint_every = 10 }
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
-
-[[population.learners]]
-name = "mlp"
-kind = "mlp"
-view = "pixels"
-options = { hidden = 16 }
+population.learners = [
+  { name = "linear", kind = "linear", view = "pixels" },
+  { name = "mlp", kind = "mlp", view = "pixels", options = { hidden = 16 } },
+]
 """
 RUNS = [("independent", []), ("uniform", []), ("d_psgd", []), ("lntrust", ["methods.lntrust.budget=50"]),
         ("lntrust", [])]  # fmt: skip

@@ -8,14 +8,7 @@ import pyarrow as pa
 import pytest
 from made_up import made, made_seeds, sending
 
-from lntrust.experiment.reproduction import (
-    Claim,
-    FigureSettings,
-    Panel,
-    PaperNumbers,
-    Reproduction,
-    RowSettings,
-)
+from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
 from lntrust.experiment.store import Record
 from lntrust.report.rows import make_row
 from lntrust.report.sections import SCHEMA, Section, arrow, panel_rows, sections_of
@@ -25,8 +18,8 @@ PANEL = Panel(
     study="digits",
     rows=[
         RowSettings(label="Independent", method="independent"),
-        RowSettings(label="Plain mean", method="uniform", paper=PaperNumbers(test=0.7)),
-        RowSettings(label="Ours", set={"methods.lntrust.sample": 77}, x=3.0, paper=PaperNumbers(test=0.8)),
+        RowSettings(label="Plain mean", method="uniform", paper={"test": 0.7}),
+        RowSettings(label="Ours", set={"methods.lntrust.sample": 77}, x=3.0, paper={"test": 0.8}),
     ],
     claims=[Claim(says="ours is best", above="Ours", below=["Independent", "Plain mean"])],
 )

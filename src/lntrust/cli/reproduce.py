@@ -24,9 +24,7 @@ def reproduce(
         list[str] | None,
         Option(help="Only the rows of this method; several with commas between, or several times."),
     ] = None,
-    seed: Annotated[
-        list[str] | None, Option(help="Seeds and ranges of them, as 0,2 or 0-9. Default: as the paper, 0-2.")
-    ] = None,
+    seed: options.Seeds = None,
     from_: Annotated[
         list[Path] | None,
         Option(

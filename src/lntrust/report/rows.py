@@ -271,9 +271,8 @@ def _label(record: Record) -> str:
 def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     """The rows of one method: one for each setting."""
     ignored = {"seed": None, "versions": None, "hardware": None}
-    settings = grouped(
-        sorted(records, key=lambda r: r.seed), lambda r: fingerprint(comparable(r.identity) | ignored)
-    )
+    by_seed = sorted(records, key=lambda r: r.seed)
+    settings = grouped(by_seed, lambda r: fingerprint(comparable(r.identity) | ignored))
     flats = {key: flat_settings(each[0].identity) for key, each in settings.items()}
     rows = []
     for key, each in settings.items():

@@ -94,16 +94,15 @@ def spring_layout(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, 
     return places
 
 
-def _apart(places: Float[ndarray, "n 2"], gap: float, steps: int = 100) -> Float[ndarray, "n 2"]:
+def _apart(places: Float[ndarray, "n 2"], gap: float) -> Float[ndarray, "n 2"]:
     """Nodes closer than the gap pushed away from each other, the others left where they are.
 
     The gap is in parts of what a square grid of as many nodes would have.
     """
-    n = len(places)
-    extent = float(np.ptp(places, axis=0).max()) if n > 1 else 0.0
-    gap *= extent / np.sqrt(max(n, 1))
+    n, extent = len(places), float(np.ptp(places, axis=0).max())
+    gap *= extent / np.sqrt(n)
     places = places.copy()
-    for _ in range(steps if extent else 0):
+    for _ in range(100 if extent else 0):
         away = places[:, None] - places[None]
         far = np.sqrt((away**2).sum(2)) + np.eye(n) * extent
         lacking = np.maximum(gap - far, 0.0)

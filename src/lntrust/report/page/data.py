@@ -121,11 +121,11 @@ def _rounded(values: Sequence[float | None], digits: int) -> list[float | None]:
 def _importance(row: Row) -> Data | None:
     """The mean over seeds; the deviation is over seeds, of one seed over repetitions."""
     reports = [record.summary.get("method_report") or {} for record in row.records]
-    found = [report["importance"] for report in reports if report.get("importance")]
+    found = [report for report in reports if report.get("importance")]
     out = {}
-    for name in found[0] if found else []:
-        values = [each[name] for each in found]
-        std = float(np.std(values)) if len(values) > 1 else reports[0]["importance_std"][name]
+    for name in found[0]["importance"] if found else []:
+        values = [report["importance"][name] for report in found]
+        std = float(np.std(values)) if len(values) > 1 else found[0]["importance_std"][name]
         out[name] = [_short(float(np.mean(values))), _short(std)]
     return out or None
 

@@ -16,7 +16,6 @@ from lntrust.report.sections import Section
 from lntrust.report.text import NOTHING, Cell, Fill
 
 MARKS: dict[Outcome, str] = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
-_DIFFERENCE = "difference, 95 %"
 _OVER = "over Independent, 95 %"
 
 
@@ -38,7 +37,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("the paper", "agreement", "words", lambda row: Cell(against_paper(row) or NOTHING)),
         Column("over Stage 1", "ours", "", lambda row: text.spread_cell(row.gain if gained else None, row)),
         Column("over Stage 1", "paper", "paper", text.paper_of("gain", text.plus)),
-        Column("against Independent", _DIFFERENCE, "difference", text.difference_cell),
+        Column("against Independent", "difference, 95 %", "difference", text.difference_cell),
         Column("against Independent", "chance better", "", text.improvement_cell),
         Column("nodes", "pooled", "", text.spread_of("test_pooled"), True),
         Column("nodes", "10th pct.", "", text.mean_of("p10", score_text), True),
@@ -64,18 +63,18 @@ def section_table(section: Section, index: int) -> Html:
     above = [h("th", group, scope="colgroup", colspan=len(list(same)), class_="group")
              for group, same in groupby(column.group for column in columns)]  # fmt: skip
     method = h("th", "method", scope="col", rowspan=2, class_="label")
-    heads = []
-    for _, name, kind, *_ in columns:
-        shown = _with_scale(name, scale) if name == _DIFFERENCE else name
-        heads.append(h("th", shown, scope="col", class_=kind if kind in ("words", "difference") else None))
+    kinds = [each.kind if each.kind in ("words", "difference") else None for each in columns]
+    heads = [_head(each.name, kind, scale) for each, kind in zip(columns, kinds, strict=True)]
     lines = [_line(row, columns, row is best, scale, (index, at)) for at, row in enumerate(section.rows)]
     words = f"{section.title}: {seeds_text(section.seeds)}, mean ± standard deviation over seeds"
     head = [h("tr", method, above), h("tr", heads)]
     return table(h("caption", words), head, lines, "results", section.title)
 
 
-def _with_scale(name: str, scale: Scale) -> Child:
-    return [h("span", name, class_="over"), scale.axis()]
+def _head(name: str, kind: str | None, scale: Scale) -> Html:
+    """Of a column; one of intervals has their scale below its name."""
+    shown = [h("span", name, class_="over"), scale.axis()] if kind == "difference" else name
+    return h("th", shown, scope="col", class_=kind)
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
@@ -119,8 +118,7 @@ def overview(sections: Sequence[Section]) -> Html:
     glances = [(section, _at_a_glance(section, scale)) for section in sections]
     # A column that has nothing to say in any line is left out.
     names = [name for name in glances[0][1] if any(cells[name][1] != NOTHING for _, cells in glances)]
-    heads = [h("th", _with_scale(name, scale), scope="col", class_="difference") if name == _OVER
-             else h("th", name, scope="col") for name in names]  # fmt: skip
+    heads = [_head(name, "difference" if name == _OVER else None, scale) for name in names]
     lines = []
     for section, cells in glances:
         place = h("span", section.place, class_="where") if section.place else None

@@ -179,7 +179,7 @@ def _links(section: Section) -> Html | None:
     links: list[Child] = []
     for figure in section.figures:
         if figure.kind in ("trust", "topology"):
-            node = None if figure.node is None else str(figure.node)
+            node = figure.node
             text = "See this graph" if node is None else f"See node {node} among its neighbours"
             links.append(h("a", f"{text} →", href="#nodes", class_="go", data_study=section.study,
                            data_seed=figure.seed, data_node=node))  # fmt: skip

@@ -69,7 +69,7 @@ class TestMethods:
 
 
 class TestData:
-    def test_what_is_here(self, lntrust: Any, tmp_path: Path) -> None:
+    def test_what_is_here(self, lntrust: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "uci_har").mkdir()
         (tmp_path / "uci_har" / "windows.npz").touch()
         got = lntrust("data", "--data", tmp_path)
@@ -79,12 +79,8 @@ class TestData:
         assert here["cifar10"] == here["cifar100"] == here["eurosat"] == "no"
         assert got.cells["eurosat"][1] == f"{tmp_path}/eurosat/labels.npzisnotthere"
         assert "lntrust data download NAME" in got.words
-
-    def test_it_is_looked_for_where_the_environment_says(
-        self, lntrust: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("LNTRUST_DATA", str(tmp_path / "d"))
-        assert str(tmp_path / "d") in re.sub(r"\s", "", lntrust("data").out)
+        monkeypatch.setenv("LNTRUST_DATA", str(tmp_path))  # or as the environment says
+        assert lntrust("data").out == got.out
 
 
 class TestGraph:

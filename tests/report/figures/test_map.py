@@ -28,9 +28,8 @@ def test_map_is_true_to_places(rows: list[Row]) -> None:
     assert left.get_aspect() == pytest.approx(1 / math.cos(middle))
     # The boxes are as long as they are wide to be, so that nothing is squeezed.
     box, (west, east), (south, north) = left.get_window_extent(), left.get_xlim(), left.get_ylim()
-    assert box.height / box.width == pytest.approx(
-        (north - south) / (east - west) / math.cos(middle), rel=1e-3
-    )
+    ratio = (north - south) / (east - west) / math.cos(middle)
+    assert box.height / box.width == pytest.approx(ratio, rel=1e-3)
     assert len(left.patches) == 1  # the land
 
 

@@ -62,12 +62,11 @@ def section_table(section: Section, index: int) -> Html:
     scale, columns, best = _scale(section.rows), _columns(section.rows), best_row(section.rows)
     above = [h("th", group, scope="colgroup", colspan=len(list(same)), class_="group")
              for group, same in groupby(column.group for column in columns)]  # fmt: skip
-    method = h("th", "method", scope="col", rowspan=2, class_="label")
     kinds = [each.kind if each.kind in ("words", "difference") else None for each in columns]
     heads = [_head(each.name, kind, scale) for each, kind in zip(columns, kinds, strict=True)]
     lines = [_line(row, columns, row is best, scale, (index, at)) for at, row in enumerate(section.rows)]
     words = f"{section.title}: {seeds_text(section.seeds)}, mean ± standard deviation over seeds"
-    head = [h("tr", method, above), h("tr", heads)]
+    head = [h("tr", h("th", "method", scope="col", rowspan=2, class_="label"), above), h("tr", heads)]
     return table(h("caption", words), head, lines, "results", section.title)
 
 

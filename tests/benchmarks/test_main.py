@@ -136,13 +136,14 @@ class TestCI:
     def test_what_is_written(
         self, bench: Any, baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ci, "measure", lambda: {"run": 4.0, "new": 1.0})
+        monkeypatch.setattr(ci, "measure", lambda: {"run": 4.0, "new": 1.23456})
         assert bench("ci", "--baseline", baseline, "--out", tmp_path / "out").code == 0
         (path,) = (tmp_path / "out").iterdir()
         written = json.loads(path.read_text())
-        assert (written["ratios"], written["committed"]) == ({"run": 4.0, "new": 1.0}, {"run": 3.0})
+        assert (written["ratios"], written["committed"]) == ({"run": 4.0, "new": 1.23456}, {"run": 3.0})
         assert bench("ci", "--baseline", baseline, "--update").code == 0
-        assert ci.read_baseline(baseline) == {"run": 4.0, "new": 1.0}
+        assert ci.read_baseline(baseline) == {"run": 4.0, "new": 1.2346}
+        assert set(json.loads(baseline.read_text())) == {"ratios", "hardware", "versions"}
 
 
 @pytest.mark.parametrize(

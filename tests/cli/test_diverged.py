@@ -118,27 +118,16 @@ def test_compare_collect_report_and_figures(lntrust: Any, quick: Path) -> None:
     methods, runs = "independent,uniform,lntrust,broken:Breaks", Path("runs")
     got = lntrust("sweep", quick, "--method", methods, "--seed", "0-2", "--device", "cpu")
     assert got.code == 0, got.err
-    names = ["all.md", "all.tex", "all.parquet"]
-    got = lntrust("compare", runs, *(word for name in names for word in ("-o", name)))
+    got = lntrust("compare", runs, "-o", "all.parquet")
     assert got.code == 0, got.err
-    table = got.words
-    assert "quick, seeds 0, 1, 2" in table
-    assert "diverged at round 1" in table
-    for name in ("all.md", "all.tex"):
-        text = Path(name).read_text()
-        assert "2 of 3 seeds; seed 1 diverged at round 4" in text
-        assert "(seeds 0, 1, 2 diverged at round 1)" in text
+    assert "quick, seeds 0, 1, 2" in got.words
+    assert "diverged at round 1" in got.words
     rows = {row["method"]: row for row in pq.read_table("all.parquet").to_pylist()}
-    assert (rows["broken:Breaks"]["seeds"], rows["lntrust"]["seeds"]) == ([0, 2], [0, 1, 2])
-    assert rows["broken:Breaks"]["diverged"] == "2 of 3 seeds; seed 1 diverged at round 4"
-    assert rows["lntrust"]["diverged"] is None
-    nothing = rows["uniform"]
-    assert nothing["seeds"] == []
-    assert all(nothing[name] is None for name in ("test_mean", "gb_total", "difference_mean", "improvement"))
-    told = [json.loads(path.read_text())["test"] for path in runs.rglob("broken-Breaks/*/summary.json")]
-    both = [test for test in told if test is not None]
-    assert rows["broken:Breaks"]["test_mean"] == pytest.approx(sum(both) / 2)
-    assert rows["broken:Breaks"]["difference_mean"] is not None  # paired with Independent of the same seeds
+    assert {method: (row["seeds"], row["diverged"]) for method, row in rows.items()} == {
+        "independent": ([0, 1, 2], None), "lntrust": ([0, 1, 2], None),
+        "uniform": ([], "seeds 0, 1, 2 diverged at round 1"),
+        "broken:Breaks": ([0, 2], "2 of 3 seeds; seed 1 diverged at round 4"),
+    }  # fmt: skip
     collected = lntrust("collect", runs, "-o", "kept.parquet")
     assert collected.code == 0
     assert "12 runs" in collected.out

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 
 def test_certs(lntrust: Any, tmp_path: Path) -> None:
     folder = tmp_path / "fleet"
@@ -25,16 +23,11 @@ def test_certs(lntrust: Any, tmp_path: Path) -> None:
     assert not (folder / "b").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--node", "a"], "NAME=HOST"),
-        (["--node", "a=x,,y"], "NAME=HOST"),
-        (["--renew", "a"], "has no certificate"),
-    ],
-)
-def test_what_is_wrong_is_said(lntrust: Any, tmp_path: Path, arguments: list[str], words: str) -> None:
-    assert lntrust("fleet", "certs", tmp_path / "fleet", "--node", "z=192.0.2.9").code == 0
-    got = lntrust("fleet", "certs", tmp_path / "fleet", *arguments)
-    assert got.code == 2
-    assert words in " ".join(got.err.split())
+def test_what_is_wrong_is_said(lntrust: Any, tmp_path: Path) -> None:
+    certs = ("fleet", "certs", tmp_path / "fleet")
+    assert lntrust(*certs, "--node", "z=192.0.2.9").code == 0
+    wrong = {"--node=a": "NAME=HOST", "--node=a=x,,y": "NAME=HOST", "--renew=a": "has no certificate"}
+    for option, words in wrong.items():
+        got = lntrust(*certs, option)
+        assert got.code == 2
+        assert words in " ".join(got.err.split())

@@ -55,9 +55,8 @@ class TestCompare:
         text = files[0].read_text()
         labels = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][2:]
         assert labels == [f"| {label}" for label in LABELS]
-        for mean, std in zip(*(table[f"test_{part}"].to_pylist() for part in ("mean", "std")), strict=True):
-            assert f"{mean:.3f} ± {std:.3f}".replace("0.", ".") in text
-            assert rf"{mean:.3f} \pm {std:.3f}" in files[1].read_text()
+        for mean in table["test_mean"].to_pylist():
+            assert f"{mean:.3f}" in files[1].read_text()
 
     def test_a_collection_gives_the_same_tables(self, lntrust: Any, runs: Path, collection: Path) -> None:
         folders = lntrust("compare", runs).out

@@ -10,19 +10,18 @@ def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
     lntrust: Any, quick_file: Path, here: Path
 ) -> None:
     arguments = ["sweep", "quick.toml", "--method", "independent,uniform", "--seed", "0-1", "--device", "cpu"]
-    arguments += ["--grid", "methods.uniform.lr=0.02,0.2", "--workers", "2", "--out", here / "out"]
+    arguments += ["--grid", "methods.uniform.lr=0.02,0.2", "--workers", "2", "--out", here / "out[put]"]
     got = lntrust(*arguments)
     assert got.code == 0
     assert "quick, seeds 0, 1" in got.out
     assert re.findall(r"│ +(independent|uniform|lr=\S+) +│", got.out) == [
         "independent", "uniform", "lr=0.02", "uniform", "lr=0.2",
     ]  # fmt: skip
-    assert f"Run folders: {here / 'out' / 'quick'}" in got.out.replace("\n", "")
+    assert f"Run folders: {here / 'out[put]' / 'quick'}\n" in got.out
     said = got.err.splitlines()
     assert len(said) == 6
-    assert all(
-        re.search(r": test 0\.\d{3}; \d/6 tasks, \S+ a minute, 0:\d\d:\d\d left$", line) for line in said
-    )
+    ended = r": test 0\.\d{3}; \d/6 tasks, \S+ a minute, 0:\d\d:\d\d left$"
+    assert all(re.search(ended, line) for line in said)
     again = lntrust(*arguments, "--json")
     assert again.err == "kept 6; --fresh makes them anew\n"
     lines = [json.loads(line) for line in again.out.splitlines()]
@@ -32,7 +31,7 @@ def test_a_row_for_every_method_and_setting_and_then_the_same_as_json(
     ]  # fmt: skip
     for line in lines:
         folder = Path(line.pop("folder"))
-        assert folder.is_relative_to(here / "out" / "quick")
+        assert folder.is_relative_to(here / "out[put]" / "quick")
         line.pop("setting")
         assert json.loads((folder / "summary.json").read_text()) == line
     rates = [json.loads(p.read_text())["settings"]["lr"] for p in here.rglob("uniform/*/run.json")]

@@ -30,9 +30,8 @@ def test_two_trials_a_method_and_a_study_to_run(lntrust: Any, quick_file: Path, 
     assert (tuned.name, tuned.compare) == ("few-tuned", ["independent", "uniform"])
     assert tuned.graph.nodes == 5
     assert list(got.cells) == ["uniform", "independent"]
-    again = [
-        json.loads(line) for line in lntrust("tune", "few.toml", "--trials", "2", "--json").out.splitlines()
-    ]
+    printed = lntrust("tune", "few.toml", "--trials", "2", "--json").out
+    again = [json.loads(line) for line in printed.splitlines()]
     for (name, shown), as_json in zip(got.cells.items(), again, strict=True):
         own = [line for line in lines if line["method"] == name]
         best = max(own, key=lambda line: line["score"])

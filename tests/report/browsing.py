@@ -15,10 +15,6 @@ from lntrust.report.page.html import with_minus
 Opened = Callable[..., Any]  # see conftest.py
 
 
-def draw_all(page: Page) -> None:
-    page.evaluate("Charts.all()")
-
-
 def option(page: Page, selector: str) -> dict[str, Any]:
     """What a chart draws."""
     script = "s => JSON.stringify(Charts.known.get(document.querySelector(s)).chart.getOption())"

@@ -27,17 +27,10 @@ graph.nodes = 6
 partition.labelled = 300
 training = { stage1_rounds = 2, stage2_rounds = 4, refresh = 2 }
 evaluation = { every = 2, checkpoint_every = 10 }
-
-[[population.learners]]
-name = "linear"
-kind = "linear"
-view = "pixels"
-
-[[population.learners]]
-name = "mlp"
-kind = "mlp"
-view = "pixels"
-options = { hidden = 16 }
+population.learners = [
+  { name = "linear", kind = "linear", view = "pixels" },
+  { name = "mlp", kind = "mlp", view = "pixels", options = { hidden = 16 } },
+]
 """
 RUNS = [("independent", []), ("uniform", []), ("d_psgd", []), ("lntrust", ["methods.lntrust.budget=50"]),
         ("lntrust", [])]  # fmt: skip
@@ -103,11 +96,16 @@ Opened = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def opened(browser: Browser) -> Iterator[Opened]:
-    """Opens a file in a window of its own; whatever a page complains of or fetches fails, in the end."""
+    """Opens a file in a window of its own, with all charts drawn unless they shall wait until they are seen.
+
+    Whatever a page complains of or fetches fails, in the end.
+    """
     pages: list[Page] = []
     troubles: list[str] = []
 
-    def open_(path: Path, width: int = 1280, scheme: Literal["light", "dark"] = "light") -> Page:
+    def open_(
+        path: Path, width: int = 1280, scheme: Literal["light", "dark"] = "light", draw: bool = True
+    ) -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         context.set_default_timeout(10_000)
         page, uri = context.new_page(), path.as_uri()
@@ -116,6 +114,8 @@ def opened(browser: Browser) -> Iterator[Opened]:
         page.on("request", lambda each: troubles.extend([each.url] if each.url != uri else []))
         page.goto(uri)
         page.locator("html[data-ready]").wait_for(state="attached")
+        if draw:
+            page.evaluate("Charts.all()")
         pages.append(page)
         return page
 
@@ -127,7 +127,5 @@ def opened(browser: Browser) -> Iterator[Opened]:
 
 @pytest.fixture(scope="module")
 def page(report: Path, opened: Opened) -> Page:
-    """The module's report with all charts drawn, for tests that leave it much as it was."""
-    page = opened(report)
-    page.evaluate("Charts.all()")
-    return page
+    """The module's report, for tests that leave it much as it was."""
+    return opened(report)

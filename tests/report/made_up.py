@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from lntrust import load_study
 from lntrust.experiment.store import Record, identities
-from lntrust.report.rows import KINDS, Row
+from lntrust.network.codec import KINDS
+from lntrust.report.rows import Row
 
 NODES = 4
 PLACES = [[48.86, 2.35], [52.52, 13.4], [41.9, 12.5], [40.42, -3.7], [59.33, 18.07], [51.5, -0.12]]
@@ -28,7 +29,7 @@ def made(
         "test": _nodes(test), "self": _nodes(own), "test_pooled": _nodes(pooled), "self_pooled": None,
     }  # fmt: skip
     means = {name: _mean(values) for name, values in per_node.items()}
-    sizes = dict.fromkeys(KINDS, 0) | (sent or {})
+    sizes = dict.fromkeys((*KINDS, "framing"), 0) | (sent or {})
     summary = {
         "study": chosen.name, "method": method, "deploy": chosen.deploy, "seed": seed, "nodes": NODES,
         **means, "stage1": stage1, "p10": 0.65, "harmed": 0.25,

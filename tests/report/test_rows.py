@@ -102,9 +102,8 @@ class TestWhatIsComparedWithWhat:
         kind = "sklearn.ensemble:ExtraTreesClassifier"
         sets = [f'population.learners=[{{name="m",kind="{kind}",view="pixels"}}]']
         new = [made(method, sets=sets) for method in ("independent", "uniform")]
-        new.append(
-            made_of(new[1], method="mine:Own", sources={"mine": "a", **new[1].identity["content"]["sources"]})
-        )
+        sources = {"mine": "a", **new[1].identity["content"]["sources"]}
+        new.append(made_of(new[1], method="mine:Own", sources=sources))
         old = [identified(record, content={"schema": 2}) for record in new]
         for record in new:
             assert make_row("ours", [record], [old[0]]).independent == []

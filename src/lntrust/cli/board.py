@@ -43,8 +43,7 @@ class Board:
         self._parts: dict[str, float] = {}  # what is done of tasks under way
         self._done = 0
         for task in self.tasks:
-            summaries = task.finished(work.folder)
-            if summaries is not None:
+            if (summaries := task.finished(work.folder)) is not None:
                 self._keep(task, summaries)
         self.todo = [task for task in self.tasks if name(task) not in self._lines]
         kept = [of for task in self.tasks if name(task) in self._lines for of in task.identities]

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from typer import Argument, Option
 
 from lntrust.cli import options
-from lntrust.cli.console import err, out
+from lntrust.cli.console import err, out, say
 
 node = typer.Typer(help="A live node beside a model on a device.", no_args_is_help=True)
 
@@ -52,8 +52,8 @@ def init(
 
     name = name or folder.resolve().name
     for path in init_node(folder, name, certificates, neighbour or [], listen, http, example):
-        out.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    out.print(f"next: lntrust node check {folder}", highlight=False, soft_wrap=True)
+        say(f"wrote {path}")
+    say(f"next: lntrust node check {folder}")
 
 
 @node.command()
@@ -165,11 +165,10 @@ def predict(
         table.add_row(str(number), escape(label), f"{max(row):.3f}")
     out.print(table)
     if len(rows) > _ROWS:
-        out.print(f"and {len(rows) - _ROWS} more; --json has all", highlight=False)
-    right = accuracy(inputs, client.settings, answer["label"])
-    if right is not None:
-        out.print(f"{right:.3f} of {len(rows)} are what the file says", highlight=False)
+        say(f"and {len(rows) - _ROWS} more; --json has all")
+    if (right := accuracy(inputs, client.settings, answer["label"])) is not None:
+        say(f"{right:.3f} of {len(rows)} are what the file says")
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in answer["weights"].items())
-    err.print(f"answered by: {escape(weights)}", highlight=False)
+    say(f"answered by: {weights}", err)
     for why in answer["silent"]:
-        err.print(f"did not answer: {escape(why)}", highlight=False)
+        say(f"did not answer: {why}", err)

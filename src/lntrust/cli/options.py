@@ -17,9 +17,8 @@ from lntrust.study.settings import once_each
 def no_file(parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
     """Refuse a file where a folder is meant."""
     if folder and folder.is_file():  # said before the work, not after it
-        raise LNTrustError(
-            f"{parameter.opts[0]} {folder}: is a file; must be a folder, or a name for a new one"
-        )
+        name = parameter.opts[0]
+        raise LNTrustError(f"{name} {folder}: is a file; must be a folder, or a name for a new one")
     return folder
 
 
@@ -46,7 +45,7 @@ Seeds = Annotated[
     list[str] | None,
     Option(
         "--seed",
-        help="Seeds and ranges of them: 0, 0,2 or 0-4; may be given several times. Default: the study's.",
+        help="Seeds and ranges: 0, 0,2 or 0-4; may be given several times. Default: the study's or table's.",
     ),
 ]
 Seed = Annotated[list[str] | None, Option("--seed", help="The seed. Default: 0.")]
@@ -81,7 +80,7 @@ Workers = Annotated[
     ),
 ]
 Json = Annotated[
-    bool, Option("--json", help="One JSON object per run on standard output, and nothing else there.")
+    bool, Option("--json", help="One JSON object per run (or method tuned) on standard output, and no table.")
 ]
 Debug = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]  # `console.start` does
 RunPaths = Annotated[

@@ -1,9 +1,8 @@
 """`lntrust reproduce`: the paper's tables and figures, a command each."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.table import Table
 from typer import Argument, Option
@@ -12,11 +11,6 @@ from lntrust.cli import options
 from lntrust.cli.board import Board
 from lntrust.cli.console import err, interruptible, out, say
 from lntrust.cli.results import show, write_tables
-
-if TYPE_CHECKING:
-    from lntrust.experiment.reproduction import Reproduction
-    from lntrust.experiment.store import Record
-    from lntrust.experiment.sweep import Task
 
 
 def reproduce(
@@ -30,9 +24,7 @@ def reproduce(
         list[str] | None,
         Option(help="Only the rows of this method; several with commas between, or several times."),
     ] = None,
-    seed: Annotated[
-        list[str] | None, Option(help="Seeds and ranges of them, as 0,2 or 0-9. Default: as the paper, 0-2.")
-    ] = None,
+    seed: options.Seeds = None,
     from_: Annotated[
         list[Path] | None,
         Option(
@@ -88,36 +80,25 @@ def reproduce(
         datasets = datasets_of(tasks, data)  # what is missing is said before hours of work
         work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
         with interruptible(resume):
-            board = Board(tasks, datasets, work, resume, name=_name)
+            board = Board(tasks, datasets, work, resume, name=lambda task: f"{task.study.name}: {task}")
             board.run_here(workers)
         made = [Path(line["folder"]) for line in board.lines]
         records = [*(read_runs(made) if made else []), *records]
     if as_json:
         for record in records:
             print(json.dumps(record.summary, allow_nan=False), flush=True)
-    for one in chosen:
-        _show(one, records, seeds, to, as_json)
-    if board:
-        board.check()
-
-
-def _name(task: "Task") -> str:
-    return f"{task.study.name}: {task}"
-
-
-def _show(
-    one: "Reproduction", records: "Sequence[Record]", seeds: Sequence[int], to: Path, as_json: bool
-) -> None:
-    """The tables on the screen, and all files."""
     from lntrust.report import figures, sections_of_one
 
-    sections = sections_of_one(one, records, seeds)
-    if not as_json:
-        show(sections)
-    written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
-    for path in written:
-        write_tables(path, sections)
-    for section in sections:
-        for stem, drawn in figures.named_figures(section):
-            written += figures.save(drawn, to / stem)
-    say(f"written: {', '.join(map(str, written))}", err)
+    for one in chosen:
+        sections = sections_of_one(one, records, seeds)
+        if not as_json:
+            show(sections)
+        written = [to / f"{one.name}{suffix}" for suffix in (".md", ".tex", ".parquet")]
+        for path in written:
+            write_tables(path, sections)
+        for section in sections:
+            for stem, drawn in figures.named_figures(section):
+                written += figures.save(drawn, to / stem)
+        say(f"written: {', '.join(map(str, written))}", err)
+    if board:
+        board.check()

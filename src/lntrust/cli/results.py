@@ -69,15 +69,11 @@ def compare(
     each node's classes, unless test sets overlap with training sets.
     """
     from lntrust.experiment.store import read_runs
-    from lntrust.report import Section, rows_of, sections_of
+    from lntrust.report import sections_of
 
     for path in to or []:
         options.a_file(path, ".md", ".tex", ".parquet")
-    records = read_runs(runs)
-    if by_study:
-        sections = [Section(name, name, name, rows) for name, rows in rows_of(records).items()]
-    else:
-        sections = sections_of(records)
+    sections = sections_of(read_runs(runs), [] if by_study else None)
     show(sections)
     for path in to or []:
         write_tables(path, sections)

@@ -94,4 +94,4 @@ def run(
     if {"trust", "together"} <= shown["method_report"].keys() and chosen.graph.nodes <= _FEW:
         kinds = build_world(chosen, views.dataset, shown["seed"]).kinds.tolist()
         out.print(trust_table(shown, kinds, chosen))
-    out.print(f"Run folders: {folder / chosen.name}", highlight=False)
+    say(f"Run folders: {folder / chosen.name}")

@@ -7,7 +7,7 @@ from typer import Option
 
 from lntrust.cli import options
 from lntrust.cli.board import Board
-from lntrust.cli.console import interruptible, out
+from lntrust.cli.console import interruptible, out, say
 from lntrust.core.errors import LNTrustError
 
 
@@ -85,5 +85,5 @@ def sweep(
         from lntrust.report import results_table
 
         out.print(results_table(board.lines))
-        out.print(f"Run folders: {folder / board.lines[0]['study']}", highlight=False)
+        say(f"Run folders: {folder / board.lines[0]['study']}")
     board.check()

@@ -30,9 +30,7 @@ def tune(
         Option("--out", metavar="FILE.toml", help="The winning study. Default: STUDY-tuned.toml here."),
     ] = None,
     resume: options.Resume = True,
-    as_json: Annotated[
-        bool, Option("--json", help="One JSON object per method on standard output, and nothing else.")
-    ] = False,
+    as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Search the settings of methods on validation data, and write the winning study.
@@ -66,8 +64,7 @@ def tune(
         log.unlink(missing_ok=True)
         searches = {name: Search(chosen, name, seed_, views, log) for name in methods}
     inherited = None if set_ else study if study in list_studies() else str(Path(study).resolve())
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with interruptible(), bars(*columns) as begin:
+    with interruptible(), bars(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()) as begin:
         for search in searches.values():
             search(trials, begin)
             write_study(target, chosen, seed_, inherited, log, search.data)

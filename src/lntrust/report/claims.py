@@ -55,10 +55,8 @@ def _above(claim: Claim, best: Row, *others: Row) -> tuple[Outcome, str]:
 
 def _margin(a: Row, b: Row, on: str) -> tuple[Interval | None, str]:
     """How far a is above b, paired by seed and node, and what that was judged on if not the usual score."""
-    common = sorted(set(a.seeds) & set(b.seeds))
+    common = set(a.seeds) & set(b.seeds)
     ours, theirs = ([r for r in row.records if r.seed in common] for row in (a, b))
-    if not common:
-        return None, ""
     if on == "test" and (a.test_selected or b.test_selected):  # one number a seed is all there is
         pairs = zip(ours, theirs, strict=True)
         scores = [(x.summary[a.test_score], y.summary[b.test_score]) for x, y in pairs]

@@ -18,7 +18,6 @@ from lntrust.experiment.statistics import Interval, paired_interval, probability
 from lntrust.experiment.store import Record, comparable, fingerprint
 from lntrust.methods.lntrust.presets import names as preset_names
 
-KINDS = ("query", "reply", "parameters", "anchors", "framing")
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
 Score = Literal["test", "self"]
 
@@ -252,14 +251,11 @@ def rows_of(records: Sequence[Record]) -> dict[str, list[Row]]:
     What tells a method's settings from each other stands in the label.
     """
     places = {name: place for place, name in enumerate(["lntrust", *preset_names()], 1)}
-
-    def order(label: str) -> tuple[int, bool, str]:
-        return places.get(label, 0), label != "independent", label
-
     studies = {}
     for study, here in grouped(records, lambda record: record.study).items():
         methods = grouped(here, _label)
-        studies[study] = [row for label in sorted(methods, key=order) for row in _rows(methods[label], here)]
+        order = sorted(methods, key=lambda label: (places.get(label, 0), label != "independent", label))
+        studies[study] = [row for label in order for row in _rows(methods[label], here)]
     return studies
 
 
@@ -275,9 +271,8 @@ def _label(record: Record) -> str:
 def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     """The rows of one method: one for each setting."""
     ignored = {"seed": None, "versions": None, "hardware": None}
-    settings = grouped(
-        sorted(records, key=lambda r: r.seed), lambda r: fingerprint(comparable(r.identity) | ignored)
-    )
+    by_seed = sorted(records, key=lambda r: r.seed)
+    settings = grouped(by_seed, lambda r: fingerprint(comparable(r.identity) | ignored))
     flats = {key: flat_settings(each[0].identity) for key, each in settings.items()}
     rows = []
     for key, each in settings.items():
@@ -289,9 +284,8 @@ def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
 
 def _setting_text(path: str, value: Any) -> str:
     """`skew = 20`; of a user's own file, its name and what tells its content from another's."""
-    for part in ("content.sources.", "content.files."):
-        if path.startswith(part):
-            return f"{path.removeprefix(part).rpartition('/')[2]} {value[:6]}"
+    if path.startswith(("content.sources.", "content.files.")):
+        return f"{path.split('.', 2)[2].rpartition('/')[2]} {value[:6]}"
     return f"{path.rpartition('.')[2]} = {value}"
 
 
@@ -325,24 +319,15 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def make_row(
-    label: str,
-    records: Sequence[Record],
-    among: Sequence[Record],
-    paper: dict[str, float] | None = None,
-    x: float | None = None,
-    published: bool = False,
-) -> Row:
+def make_row(label: str, records: Sequence[Record], among: Sequence[Record]) -> Row:
     """A row, with Independent's runs in the same worlds if all of them are among these, with scores."""
     good = [record for record in records if record.diverged is None]
     alone = [record for record in among if _label(record) == "independent" and record.diverged is None]
     by_world = grouped(alone, world_of)
     found = [_partner(record, by_world.get(world_of(record), [])) for record in good] if alone else []
     partners = [partner for partner in found if partner is not None]
-    return Row(
-        label, good, paper or {}, partners if len(partners) == len(good) else [], x, published,
-        diverged=[record for record in records if record.diverged is not None],
-    )  # fmt: skip
+    diverged = [record for record in records if record.diverged is not None]
+    return Row(label, good, independent=partners if len(partners) == len(good) else [], diverged=diverged)
 
 
 def _partner(record: Record, alone: Sequence[Record]) -> Record | None:

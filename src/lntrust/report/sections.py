@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +17,9 @@ from lntrust.experiment.reproduction import (
 from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.network.codec import KINDS
 from lntrust.report.claims import Verdict, against_paper, judge
-from lntrust.report.rows import KINDS, Row, difference, flat_settings, grouped, make_row, rows_of, world_of
+from lntrust.report.rows import Row, difference, flat_settings, grouped, main_row, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Section:
         return paper and "reading" not in self.rows[0].first.identity["study"]
 
     @property
+    def main(self) -> Row | None:
+        """The row that stands for LNTrust, where there is one."""
+        return main_row(self.rows)
+
+    @property
     def seeds(self) -> list[int]:
         """All that any row has."""
         return sorted({record.seed for row in self.rows for record in row.runs})
@@ -66,7 +72,7 @@ def sections_of(
     rest = [record for record in records if id(record) not in shown]
     # Independent of the same study stands beside what is left, to be compared with.
     studies = {record.study for record in rest}
-    beside = [r for r in records if r.study in studies and r.method == "independent" and r not in rest]
+    beside = [r for r in records if r.study in studies and r.method == "independent" and id(r) in shown]
     by_study = rows_of([*beside, *_beside_presets(rest, out), *rest])
     return out + [Section(name, name, name, rows) for name, rows in by_study.items()]
 
@@ -106,19 +112,16 @@ def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Sectio
 def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = ()) -> list[Row]:
     """The rows of a panel that were run, with the paper's numbers."""
     wanted = [record for record in records if not seeds or record.seed in seeds]
-    by_key = grouped(wanted, lambda record: record.row_key)
+    by_key = grouped(sorted(wanted, key=lambda record: record.seed), lambda record: record.row_key)
     rows = []
     for row in panel.rows:
-        if found := _one_device(by_key.get(panel.key(row), [])):
+        # Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed.
+        devices = grouped(by_key.get(panel.key(row), []), lambda record: record.identity["device"])
+        if found := max(devices.values(), key=len, default=[]):
             numbers = row.paper.model_dump(exclude_none=True)
-            rows.append(make_row(row.label, found, records, numbers, row.x, published=not row.set))
+            made = make_row(row.label, found, records)
+            rows.append(replace(made, paper=numbers, x=row.x, published=not row.set))
     return rows
-
-
-def _one_device(records: Sequence[Record]) -> list[Record]:
-    """Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed."""
-    in_order = sorted(records, key=lambda record: record.seed)
-    return max(grouped(in_order, lambda record: record.identity["device"]).values(), key=len, default=[])
 
 
 # -- as one flat table, for Parquet ---------------------------------------------------------------
@@ -129,8 +132,8 @@ _NUMBERS = (
     "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
     *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
     "p10", "harmed", "below_independent", "improvement",
-    *(f"gb_{kind}" for kind in (*KINDS, "total")),
-    *(f"gb_headers_{kind}" for kind in KINDS[:-1]),
+    *(f"gb_{kind}" for kind in (*KINDS, "framing", "total")),
+    *(f"gb_headers_{kind}" for kind in KINDS),
     "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
     *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
 )  # fmt: skip
@@ -157,16 +160,15 @@ def arrow(sections: Sequence[Section]) -> pa.Table:
 def _flat_row(section: Section, row: Row) -> dict[str, object]:
     identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
     parted: dict[str, Any] = {
-        **{score: row.spread(score) for score in _SPREADS}, "test": test, "gain": row.gain,
-        **{name: row.spread(name) for name in ("p10", "harmed", "best_round_test_selected")},
-        "last_round_test": row.spread("test"), "difference": row.difference,
+        **{name: row.spread(name) for name in (*_SPREADS, "p10", "harmed", "best_round_test_selected")},
+        "test": test, "gain": row.gain, "last_round_test": row.spread("test"), "difference": row.difference,
         "pooled_difference": difference(row.records, row.independent, "test_pooled"),
     }  # fmt: skip
     numbers = {f"{name}_{part}": value for name, found in parted.items() if found
                for part, value in found._asdict().items()}  # fmt: skip
     sent = {
-        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "total")},
-        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS[:-1]},
+        **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "framing", "total")},
+        **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS},
         "bytes_per_answer": row.bytes_per_answer,
     }
     return {

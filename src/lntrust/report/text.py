@@ -44,20 +44,17 @@ Fill = Callable[[Row], Cell]
 
 
 def test_cell(row: Row) -> Cell:
-    return replace(spread_cell(row.test, len(row.seeds)), note=DAGGER if row.test_selected else "")
+    return replace(spread_cell(row.test, row), note=DAGGER if row.test_selected else "")
 
 
 def spread_of(score: str) -> Fill:
-    return lambda row: spread_cell(row.spread(score), len(row.seeds))
+    return lambda row: spread_cell(row.spread(score), row)
 
 
-def spread_cell(of: Spread | None, seeds: int) -> Cell:
+def spread_cell(of: Spread | None, row: Row) -> Cell:
     """Mean ± standard deviation; of one seed, the value."""
-    return Cell() if of is None else Cell(score_text(of.mean), f"± {score_text(of.std)}" if seeds > 1 else "")
-
-
-def gain_cell(row: Row) -> Cell:
-    return spread_cell(row.gain, len(row.seeds))
+    several = len(row.seeds) > 1
+    return Cell() if of is None else Cell(score_text(of.mean), f"± {score_text(of.std)}" if several else "")
 
 
 def mean_of(score: str, write: Callable[[float], str]) -> Fill:
@@ -70,19 +67,15 @@ def _written(value: float | Spread | None, write: Callable[[float], str]) -> Cel
     return Cell() if number is None else Cell(write(number))
 
 
-def paper_of(score: str) -> Fill:
+def paper_of(score: str, write: Callable[[float], str] = score_text) -> Fill:
     """What the paper has."""
 
     def fill(row: Row) -> Cell:
-        printed = _written(row.paper.get(score), score_text)
+        printed = _written(row.paper.get(score), write)
         std = row.paper.get(f"{score}_std")
         return printed if std is None else replace(printed, spread=f"± {score_text(std)}")
 
     return fill
-
-
-def paper_gain(row: Row) -> Cell:
-    return _written(row.paper.get("gain"), _plus)
 
 
 def difference_cell(row: Row) -> Cell:
@@ -102,7 +95,7 @@ def asked_cell(row: Row) -> Cell:
     return _written(row.asked, lambda count: f"{count:.1f}" if count else "0")
 
 
-def _plus(value: float) -> str:
+def plus(value: float) -> str:
     return score_text(value, sign=True)
 
 
@@ -119,8 +112,8 @@ def columns(section: Section) -> Columns:
         (True, "Test", test_cell),
         (True, "Self", spread_of("self")),
         (printed, "paper's Test", paper_of("test")),
-        (gained, "gain", lambda row: _written(row.gain, _plus)),
-        (gained, "paper's gain", paper_gain),
+        (gained, "gain", lambda row: _written(row.gain, plus)),
+        (gained, "paper's gain", paper_of("gain", plus)),
         (True, "Δ Indep.", difference_cell),
         (True, "10 %", mean_of("p10", score_text)),
         (True, "harmed", mean_of("harmed", percent_text)),
@@ -205,18 +198,15 @@ def markdown(section: Section) -> str:
     """The table, and below it what the paper says and what became of that."""
     found = columns(section)
     place = f"{_md(section.place)}. " if section.place else ""
-    table = [
-        _md_row([_md(section.x or "method"), *found]),
-        _md_row([":--", *("--:" for _ in found)]),
-        *(_md_row([_md(label), *(f"**{cell}**" if cell.best else str(cell) for cell in cells)])
-          for label, cells in lines(section, found)),
-    ]  # fmt: skip
+    table = [[_md(section.x or "method"), *found], [":--", *("--:" for _ in found)]]
+    for label, cells in lines(section, found):
+        table.append([_md(label), *(f"**{cell}**" if cell.best else str(cell) for cell in cells)])
     verdicts = [f"- **{v.outcome}**: {_md(v.says)} ({_md(v.words)})" for v in section.verdicts]
     beside = "; ".join(f"{row.label} {word}" for row in section.rows if (word := against_paper(row)))
     parts = [
         f"## {_md(section.title)}",
         f"{place}Study {_md(section.study)}, {seeds_text(section.seeds)}.",
-        "\n".join(table),
+        "\n".join(f"| {' | '.join(cells)} |" for cells in table),
         *notes(section),
         section.claim and f"**The paper says:** {_md(section.claim)}",
         "\n".join(verdicts),
@@ -224,10 +214,6 @@ def markdown(section: Section) -> str:
         section.differences and f"**What is done otherwise here:** {_md(section.differences)}",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _md_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _md(text: str) -> str:
@@ -263,6 +249,9 @@ def latex(section: Section) -> str:
     """A floating table; needs the package booktabs."""
     found = columns(section)
     about = f"{section.title}, {seeds_text(section.seeds)}."
+    titles = [_TITLES.get(title) or _tex(title[0].upper() + title[1:]) for title in found]
+    rows = [[_tex(label), *map(_tex_cell, cells)] for label, cells in lines(section, found)]
+    head, *body = (rf"{' & '.join(cells)} \\" for cells in [[_tex(section.x or "Method"), *titles], *rows])
     parts = [
         r"\begin{table}",
         r"\centering",
@@ -270,20 +259,14 @@ def latex(section: Section) -> str:
         rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', section.name)}}}",
         rf"\begin{{tabular}}{{l{'r' * len(found)}}}",
         r"\toprule",
-        _tex_row(
-            [_tex(section.x or "Method"), *(_TITLES.get(t) or _tex(t[0].upper() + t[1:]) for t in found)]
-        ),
+        head,
         r"\midrule",
-        *(_tex_row([_tex(label), *map(_tex_cell, cells)]) for label, cells in lines(section, found)),
+        *body,
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _tex_row(cells: Sequence[str]) -> str:
-    return rf"{' & '.join(cells)} \\"
 
 
 def _tex_cell(cell: Cell) -> str:
@@ -340,7 +323,7 @@ def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
         for variant in row.first.summary["variants"] if row.records else ():
             found = [record.summary["variants"][variant] for record in row.records]
             plain, pooled = (spread([each[score] for each in found]) for score in ("test", "test_pooled"))
-            cells = spread_cell(plain, len(found)), Cell(""), _written(pooled, score_text)
+            cells = spread_cell(plain, row), Cell(""), _written(pooled, score_text)
             table.add_row(f"+ {variant}", *map(_marked, cells), *[""] * 4)
     return table
 

@@ -1,7 +1,6 @@
 """Graphs are true to their worlds; and whom one node trusts, drawn."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,38 +12,9 @@ from matplotlib.patches import FancyArrowPatch
 
 from lntrust import LNTrustError
 from lntrust.core.text import score_text
-from lntrust.experiment.store.worlds import describe_world
-from lntrust.report.figures import draw, draw_topology
+from lntrust.report.figures import draw
 from lntrust.report.figures.graphs import Scene, choose_node, layout
 from lntrust.report.rows import Row
-from lntrust.study.settings import Study
-from lntrust.world import build_world, load_dataset
-
-
-def described(study: Study) -> dict[str, Any]:
-    dataset = load_dataset("digits")
-    return describe_world(build_world(study, dataset, 0), dataset)
-
-
-@pytest.mark.parametrize(("suffix", "begin", "end"), [
-    ("png", b"\x89PNG", b"IEND\xaeB`\x82"), ("pdf", b"%PDF-", b"%%EOF\n"), ("svg", b"<?xml", b"</svg>\n"),
-])  # fmt: skip
-def test_written_whole(tiny: Any, tmp_path: Path, suffix: str, begin: bytes, end: bytes) -> None:
-    path = tmp_path / "new folder" / f"graph.{suffix}"
-    draw_topology(described(tiny()), "tiny", path)
-    content = path.read_bytes()
-    assert content.startswith(begin)
-    assert content.endswith(end)
-    assert list(path.parent.iterdir()) == [path]  # and nothing beside it
-
-
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_hardly_any_nodes(tiny: Any, tmp_path: Path, nodes: int) -> None:
-    study = tiny(f"graph.nodes={nodes}", "graph.kind=complete", f"partition.labelled={50 * nodes}")
-    draw_topology(described(study), "tiny", tmp_path / "graph.svg")
-    text = (tmp_path / "graph.svg").read_text()
-    assert "linear (1)" in text
-    assert ("forest (1)" in text) == (nodes == 2)  # the last learner may have no nodes
 
 
 def test_a_run_shows_its_world(rows: list[Row]) -> None:
@@ -64,7 +34,8 @@ def test_a_run_shows_its_world(rows: list[Row]) -> None:
 
 
 def places_of(n: int, edges: list[tuple[int, int]], centres: Any = None) -> Any:
-    return layout(Scene(tuple(edges), ["a"], np.zeros(n, int), np.ones(n, int), centres))
+    labels = {"train": [[1]] * n, "validation": [[0]] * n, "test": [0] * n}
+    return layout(Scene({"edges": edges, "learners": ["a"], "kinds": [0] * n, "centres": centres, **labels}))
 
 
 def nearest(places: Any) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import Opened, draw_all, option
+from browsing import Opened, option
 from made_up import identified, sending, with_rounds
 from playwright.sync_api import Page
 
@@ -76,7 +76,6 @@ def test_everything_sent_and_all_but_queries(page: Page, mixed: list[Record]) ->
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_presets_have_colours_and_marks_of_their_own(report: Path, opened: Opened, scheme: str) -> None:
     page = opened(report, scheme=scheme)
-    draw_all(page)
     ours = [each for each in option(page, CHART)["series"] if each["name"] in OURS]
     assert len({each["symbol"] for each in ours}) == len({each["lineStyle"]["color"] for each in ours}) == 4
     assert {each["lineStyle"]["width"] for each in ours} == {2.6}
@@ -126,7 +125,6 @@ def test_one_that_was_never_evaluated_does_not_hide_the_others(
     path = tmp_path / "report.html"
     write_page([blind(r) if r.method == "lntrust+safe" else r for r in mixed], path, "x")
     page = opened(path)
-    draw_all(page)
     assert list(shown(page)) == ["independent", "uniform", "lntrust", "lntrust+lean", "lntrust+best"]
     names = page.locator("#s-small [data-kind=bytes] .legend button").all_inner_texts()
     assert names == list(shown(page))

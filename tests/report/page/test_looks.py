@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browsing import Opened, contrast, draw_all, drawn, luminance, option, until
+from browsing import Opened, contrast, drawn, luminance, option, until
 from playwright.sync_api import Page
 
 
@@ -21,7 +21,6 @@ class TestLooks:
 
     def test_theme_can_be_chosen(self, report: Path, opened: Opened) -> None:
         page = opened(report, scheme="dark")
-        draw_all(page)
         dark = option(page, "#s-small [data-chart=curves]")["textStyle"]["color"]
         page.get_by_role("button", name="Switch to light colours").click()
         assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
@@ -32,7 +31,6 @@ class TestLooks:
 
     def test_phone(self, report: Path, opened: Opened) -> None:
         page = opened(report, width=360)
-        draw_all(page)
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 360
         widths = page.evaluate("[...document.querySelectorAll('.chart svg, canvas')].map(e => e.clientWidth)")
@@ -74,7 +72,7 @@ class TestLooks:
         assert all(nearer)
 
     def test_charts_fit_on_paper(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark")
+        page = opened(report, scheme="dark", draw=False)
         page.emulate_media(media="print")
         until(page, "Charts.onPaper")
         for width in (1040, 700):  # paper lying, paper standing
@@ -84,8 +82,7 @@ class TestLooks:
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 1040  # tables, too
         assert page.evaluate(INKED) > 3  # the map is more than sea
         assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.8
-        folded = page.locator("details.more .card").count()
-        assert folded == 0  # what is folded is among the others
+        assert page.locator("details.more .card").count() == 0  # what is folded is among the others
         small = page.evaluate(
             """[".results td.test", ".results td.test .std"].map(
                  s => parseFloat(getComputedStyle(document.querySelector(s)).fontSize))"""
@@ -96,7 +93,7 @@ class TestLooks:
         assert page.evaluate("document.querySelector('.chart svg[viewBox]')") is None
 
     def test_print(self, report: Path, opened: Opened) -> None:
-        page = opened(report, scheme="dark")
+        page = opened(report, scheme="dark", draw=False)
         assert drawn(page) < page.evaluate("Charts.known.size")
         assert page.pdf(format="A4").startswith(b"%PDF")
         assert drawn(page) == page.evaluate("Charts.known.size")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import identified, in_study
+from made_up import changed, identified, in_study
 
 from lntrust import load_study
 from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
@@ -147,6 +147,14 @@ class TestPaper:
         assert text.count(": the runs of <a") == 1  # Independent, which stands in two sections
         for link in ("See node 2 among its neighbours →", "See this graph →", "See the map →"):
             assert link in text
+
+    def test_importance_that_only_a_later_seed_reports(self, records: list[Record]) -> None:
+        small = [r for r in records if r.study == "small"]
+        first, other = (r for r in small if r.identity["settings"].get("budget") == 50)
+        [row] = data_of(page([changed(first, method_report={}), other], "x"))["rows"].values()
+        report = other.summary["method_report"]
+        wanted = {name: [mean, report["importance_std"][name]] for name, mean in report["importance"].items()}
+        assert row["importance"] == {name: pytest.approx(pair, rel=1e-3) for name, pair in wanted.items()}
 
 
 class TestCommands:

@@ -181,8 +181,7 @@ def draw_ablation(rows: Sequence[Row], title: str, x: str) -> Figure:
             beside = places + 0.006 * side * (np.ptp(places) or 1.0)
         at = list(zip(beside.tolist(), varied, strict=True))
         spreads = [(place, row.test if score == "test" else row.spread("self")) for place, row in at]
-        known = [(place, spread.mean, spread.std) for place, spread in spreads if spread is not None]
-        if known:
+        if known := [(place, *spread) for place, spread in spreads if spread]:
             x_places, means, deviations = zip(*known, strict=True)
             axes.errorbar(
                 x_places, means, yerr=deviations, color=colour, marker=marker, markersize=4, linewidth=1.2,

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.experiment.reproduction import FigureKind, FigureSettings
-from lntrust.experiment.store import Record
 from lntrust.report.figures import charts, graphs
 from lntrust.report.figures.map import draw_map
 from lntrust.report.figures.style import name_of, styled
@@ -44,7 +43,10 @@ def draw(
     rows = [row for row in rows if row.records]  # what diverged at every seed has nothing to show
     if reason := _missing(kind, rows):
         raise LNTrustError(f"figure {kind} of {title}: {reason}")
-    row, record = _shown(kind, rows, seed)
+    # The row that stands for LNTrust, of those that report this, or the first; and its run of this seed, or
+    # the first where it was not run. The figure says which.
+    row = main_row(_reporting(rows, kind)) or rows[0]
+    record = next((record for record in row.records if record.seed == seed), row.records[0])
     several = sum(other.first.method == "lntrust" for other in rows)
     which = f"one of {several} LNTrust rows: {name_of(row)}" if several > 1 else ""
     drawings: dict[FigureKind, Callable[[], Figure]] = {
@@ -71,13 +73,6 @@ def _reporting(rows: Sequence[Row], report: FigureKind) -> list[Row]:
     """LNTrust's rows that report this: one that is deployed or weighs otherwise may have less to say."""
     ours = [row for row in rows if row.first.method == "lntrust"]
     return [row for row in ours if all(report in record.summary["method_report"] for record in row.records)]
-
-
-def _shown(kind: FigureKind, rows: Sequence[Row], seed: int) -> tuple[Row, Record]:
-    """The row that stands for LNTrust, of those that report this, or the first; and its run of this seed, or
-    the first where it was not run. The figure says which."""
-    row = main_row(_reporting(rows, kind)) or rows[0]
-    return row, next((record for record in row.records if record.seed == seed), row.records[0])
 
 
 # -- all figures of sections ---------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Pictures of nodes: the graph of a world, and whom one node trusts when it answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,47 +34,28 @@ _HISTOGRAMS = 5
 _NAMED = 12  # classes whose names are written
 
 
-@dataclass(frozen=True)
 class Scene:
-    """What a picture of a graph needs to know of a world."""
+    """What a picture of a graph needs to know of a world as the store describes it."""
 
-    edges: tuple[tuple[int, int], ...]
-    learners: Sequence[str]
-    kinds: Int[ndarray, "n"]
-    sizes: Int[ndarray, "n"]  # labelled examples
-    centres: Float[ndarray, "n 2"] | None  # latitude and longitude
-
-    @classmethod
-    def of(cls, world: dict[str, Any]) -> "Scene":
-        """Of a world as the store describes it."""
+    def __init__(self, world: dict[str, Any]) -> None:
+        self.edges: tuple[tuple[int, int], ...] = tuple((a, b) for a, b in world["edges"])
+        self.learners: list[str] = world["learners"]
+        self.kinds: Int[ndarray, "n"] = np.array(world["kinds"], np.int64)
+        self.n = len(self.kinds)
         train, validation = (np.array(world[name], np.int64).sum(1) for name in ("train", "validation"))
-        return cls(
-            edges=tuple((a, b) for a, b in world["edges"]), learners=world["learners"],
-            kinds=np.array(world["kinds"], np.int64),
-            sizes=train + validation + np.array(world["test"], np.int64),
-            centres=None if world["centres"] is None else np.array(world["centres"], float),
-        )  # fmt: skip
-
-    @property
-    def n(self) -> int:
-        return len(self.kinds)
-
-    @property
-    def degrees(self) -> Int[ndarray, "n"]:
+        self.sizes: Int[ndarray, "n"] = train + validation + world["test"]  # labelled examples
+        places = world["centres"]  # latitude and longitude
+        self.centres: Float[ndarray, "n 2"] | None = None if places is None else np.array(places, float)
         ends = np.array(self.edges, dtype=np.int64).reshape(-1)
-        return np.bincount(ends, minlength=self.n)
-
-    @property
-    def shapes(self) -> list[str]:
-        """A shape per kind of learner; of two kinds the first, rarer one gets the star."""
+        self.degrees: Int[ndarray, "n"] = np.bincount(ends, minlength=self.n)
+        # A shape per kind of learner; of two kinds the first, rarer one gets the star.
         shapes = _SHAPES if len(self.learners) == 2 else _SHAPES[1:]
-        return [shapes[index % len(shapes)] for index in range(len(self.learners))]
+        self.shapes = [shapes[index % len(shapes)] for index in range(len(self.learners))]
 
     @property
     def headline(self) -> str:
         """The graph in numbers."""
-        degrees = self.degrees
-        of = f"degree {degrees.min()}–{degrees.max()} (mean {degrees.mean():.1f})"
+        of = f"degree {self.degrees.min()}–{self.degrees.max()} (mean {self.degrees.mean():.1f})"
         return f"{self.n} nodes, {len(self.edges)} edges, {of}"
 
 
@@ -114,16 +94,15 @@ def spring_layout(n: int, edges: tuple[tuple[int, int], ...]) -> Float[ndarray, 
     return places
 
 
-def _apart(places: Float[ndarray, "n 2"], gap: float, steps: int = 100) -> Float[ndarray, "n 2"]:
+def _apart(places: Float[ndarray, "n 2"], gap: float) -> Float[ndarray, "n 2"]:
     """Nodes closer than the gap pushed away from each other, the others left where they are.
 
     The gap is in parts of what a square grid of as many nodes would have.
     """
-    n = len(places)
-    extent = float(np.ptp(places, axis=0).max()) if n > 1 else 0.0
-    gap *= extent / np.sqrt(max(n, 1))
+    n, extent = len(places), float(np.ptp(places, axis=0).max())
+    gap *= extent / np.sqrt(n)
     places = places.copy()
-    for _ in range(steps if extent else 0):
+    for _ in range(100 if extent else 0):
         away = places[:, None] - places[None]
         far = np.sqrt((away**2).sum(2)) + np.eye(n) * extent
         lacking = np.maximum(gap - far, 0.0)
@@ -151,7 +130,6 @@ def draw_graph(
     width = 0.8 if numbers > 6 else 0.45 * min(1.0, np.sqrt(200 / max(len(scene.edges), 1)))
     for a, b in scene.edges:
         axes.plot(*places[[a, b]].T, color="#b8bfc9", linewidth=width, zorder=1)
-    points: PathCollection | None = None
     for index in np.unique(scene.kinds).tolist():
         mine, shape = scene.kinds == index, scene.shapes[index]
         bigger = 1.8 if shape == "*" else 1.0  # a star fills little of its square
@@ -161,7 +139,6 @@ def draw_graph(
             marker=shape, edgecolors="#30343b", linewidths=0.8 if numbers > 6 else 0.5, zorder=2,
             label=f"{scene.learners[index]} ({mine.sum()})",
         )  # fmt: skip
-    assert points is not None
     for i, (x, y) in enumerate(places if numbers else []):
         ink = "white" if degrees[i] > (degrees.min() + degrees.max()) / 2 else "black"
         _number(axes, i, (x, y), -0.15 * numbers, fontsize=numbers, zorder=3, color=ink)
@@ -192,7 +169,7 @@ def kinds_legend(axes: Axes, **look: Any) -> None:
 
 def draw_graph_figure(record: Record, title: str) -> Figure:
     """For a paper, of a run."""
-    scene = Scene.of(record.world)
+    scene = Scene(record.world)
     figure = sheet(3.3, f"{title}, {scene.n} nodes, seed {record.seed}" if title else "")
     axes = figure.add_subplot()
     free = scene.centres is None  # true places lie closer
@@ -212,7 +189,7 @@ def draw_graph_figure(record: Record, title: str) -> Figure:
 
 def draw_topology(world: dict[str, Any], title: str, path: Path) -> None:
     """For a screen, of a world as the store describes it, to a PNG (or PDF, SVG: by the suffix)."""
-    scene = Scene.of(world)
+    scene = Scene(world)
     figure = Figure(figsize=(9, 7.5), layout="constrained")
     axes = figure.add_subplot()
     area = 90 + 500 * np.sqrt(scene.sizes / scene.sizes.max())
@@ -221,8 +198,7 @@ def draw_topology(world: dict[str, Any], title: str, path: Path) -> None:
     axes.legend(loc="best", frameon=False, markerscale=0.6)
     axes.set_title(f"{title}: {scene.headline}; area ∝ √labelled examples", fontsize=10)
     axes.set_axis_off()
-    kind = path.suffix.removeprefix(".") or "png"
-    write_whole(path, lambda temporary: figure.savefig(temporary, dpi=150, format=kind))
+    write_whole(path, lambda temporary: figure.savefig(temporary, dpi=150, format=path.suffix[1:]))
 
 
 # -- whom a node trusts --------------------------------------------------------------------------
@@ -230,7 +206,7 @@ def draw_topology(world: dict[str, Any], title: str, path: Path) -> None:
 
 def choose_node(record: Record) -> tuple[int, str]:
     """The paper's node if it answers together and trusts others; else one that does. And why."""
-    report, degrees = record.summary["method_report"], Scene.of(record.world).degrees
+    report, degrees = record.summary["method_report"], Scene(record.world).degrees
     others = [1.0 - float(weights.get(str(i), 0.0)) for i, weights in enumerate(report["trust"])]
     together = [node for node, does in enumerate(report["together"]) if does]
     trusting = [node for node in together if others[node] > _HARDLY]
@@ -255,7 +231,7 @@ def choose_node(record: Record) -> tuple[int, str]:
 
 def draw_trust(record: Record, title: str, node: int | None, which: str) -> Figure:
     """Deployment-time trust weights of one node, its neighbours around it, and what classes they hold."""
-    scene, report = Scene.of(record.world), record.summary["method_report"]
+    scene, report = Scene(record.world), record.summary["method_report"]
     node, why = choose_node(record) if node is None else (node, "")
     if not 0 <= node < scene.n:
         raise LNTrustError(f"node {node}: there are nodes 0 to {scene.n - 1} in {record.study}")
@@ -358,13 +334,11 @@ def _histograms(
         axes.bar(places, shares[j], width=0.8, color=VERMILLION if j == node else "#9aa3af")
         if j != node:
             axes.stairs(shares[node], np.arange(len(classes) + 1) - 0.5, color=VERMILLION, linewidth=0.6)
-        axes.set_ylim(0, 1.08 * shares[list(members)].max())
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[], ylim=(0, 1.08 * shares[list(members)].max()))
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="x", length=0, pad=1)
         weight = score_text(weights[j]) if weights[j] >= _LEAST else f"<{score_text(_LEAST)}"
         axes.set_title(f"{j}{', itself' if j == node else ''}: {weight}", fontsize=5.5, loc="left", pad=1)
-        axes.set_xticks([])
     if len(classes) <= _NAMED:
         brief = [name if len(name) <= 12 else f"{name[:10]}…" for name in classes]
         all_axes[-1].set_xticks(places, brief, rotation=90, fontsize=5)

@@ -30,7 +30,7 @@ _MARGIN = 0.04  # of the map's extent
 
 def draw_map(record: Record, title: str) -> Figure:
     """Left, labelled tiles by class; right, the regions' graph at its true places."""
-    scene, tiles = Scene.of(record.world), record.world["tiles"]
+    scene, tiles = Scene(record.world), record.world["tiles"]
     assert scene.centres is not None
     nodes = scene.centres[:, ::-1]
     places = np.stack([tiles["longitude"], tiles["latitude"]], axis=1) / tiles["per_degree"]
@@ -74,8 +74,7 @@ def _ground(axes: Axes, window: tuple[float, float, float, float], shrink: float
         outline = Outline.make_compound_path(*(Outline(ring, closed=True) for ring in rings))
         axes.add_patch(PathPatch(outline, facecolor="#fbfaf6", edgecolor="#9aa3af", linewidth=0.35, zorder=0))
     axes.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[], aspect=1 / shrink)
-    for spine in axes.spines.values():
-        spine.set(visible=True, linewidth=0.4, color="#9aa3af")
+    axes.spines[:].set(visible=True, linewidth=0.4, color="#9aa3af")
 
 
 def _tiles(axes: Axes, classes: list[str], places: Line, of: Float[ndarray, "k"]) -> None:
@@ -84,14 +83,10 @@ def _tiles(axes: Axes, classes: list[str], places: Line, of: Float[ndarray, "k"]
     order = np.random.default_rng(0).permutation(len(of))
     x, y = places[order].T
     axes.scatter(x, y, s=1.6, c=np.array(colours)[of[order]], linewidths=0, zorder=1, rasterized=True)
-    handles = []
-    for name, colour in zip(classes, colours, strict=True):
-        words = name  # AnnualCrop → Annual crop
-        if name.isalpha() and not name.isupper():
-            words = name[:1] + re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name[1:])
-        handles.append(
-            Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=colour, label=words)
-        )
+    # AnnualCrop → Annual crop
+    words = [re.sub("(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name) for name in classes]
+    handles = [Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=colour, label=label)
+               for label, colour in zip(words, colours, strict=True)]  # fmt: skip
     axes.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=4,
         handletextpad=0.1, columnspacing=0.7, fontsize=5.5, borderpad=0.2, labelspacing=0.25,
@@ -121,15 +116,12 @@ def _rings() -> list[Line]:
     scale, translate = (np.array(topology["transform"][key]) for key in ("scale", "translate"))
     # An arc is stored as steps of whole numbers; each place is the sum of the steps up to it.
     arcs = [np.cumsum(arc, axis=0) * scale + translate for arc in topology["arcs"]]
+    arcs += [arc[::-1] for arc in reversed(arcs)]  # ~number is the arc backwards
     shapes = topology["objects"]["land"]["geometries"]
-    rings = [_joined(ring, arcs) for shape in shapes for polygon in shape["arcs"] for ring in polygon]
+    numbers = [ring for shape in shapes for polygon in shape["arcs"] for ring in polygon]
+    # A ring's arcs share their end points.
+    rings = [np.concatenate([arcs[one], *(arcs[k][1:] for k in others)]) for one, *others in numbers]
     return [flat for ring in rings for flat in _laid_flat(ring)]
-
-
-def _joined(ring: list[int], arcs: list[Line]) -> Line:
-    """A ring of arcs by their numbers; ~number is the arc backwards. Neighbours share their end point."""
-    parts = [arcs[number] if number >= 0 else arcs[~number][::-1] for number in ring]
-    return np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
 
 
 def _laid_flat(ring: Line) -> list[Line]:

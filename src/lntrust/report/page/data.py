@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.figures.graphs import on_earth, spring_layout
 from lntrust.report.figures.map import land
-from lntrust.report.rows import Row
+from lntrust.report.rows import Row, grouped
 from lntrust.report.sections import Section
 from lntrust.trust.features import FEATURES
 
@@ -27,7 +27,7 @@ _MARGIN = 1.5  # degrees around a map
 # -- charts of sections ---------------------------------------------------------------------------
 
 
-def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
+def all_sections(sections: Sequence[Section]) -> Data:
     """Sections name their rows; what a row holds stands once, however many sections it is in."""
     rows: dict[str, Data] = {}
     alone: dict[str, list[list[float | None]]] = {}
@@ -41,7 +41,7 @@ def all_sections(sections: Sequence[Section], main: Mapping[str, Row]) -> Data:
             if row.compared:
                 rows[key]["alone"] = name = _row_name(row.independent)
                 alone[name] = _scores(row.independent)
-            is_main = main.get(section.name) is row
+            is_main = row is section.main
             named.append({"key": key, "label": row.label, "x": row.x, "paper": row.paper, "main": is_main})
         out.append({"title": section.title, "x": section.x, "rows": named})
     return {"sections": out, "rows": rows, "alone": alone}
@@ -121,11 +121,11 @@ def _rounded(values: Sequence[float | None], digits: int) -> list[float | None]:
 def _importance(row: Row) -> Data | None:
     """The mean over seeds; the deviation is over seeds, of one seed over repetitions."""
     reports = [record.summary.get("method_report") or {} for record in row.records]
-    found = [report["importance"] for report in reports if report.get("importance")]
+    found = [report for report in reports if report.get("importance")]
     out = {}
-    for name in found[0] if found else []:
-        values = [each[name] for each in found]
-        std = float(np.std(values)) if len(values) > 1 else reports[0]["importance_std"][name]
+    for name in found[0]["importance"] if found else []:
+        values = [report["importance"][name] for report in found]
+        std = float(np.std(values)) if len(values) > 1 else found[0]["importance_std"][name]
         out[name] = [_short(float(np.mean(values))), _short(std)]
     return out or None
 
@@ -142,7 +142,7 @@ def pack(data: object) -> str:
     return base64.b64encode(zlib.compress(compact(data).encode(), 9)).decode()
 
 
-def graphs(sections: Sequence[Section], main: Mapping[str, Row], room: int) -> tuple[Data, int]:
+def graphs(sections: Sequence[Section], room: int) -> tuple[Data, int]:
     """As many runs of LNTrust as there is room for (packed, in bytes), and how many were left out.
 
     First the main row of every section, then its other seeds, then all other rows.
@@ -151,28 +151,25 @@ def graphs(sections: Sequence[Section], main: Mapping[str, Row], room: int) -> t
     worlds: dict[str, Data] = {}
     names: dict[str, str] = {}  # of rows, by what they are, in the order they came
     left_out = 0
-    for section, row, record in _candidates(sections, main):
+    for section, row, record in _candidates(sections):
         name = hashlib.sha256(record.world_text.encode()).hexdigest()[:8]
-        world = None if name in worlds else _world(record)
+        new = {} if name in worlds else {name: _world(record)}
         called = names.setdefault(record.row_key, f"{section.title} · {row.label}")
         run = {"name": called, "study": record.study, "seed": record.seed, "world": name, **_run(record)}
-        size = len(pack(run)) + (0 if world is None else len(pack(world)))
+        size = len(pack(run)) + sum(len(pack(world)) for world in new.values())
         if size > room:
             left_out += 1
             continue
         room -= size
         runs.append(run)
-        if world is not None:
-            worlds[name] = world
+        worlds |= new
     order = list(names.values())
     runs.sort(key=lambda run: (order.index(run["name"]), run["seed"]))
     return {"features": list(FEATURES), "runs": runs, "worlds": worlds}, left_out
 
 
-def _candidates(
-    sections: Sequence[Section], main: Mapping[str, Row]
-) -> Iterator[tuple[Section, Row, Record]]:
-    rows = [(section, main[section.name]) for section in sections if section.name in main]
+def _candidates(sections: Sequence[Section]) -> Iterator[tuple[Section, Row, Record]]:
+    rows = [(section, row) for section in sections if (row := section.main)]
     others = [(section, row) for section in sections for row in section.rows]
     order = [(section, row, record) for section, row in rows for record in row.records[:1]]
     order += [(section, row, record) for section, row in [*rows, *others] for record in row.records]
@@ -235,12 +232,9 @@ def _run(record: Record) -> Data:
 
 def maps(records: Sequence[Record]) -> list[Data]:
     """One for every set of regions, with the tiles of its first run: regions are the same for every seed."""
-    out: dict[str, Data] = {}
-    for record in sorted(records, key=lambda r: r.seed):
-        regions = json.dumps(record.world["centres"])
-        if record.world["tiles"] is not None and regions not in out:
-            out[regions] = {"study": record.study, "seed": record.seed, **_map(record.world)}
-    return list(out.values())
+    placed = [r for r in sorted(records, key=lambda r: r.seed) if r.world["tiles"] is not None]
+    alike = grouped(placed, lambda r: json.dumps(r.world["centres"])).values()
+    return [{"study": r.study, "seed": r.seed, **_map(r.world)} for r, *_ in alike]
 
 
 def _map(world: Data) -> Data:

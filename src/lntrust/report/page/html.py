@@ -10,7 +10,6 @@ from lntrust.core.text import score_text
 from lntrust.experiment.statistics import Interval
 from lntrust.report.text import Cell
 
-_VOID = ("br", "meta", "input")
 _WIDTH, _EDGE = 70, 4  # of the pictures of intervals, and what stays free at their sides
 
 
@@ -23,15 +22,11 @@ class Html(str):
 Child = str | None | Iterable["Child"]
 
 
-def h(name: str, *children: Child, **attributes: str | int | float | bool | None) -> Html:
-    """An element. `class_` is class, `data_x` is data-x; None and False leave an attribute out."""
-    parts = [f"<{name}"]
-    for key, value in attributes.items():
-        if value is not None and value is not False:
-            key = key.rstrip("_").replace("_", "-")
-            parts.append(f" {key}" if value is True else f' {key}="{html.escape(str(value))}"')
-    closed = "" if name in _VOID else f"{joined(children)}</{name}>"
-    return Html("".join([*parts, ">", closed]))
+def h(name: str, *children: Child, **attributes: str | int | float | None) -> Html:
+    """An element. `class_` is class, `data_x` is data-x; None leaves an attribute out."""
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    parts = [f' {key}="{html.escape(str(value))}"' for key, value in given.items() if value is not None]
+    return Html(f"<{name}{''.join(parts)}>{joined(children)}</{name}>")
 
 
 def joined(children: Child) -> Html:

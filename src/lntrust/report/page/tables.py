@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -11,12 +11,11 @@ from lntrust.experiment.store import Record
 from lntrust.report import text
 from lntrust.report.claims import Outcome, against_paper
 from lntrust.report.page.html import Child, Html, Scale, h, numbers, table, with_minus
-from lntrust.report.rows import Row, main_row
+from lntrust.report.rows import Row, grouped
 from lntrust.report.sections import Section
 from lntrust.report.text import NOTHING, Cell, Fill
 
 MARKS: dict[Outcome, str] = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
-_DIFFERENCE = "difference, 95 %"
 _OVER = "over Independent, 95 %"
 
 
@@ -36,9 +35,9 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("the paper", "Test ", "paper", text.paper_of("test")),
         Column("the paper", "Self ", "paper", text.paper_of("self")),
         Column("the paper", "agreement", "words", lambda row: Cell(against_paper(row) or NOTHING)),
-        Column("over Stage 1", "ours", "", text.gain_cell if gained else lambda _: Cell()),
-        Column("over Stage 1", "paper", "paper", text.paper_gain),
-        Column("against Independent", _DIFFERENCE, "difference", text.difference_cell),
+        Column("over Stage 1", "ours", "", lambda row: text.spread_cell(row.gain if gained else None, row)),
+        Column("over Stage 1", "paper", "paper", text.paper_of("gain", text.plus)),
+        Column("against Independent", "difference, 95 %", "difference", text.difference_cell),
         Column("against Independent", "chance better", "", text.improvement_cell),
         Column("nodes", "pooled", "", text.spread_of("test_pooled"), True),
         Column("nodes", "10th pct.", "", text.mean_of("p10", score_text), True),
@@ -63,19 +62,18 @@ def section_table(section: Section, index: int) -> Html:
     scale, columns, best = _scale(section.rows), _columns(section.rows), best_row(section.rows)
     above = [h("th", group, scope="colgroup", colspan=len(list(same)), class_="group")
              for group, same in groupby(column.group for column in columns)]  # fmt: skip
-    method = h("th", "method", scope="col", rowspan=2, class_="label")
-    heads = []
-    for _, name, kind, *_ in columns:
-        shown = _with_scale(name, scale) if name == _DIFFERENCE else name
-        heads.append(h("th", shown, scope="col", class_=kind if kind in ("words", "difference") else None))
+    kinds = [each.kind if each.kind in ("words", "difference") else None for each in columns]
+    heads = [_head(each.name, kind, scale) for each, kind in zip(columns, kinds, strict=True)]
     lines = [_line(row, columns, row is best, scale, (index, at)) for at, row in enumerate(section.rows)]
     words = f"{section.title}: {seeds_text(section.seeds)}, mean ± standard deviation over seeds"
-    head = [h("tr", method, above), h("tr", heads)]
+    head = [h("tr", h("th", "method", scope="col", rowspan=2, class_="label"), above), h("tr", heads)]
     return table(h("caption", words), head, lines, "results", section.title)
 
 
-def _with_scale(name: str, scale: Scale) -> Child:
-    return [h("span", name, class_="over"), scale.axis()]
+def _head(name: str, kind: str | None, scale: Scale) -> Html:
+    """Of a column; one of intervals has their scale below its name."""
+    shown = [h("span", name, class_="over"), scale.axis()] if kind == "difference" else name
+    return h("th", shown, scope="col", class_=kind)
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
@@ -98,8 +96,8 @@ def _line(row: Row, columns: Sequence[Column], is_best: bool, scale: Scale, plac
     return h("tr", label, cells, class_="best" if is_best else None, data_label=row.label)
 
 
-def _scale(rows: Iterable[Row]) -> Scale:
-    return Scale.of(row.difference for row in rows if row.compared and row.difference)
+def _scale(rows: Iterable[Row | None]) -> Scale:
+    return Scale.of(row.difference for row in rows if row and row.compared and row.difference)
 
 
 def _difference(row: Row, scale: Scale) -> Child:
@@ -113,14 +111,13 @@ def _difference(row: Row, scale: Scale) -> Child:
 # -- all sections at a glance ---------------------------------------------------------------------
 
 
-def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
+def overview(sections: Sequence[Section]) -> Html:
     """Every section in a line: what was best, how LNTrust did, and what became of the paper's claims."""
-    scale = _scale(main.values())
-    glances = [(section, _at_a_glance(section, main.get(section.name), scale)) for section in sections]
+    scale = _scale(section.main for section in sections)
+    glances = [(section, _at_a_glance(section, scale)) for section in sections]
     # A column that has nothing to say in any line is left out.
     names = [name for name in glances[0][1] if any(cells[name][1] != NOTHING for _, cells in glances)]
-    heads = [h("th", _with_scale(name, scale), scope="col", class_="difference") if name == _OVER
-             else h("th", name, scope="col") for name in names]  # fmt: skip
+    heads = [_head(name, "difference" if name == _OVER else None, scale) for name in names]
     lines = []
     for section, cells in glances:
         place = h("span", section.place, class_="where") if section.place else None
@@ -131,9 +128,9 @@ def overview(sections: Sequence[Section], main: Mapping[str, Row]) -> Html:
     return table(caption, h("tr", h("th", "section", scope="col"), heads), lines, "overview", "all sections")
 
 
-def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, tuple[str, Child]]:
+def _at_a_glance(section: Section, scale: Scale) -> dict[str, tuple[str, Child]]:
     """By column, a cell's class and what is in it."""
-    best = best_row(section.rows)
+    ours, best = section.main, best_row(section.rows)
     outcomes = Counter(verdict.outcome for verdict in section.verdicts)
     claims = []
     for outcome, count in ((outcome, outcomes[outcome]) for outcome in MARKS if outcomes[outcome]):
@@ -150,11 +147,6 @@ def _at_a_glance(section: Section, ours: Row | None, scale: Scale) -> dict[str, 
         _OVER: ("difference", _difference(ours, scale) if ours else NOTHING),
         "best Test": ("", test_of(best, named=True) if best else NOTHING),
     }
-
-
-def main_rows(sections: Sequence[Section]) -> dict[str, Row]:
-    """By section, the row that stands for LNTrust, where there is one."""
-    return {section.name: row for section in sections if (row := main_row(section.rows))}
 
 
 def anchor(section: Section) -> str:
@@ -190,19 +182,19 @@ def section_words(section: Section) -> Html:
 
 def machines(records: Sequence[Record]) -> Html:
     """On what the runs were made: one line for every kind of machine and set of versions."""
-    counts: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    for record in records:
+
+    def machine(record: Record) -> dict[str, object]:
         of = record.identity
-        machine = {name: of[name] for name in ("device", "backend")}
-        known = json.dumps(machine | of.get("hardware", {}) | of.get("versions", {}))
-        counts[known] += 1
-        seconds[known] += record.summary["seconds"]
-    kinds = [(json.loads(known), count, seconds[known] / 3600) for known, count in counts.most_common()]
-    names = list(dict.fromkeys(name for machine, _, _ in kinds for name in machine))
-    head = h("tr", [h("th", name, scope="col") for name in ("runs", "hours", *names)])
-    lines = []
-    for machine, count, hours in kinds:
-        values = [NOTHING if machine.get(name) is None else str(machine[name]) for name in names]
-        lines.append(h("tr", [h("td", value) for value in (str(count), f"{hours:.2f}", *values)]))
+        known = {name: of[name] for name in ("device", "backend")}
+        return {**known, **of.get("hardware", {}), **of.get("versions", {})}
+
+    kinds = []
+    alike = grouped(records, lambda record: json.dumps(machine(record)))
+    for runs in sorted(alike.values(), key=len, reverse=True):
+        hours = sum(record.summary["seconds"] for record in runs) / 3600
+        kinds.append({"runs": len(runs), "hours": f"{hours:.2f}"} | machine(runs[0]))
+    names = list(dict.fromkeys(name for kind in kinds for name in kind))
+    head = h("tr", [h("th", name, scope="col") for name in names])
+    shown = [[NOTHING if kind.get(name) is None else str(kind[name]) for name in names] for kind in kinds]
+    lines = [h("tr", [h("td", value) for value in values]) for values in shown]
     return table(h("caption", "Machines and versions"), head, lines, "plain", "machines")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
@@ -62,13 +63,12 @@ def page(
 ) -> str:  # fmt: skip
     """The whole page as text."""
     sections = _named_apart(sections_of(records, reproductions))
-    main = tables.main_rows(sections)
     described: dict[str, str] = {}
     scripts = [_asset(name) for name in _SCRIPTS]
     parts: dict[str, Html] = {
         "CSS": Html(_asset("page.css")),
         "SUBTITLE": _subtitle(records, sections),
-        "OVERVIEW": tables.overview(sections, main),
+        "OVERVIEW": tables.overview(sections),
         "TALLY": _tally(sections),
         "SECTIONS": joined([_section(section, index, described) for index, section in enumerate(sections)]),
         "MACHINES": tables.machines(records),
@@ -77,12 +77,12 @@ def page(
         "SCRIPTS": Html("\n".join(f"<script>{script}</script>" for script in scripts)),
         "POLICY": _policy(scripts),
         # No text in a script element may end that element.
-        "DATA": Html(data.compact(data.all_sections(sections, main)).replace("<", "\\u003c")),
+        "DATA": Html(data.compact(data.all_sections(sections)).replace("<", "\\u003c")),
     }
     packed: dict[str, Any] = {"maps": data.maps(records)}
     frame = sum(len(_asset(name)) for name in ("page.html", "nodes.html", "maps.html"))
     used = sum(len(part.encode()) for part in parts.values()) + len(data.pack(packed)) + frame
-    packed["graphs"], left_out = data.graphs(sections, main, limit - used - _SLACK)
+    packed["graphs"], left_out = data.graphs(sections, limit - used - _SLACK)
     with_nodes, with_map = bool(packed["graphs"]["runs"]), bool(packed["maps"])
     more = f"{left_out} more runs of LNTrust are left out, so that the page stays small."
     parts["LEFT_OUT"] = joined(more if left_out else None)
@@ -133,10 +133,10 @@ def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
 
 
 def _tally(sections: Sequence[Section]) -> Html:
-    outcomes = [verdict.outcome for section in sections if section.counts for verdict in section.verdicts]
-    counts = [(each, outcomes.count(each)) for each in tables.MARKS]
-    shown = [h("li", h("strong", str(count)), " ", tables.badge(each)) for each, count in counts if count]
-    heading = h("p", f"Of the paper's {len(outcomes)} claims held against these runs:")
+    counts = Counter(verdict.outcome for each in sections if each.counts for verdict in each.verdicts)
+    there = [outcome for outcome in tables.MARKS if counts[outcome]]
+    shown = [h("li", h("strong", str(counts[each])), " ", tables.badge(each)) for each in there]
+    heading = h("p", f"Of the paper's {counts.total()} claims held against these runs:")
     return h("div", heading, h("ul", shown, class_="tally")) if shown else Html("")
 
 
@@ -179,7 +179,7 @@ def _links(section: Section) -> Html | None:
     links: list[Child] = []
     for figure in section.figures:
         if figure.kind in ("trust", "topology"):
-            node = None if figure.node is None else str(figure.node)
+            node = figure.node
             text = "See this graph" if node is None else f"See node {node} among its neighbours"
             links.append(h("a", f"{text} →", href="#nodes", class_="go", data_study=section.study,
                            data_seed=figure.seed, data_node=node))  # fmt: skip

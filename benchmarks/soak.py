@@ -20,9 +20,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from examples.fleet_demo.nodes import DemoNode, make_nodes
+from examples.fleet_demo.supervisor import Fleet
 from lntrust.core.errors import LNTrustError
 from lntrust.experiment.store import versions
-from lntrust.fleet.operations.supervisor import Fleet
 from lntrust.fleet.training.state import read_state
 
 NODES = 8

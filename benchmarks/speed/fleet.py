@@ -20,10 +20,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from examples.fleet_demo.supervisor import Fleet, free_ports
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import write_node
-from lntrust.fleet.operations.supervisor import Fleet, free_ports
 from lntrust.fleet.peers import messages as wire
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters

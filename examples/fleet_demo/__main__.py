@@ -11,9 +11,9 @@ import typer
 
 from examples.fleet_demo.demo import run_demo
 from examples.fleet_demo.show import Watch, shown
+from examples.fleet_demo.supervisor import FleetError
 from lntrust.cli.console import err, out, start
 from lntrust.cli.options import Debug
-from lntrust.fleet.operations.supervisor import FleetError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from examples.fleet_demo.nodes import STAGE1, STAGE2, DemoNode, make_nodes
+from examples.fleet_demo.supervisor import Fleet, FleetError
 from lntrust.core.errors import LNTrustError
-from lntrust.fleet.operations.supervisor import Fleet, FleetError
 from lntrust.fleet.training.state import read_state
 
 PHASES = ("all up", "two down", "one back")

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from numpy import ndarray
 
+from examples.fleet_demo.supervisor import free_ports
 from lntrust.core.randomness import generator
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import EXAMPLE_CLASSES, write_arrays, write_node
-from lntrust.fleet.operations.supervisor import free_ports
 
 MOST = 8
 LABELLED, SHARD, TEST = 80, 70, 50  # examples of a node; eight nodes, and the ONNX model's rows, use up all

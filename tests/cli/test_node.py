@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from examples.fleet_demo.supervisor import LOG, Fleet, free_ports
 from lntrust.cli import app
-from lntrust.fleet.operations.supervisor import LOG, Fleet, free_ports
 from lntrust.fleet.settings import NodeSettings, fields_of
 
 

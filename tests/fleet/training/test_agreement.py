@@ -13,13 +13,13 @@ import torch
 from fleets import free_port, wait_until
 from sklearn.datasets import load_digits
 
+from examples.fleet_demo.supervisor import Fleet
 from lntrust.core.files import read_tensors
 from lntrust.experiment.driver import Run
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import write_node
-from lntrust.fleet.operations.supervisor import Fleet
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
 from lntrust.study.loading import load_study

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fleets import stands_still, wait_until
 
+from examples.fleet_demo.supervisor import LOG, Fleet, FleetError, free_ports
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.init import init_node
-from lntrust.fleet.operations.supervisor import LOG, Fleet, FleetError, free_ports
 
 X = np.zeros((2, 8, 8), dtype=np.uint8)
 

@@ -1,6 +1,7 @@
 """The population answers in order, keeps its kinds of steps apart, and hands out parameters."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -272,7 +273,7 @@ def test_a_twin_is_what_the_population_was(common_start: bool) -> None:
 
     nodes = trained(fresh())
     made.clear()
-    twin = nodes.twin()
+    twin = replace(nodes)
     assert made
     assert not toy.changed(twin, toy.snapshot(fresh()))
     sibling = nodes.sibling([toy.learner("mlp"), toy.learner("linear")], np.array([1, 1]), nodes.training, 0)

@@ -65,7 +65,8 @@ class LNTrust(Method[TrustState]):
         with site.network.frozen_models():
             if self.due(site, t):
                 state = self.refresh(site, state, t)
-            if t > self.settings.warmup and self._distils(site):
+            teachers = self._has_pool(site) and len(site.network.edges) > 0
+            if teachers and t > self.settings.warmup and self.settings.budget > 0:
                 state, targets = distill_targets(site, state, self.settings, t)
         return state if targets is None else self._distil(site, state, targets)
 
@@ -150,9 +151,6 @@ class LNTrust(Method[TrustState]):
 
     def _has_pool(self, site: Site) -> bool:
         return self.settings.unlabelled and int(site.world.partition.shard.lengths.min()) > 0
-
-    def _distils(self, site: Site) -> bool:
-        return self._has_pool(site) and self.settings.budget > 0 and len(site.network.edges) > 0
 
     # -- what it has to say, and what a checkpoint keeps ----------------------------------------------
 

@@ -1,18 +1,12 @@
-"""Fewer questions: refreshes in a rhythm of one's own, and no more neighbours asked than an answer needs."""
+"""Fewer questions: no more neighbours are asked than an answer needs."""
 
 import pytest
 import torch
 from pydantic import ValidationError
-from small_runs import MIXED, PLAIN, TORCH, ended, levers, made, shared, shared_end
+from small_runs import MIXED, PLAIN, TORCH, ended, levers, made, shared_end
 
 from lntrust.learners.views import Views
 from lntrust.methods.lntrust.settings import LNTrustSettings
-
-
-def test_the_method_may_refresh_in_a_rhythm_of_its_own(views: Views) -> None:
-    assert shared(views, TORCH, PLAIN).state.log.round.tolist() == [0, 2, 4, 5]
-    assert made(views, TORCH, PLAIN, *levers(refresh=3)).state.log.round.tolist() == [0, 3, 5]
-
 
 OFF = ("methods.lntrust.deployment_gate=off", MIXED, PLAIN)
 

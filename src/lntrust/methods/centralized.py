@@ -74,9 +74,8 @@ class Centralized(Method):
     def _central(self, site: Site) -> Iterator[tuple[Population, Ragged]]:
         """Of each world, a population with one node per kind of learner, and all data for each of them."""
         world, lists = site.world, site.labelled.lists
-        training = site.population.training.model_copy(
-            update={"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
-        )
+        own = {"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
+        training = site.population.training.model_copy(update=own)
         learners = world.study.population.learners
         for number in range(len(world.worlds)):
             nodes = world.nodes_of(number)

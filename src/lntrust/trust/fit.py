@@ -88,9 +88,8 @@ class Fit:
             "taken": torch.zeros((), dtype=torch.float64, device=flat.device),
         }  # fmt: skip
         key = (flat.shape, flat.dtype, flat.device)
-        if key not in self._memory:
-            self._memory[key] = {name: torch.empty_like(tensor) for name, tensor in start.items()}
-        self._current = self._memory[key]
+        fresh = {name: torch.empty_like(tensor) for name, tensor in start.items()}
+        self._current = self._memory.setdefault(key, fresh)
         for name, tensor in start.items():
             self._current[name].copy_(tensor)
 

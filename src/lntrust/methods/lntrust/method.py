@@ -109,18 +109,16 @@ class LNTrust(Method[TrustState]):
         return self.refresh(site, None, site.schedule.rounds + 1)
 
     def deploy(self, site: Site, state: TrustState) -> Deployment:
-        around, votes, alone = site.around, state.closed_votes, ~state.together
+        around, votes, alone = site.around, state.closed_votes.clone(), ~state.together
+        votes[alone] = 0.0
+        votes[alone, 0] = 1.0
         use = around.mask & (votes if votes.ndim == 2 else votes.sum(-1)).gt(0)
-        use[alone] = False
-        use[alone, 0] = True
         node, column = torch.nonzero(use, as_tuple=True)
-        weights = votes[node, column]
-        weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
         certainty: float | Tensor | None = self.settings.certainty
         if certainty is not None and state.typical_margin is not None:
             certainty = certainty * state.typical_margin
-        return Deployment(members, weights, certainty=certainty)
+        return Deployment(members, votes[node, column], certainty=certainty)
 
     # -- distillation -----------------------------------------------------------------------------
 

@@ -126,10 +126,8 @@ def _of_memory(
     present[node, column] = True
     present[:, 0] = False
     votes = renormalised(state.open_votes, present)
-    vote = votes[node, column]
-    vote = vote * (column > 0).view(*column.shape, *[1] * (vote.ndim - 2)).to(vote.dtype)
+    vote = votes[node, column].view(*column.shape, 1, -1)  # one of each, or one for each class
     p_bar = torch.zeros(*places.shape, said.shape[-1], dtype=said.dtype, device=said.device)
     for slot in range(column.shape[1]):  # one after another: all at once would not fit for large fleets
-        weight = vote[:, slot, None, None] if vote.ndim == 2 else vote[:, slot, None]
-        p_bar += weight * said[node, slot, places]
+        p_bar += vote[:, slot] * said[node, slot, places]
     return p_bar, votes, present

@@ -86,20 +86,11 @@ class Population:
             out[stack.nodes] = True
         return out
 
-    def sibling(
-        self,
-        learners: Sequence[LearnerSettings],
-        kinds: Int[np.ndarray, "k"],
-        training: TrainingSettings,
-        world: int,
-    ) -> "Population":
-        """Other nodes who see the same examples of one of the worlds, and draw as its first nodes do."""
-        labels = self.labels.view(len(self.seeds), -1)[world]
+    def one_of_each(self, training: TrainingSettings, world: int) -> "Population":
+        """A node of each kind: they see the examples of one of the worlds, and draw as its first nodes do."""
+        kinds, labels = np.arange(len(self.learners)), self.labels.view(len(self.seeds), -1)[world]
         seed = Seeds((self.seeds.seeds[world],), len(kinds))
-        return replace(
-            self, learners=learners, kinds=kinds, labels=labels, training=training, seed=seed,
-            common_start=False,
-        )  # fmt: skip
+        return replace(self, kinds=kinds, labels=labels, training=training, seed=seed, common_start=False)
 
     def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
         """What nodes know their worlds' examples to be; −1 for what nobody may know."""

@@ -58,7 +58,7 @@ class TestOpinion:
         asker = torch.randint(n, (q,), generator=draw)
         said = torch.rand(q, 2, 3, generator=draw, dtype=torch.float64)
         sound = torch.rand(q, generator=draw) < 0.6
-        mean, answered = neighbours_mean(asker, said, sound, torch.Size((n, 2)))
+        mean, answered = neighbours_mean(asker, said, sound, n)
         for i in range(n):
             mine = [said[k] for k in range(q) if asker[k] == i and sound[k]]
             assert bool(answered[i]) == bool(mine)

@@ -41,7 +41,7 @@ class Labelled:
         self._first_label = seeds.world(device)[:, None] * of_a_world  # of the node's world
         self._values = torch.from_numpy(lists.values).to(device)
         self._offsets = torch.from_numpy(lists.offsets[:-1].copy()).to(device)
-        self._sizes = torch.from_numpy(lists.lengths.copy()).to(device)
+        self.sizes = torch.from_numpy(lists.lengths.copy()).to(device)
         self._keys = fold(seeds.keys("batches", device), self.stage)
         self._schedule_keys = fold(seeds.roots("schedule", device), self.stage)
         self.steps_taken = torch.zeros(len(lists), dtype=torch.int64, device=device)
@@ -82,7 +82,7 @@ class Labelled:
 
     def _positions(self, step: Int[Tensor, "n"], steps: int) -> Int[Tensor, "n steps*B"]:
         B = self.training.batch
-        return batches(self._keys, self._sizes, step * B, steps * B)
+        return batches(self._keys, self.sizes, step * B, steps * B)
 
     def _batch(self, positions: Int[Tensor, "n B"], active: Bool[Tensor, "n"] | None) -> Batch:
         examples = self._values[self._offsets[:, None] + positions]

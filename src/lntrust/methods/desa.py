@@ -113,8 +113,7 @@ class DeSA(Method):
         population, C, A = site.population, site.population.classes, self.settings.per_class
         has = state["has"].repeat_interleave(A, 1)  # of every anchor
         targets, answered = self.mean_logits(site, state)
-        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
-        share = (has.sum(1) / (has.sum(1) + size)).to(population.dtype)
+        share = (has.sum(1) / (has.sum(1) + site.labelled.sizes)).to(population.dtype)
         labels = torch.arange(C, device=population.device).repeat_interleave(A).expand(population.n, -1)
         for k, batch in enumerate(site.labelled.round(t - 1)):
             # Of those that the node has; others fill up where these are too few.

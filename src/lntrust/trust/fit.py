@@ -71,27 +71,23 @@ class Fit:
         With a prior π, −Σ_j π_ij log α_ij is added to the loss: π sums to how much it counts beside the mean
         over V_i.
         """
-        self._begin(torch.cat([psi[name].flatten(1) for name in _SHAPES], 1))
-        shown = (evidence.phi, evidence.mask, evidence.p_true, evidence.offsets, prior)
-        with threads_for(shown[2].numel()):
-            for done in range(0, steps, _AT_ONCE):
-                self._steps(*shown, count=min(_AT_ONCE, steps - done), lr=lr)
-            self._steps(*shown, count=0, lr=lr)
-        return _unflat(self._current["best"].clone()), self._current["lowest"].clone()
-
-    def _begin(self, flat: Float[Tensor, "n P"]) -> None:
-        """Bring the working memory to where it is before the first step."""
+        flat = torch.cat([psi[name].flatten(1) for name in _SHAPES], 1)
         nothing = torch.zeros_like(flat)
         start = {
             "now": flat, "best": flat, "mean": nothing, "square": nothing,
             "lowest": torch.full_like(flat[:, 0], torch.inf),
             "taken": torch.zeros((), dtype=torch.float64, device=flat.device),
         }  # fmt: skip
-        key = (flat.shape, flat.dtype, flat.device)
         fresh = {name: torch.empty_like(tensor) for name, tensor in start.items()}
-        self._current = self._memory.setdefault(key, fresh)
+        self._current = self._memory.setdefault((flat.shape, flat.dtype, flat.device), fresh)
         for name, tensor in start.items():
             self._current[name].copy_(tensor)
+        shown = (evidence.phi, evidence.mask, evidence.p_true, evidence.offsets, prior)
+        with threads_for(shown[2].numel()):
+            for done in range(0, steps, _AT_ONCE):
+                self._steps(*shown, count=min(_AT_ONCE, steps - done), lr=lr)
+            self._steps(*shown, count=0, lr=lr)
+        return _unflat(self._current["best"].clone()), self._current["lowest"].clone()
 
     def _some_steps(
         self, phi: Tensor, mask: Tensor, p_true: Tensor, offsets: Tensor, prior: Tensor | None, count: int,

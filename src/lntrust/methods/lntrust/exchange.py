@@ -42,8 +42,8 @@ def collect_evidence(site: Site, sample: int, t: int) -> Evidence:
     degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
     offsets = site.validation.offsets
     rho = features.probe_response(got.probabilities, got.labels, offsets) * mask[..., None]
-    nodes = world.seeds.n  # of the node's own world
-    phi = features.relational_features(rho, w_hat, w, degrees[around.member], nodes, mask)
+    degree = degrees[around.member] / world.seeds.n  # the nodes of one's own world
+    phi = features.relational_features(rho, w_hat, w, degree, mask)
     of_row = torch.repeat_interleave(mask, offsets.diff(), dim=0, output_size=len(got.labels))
     return Evidence(mask, got.probabilities * of_row[..., None], got.labels, offsets, rho, phi, w)
 

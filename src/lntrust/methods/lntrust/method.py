@@ -136,8 +136,8 @@ class LNTrust(Method[TrustState]):
         if len(population.torch_stacks) == len(population.stacks):
             return state
         # For learners that refit. A label weighs 1; all pseudo-labels together λ times as much as all labels.
-        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(p_bar.device, p_bar.dtype)
-        weight = omega * (state.strength * size / count)[:, None]
+        labels = site.labelled.sizes.to(p_bar.dtype)
+        weight = omega * (state.strength * labels / count)[:, None]
         if hard:
             p_bar = torch.nn.functional.one_hot(p_bar.argmax(-1), C).to(p_bar.dtype)
         else:

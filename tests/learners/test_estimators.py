@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn.base
 import torch
 from safetensors.torch import load_file, save_file
 from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier
@@ -136,14 +135,29 @@ def test_a_failing_fit_names_the_node() -> None:
 # -- of scikit-learn and of one's own ---------------------------------------------------------------------
 
 
-class Named(sklearn.base.BaseEstimator):  # type: ignore[misc]
-    """An estimator of one's own that takes any option."""
+class Model:
+    """A classifier of one's own, of no library, with all that it takes."""
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    classes_ = np.arange(CLASSES)
+
+    def fit(self, x: np.ndarray, y: np.ndarray, sample_weight: np.ndarray) -> "Model":
+        return self
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         return np.full((len(x), CLASSES), 1 / CLASSES)
+
+    def get_params(self) -> dict[str, Any]:
+        return {}
+
+    def set_params(self) -> "Model":
+        return self
+
+
+class Named(Model):
+    """One that takes any option."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
 
 
 def test_a_class_of_scikit_learn_is_called_with_the_options_alone_and_learns() -> None:
@@ -178,24 +192,6 @@ def test_a_saved_estimator_is_its_training_set(tmp_path: Path) -> None:
     loaded.load(load_file(path))
     assert torch.equal(loaded.predict_all(everything()), nodes.predict_all(everything()))
     assert loaded.state().keys() == nodes.state().keys()
-
-
-class Model:
-    """A classifier of one's own, of no library, with all that it takes."""
-
-    classes_ = np.arange(CLASSES)
-
-    def fit(self, x: np.ndarray, y: np.ndarray, sample_weight: np.ndarray) -> "Model":
-        return self
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        return np.full((len(x), CLASSES), 1 / CLASSES)
-
-    def get_params(self) -> dict[str, Any]:
-        return {}
-
-    def set_params(self) -> "Model":
-        return self
 
 
 @pytest.mark.parametrize(

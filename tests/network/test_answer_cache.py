@@ -3,28 +3,24 @@
 import numpy as np
 import pytest
 import torch
+from small_runs import FLOAT64, MIXED, TORCH
 
 from lntrust import LNTrustError, load_study
 from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 from lntrust.network import Network, Questions, Route
 
-LINEAR = '{name="linear",kind="linear",view="pixels"}'
-MLP = '{name="mlp",kind="mlp",view="pixels",options={hidden=6}}'
-FOREST = '{name="forest",kind="forest",view="pixels",options={trees=3}}'
-KINDS = {"torch": f"[{LINEAR},{MLP}]", "mixed": f"[{LINEAR},{MLP},{FOREST}]"}
 SMALL = ["graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", "training.stage2_rounds=1"]
 
 
 def make(views: Views, kinds: str, *seeds: int) -> Runs:
-    overrides = [*SMALL, "training.precision=float64", f"population.learners={kinds}"]
-    return Runs(load_study("digits", overrides), "independent", list(seeds), views)
+    return Runs(load_study("digits", [*SMALL, FLOAT64, kinds]), "independent", list(seeds), views)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[TORCH, MIXED], ids=["torch", "mixed"])
 def runs(request: pytest.FixtureRequest, views64: Views) -> Runs:
     """Two worlds side by side that have trained a little."""
-    out = make(views64, KINDS[request.param], 0, 5)
+    out = make(views64, request.param, 0, 5)
     out()
     return out
 
@@ -76,23 +72,13 @@ def test_what_is_not_in_the_pool_is_no_question_about_it(runs: Runs) -> None:
         asking(runs).ask(Questions.of(torch.from_numpy(own), "shard"), "probe")
 
 
-class InPlace(torch.nn.Module):
-    """Scales its inputs where they lie."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = torch.nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(x.flatten(1).sub_(0.5).mul_(2.0))  # type: ignore[no-any-return]
-
-
 def in_place(_shape: tuple[int, ...], _classes: int) -> torch.nn.Module:
-    return InPlace()
+    """A module that changes its inputs where they lie."""
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.SiLU(inplace=True), torch.nn.Linear(64, 10))
 
 
 def test_a_module_that_works_in_place_is_asked_about_the_same_inputs_again(views64: Views) -> None:
-    run = make(views64, f'[{{name="own",kind="{__name__}:in_place",view="pixels"}}]', 0)
+    run = make(views64, f'population.learners=[{{name="own",kind="{__name__}:in_place",view="pixels"}}]', 0)
     assert run.population.torch_stacks[0].looped_because is None
     network = asking(run)
     first, again = (network.ask(shard(run, 20), "probe").probabilities for _ in range(2))

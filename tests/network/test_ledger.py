@@ -9,16 +9,8 @@ from lntrust.network import Ledger, Size
 from lntrust.network.codec import KINDS, Kind
 
 EDGES = np.array([[0, 1], [0, 2], [1, 0], [2, 0]])
-ENTRIES = st.lists(
-    st.tuples(
-        st.integers(0, 3),
-        st.sampled_from(["stage 1", "probe", "a/b"]),
-        st.sampled_from(KINDS),
-        st.integers(0, 10**9),
-        st.integers(0, 200),
-    ),
-    max_size=30,
-)
+PHASES, BYTES = st.sampled_from(["stage 1", "probe", "a/b"]), st.integers(0, 10**9)
+ENTRIES = st.lists(st.tuples(st.integers(0, 3), PHASES, st.sampled_from(KINDS), BYTES, BYTES), max_size=30)
 Entry = tuple[int, str, Kind, int, int]
 
 

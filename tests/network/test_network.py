@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from small_networks import INPUT, C, answer, make, question, total, wire
+from small_runs import MIXED
 
 from lntrust.experiment.driver import Run
 from lntrust.network import Network, Questions, ReplyEncoding, Source, WireFormat, size
@@ -19,11 +20,7 @@ NAMINGS = pytest.mark.parametrize("query", ["inputs", "ids", "handle"])
 @pytest.fixture(scope="module")
 def mixed() -> Run:
     """Linear, MLP and forest in turn, a little trained, so that all answer differently."""
-    kinds = ", ".join(
-        f"{{name='{kind}', kind='{kind}', view='pixels'{more}}}"
-        for kind, more in (("linear", ""), ("mlp", ", options={hidden=5}"), ("forest", ", options={trees=3}"))
-    )
-    return make("graph.nodes=7", "partition.labelled=350", f"population.learners=[{kinds}]", trained=True)
+    return make("graph.nodes=7", "partition.labelled=350", MIXED, trained=True)
 
 
 def fresh(run: Run, **options: Any) -> Network:

@@ -34,8 +34,8 @@ def evidence(
     rho = probe_response(probabilities, labels, offsets) * mask[..., None]
     w = simplex(n, C, g=g)
     w_hat = class_distribution(simplex(n, D, 11, C, g=g)) if pool else None
-    degree = torch.randint(1, n + 1, (n, D), generator=g).double()
-    phi = relational_features(rho, w_hat, w, degree, n, mask)
+    degree = torch.randint(1, n + 1, (n, D), generator=g).double() / n
+    phi = relational_features(rho, w_hat, w, degree, mask)
     return Evidence(mask, probabilities, labels, offsets, rho, phi, w)
 
 

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from random_evidence import evidence, generator, simplex
 from torch import Tensor
 
-from lntrust.trust.blend import (
-    AskInTurn,
-    made_up,
-    mixed,
-    or_alone,
-    typical_margin,
-    validation_accuracy,
-    validation_loss,
-)
+from lntrust.trust import blend as deployed
 from lntrust.trust.weights import trust_weights
 
 seeds = st.integers(0, 10_000)
@@ -49,7 +41,7 @@ def asked_in_turn(alpha: Tensor, p: Tensor, kappa: float) -> tuple[Tensor, Tenso
     """Σ α p of those who were asked, and how many neighbours that were; numpy says the same."""
     found = []
     for a, q in ((alpha, p), (alpha.numpy(), p.numpy())):
-        answer, count = AskInTurn(a[:, 0, None] * q[:, 0], a[:, 0], kappa), 0 * (a[:, 0] > 0)
+        answer, count = deployed.AskInTurn(a[:, 0, None] * q[:, 0], a[:, 0], kappa), 0 * (a[:, 0] > 0)
         for k in range(1, a.shape[1]):
             asked = answer.asking & (a[:, k] > 0)
             count = count + asked
@@ -122,7 +114,7 @@ class TestUsualLead:
     def test_one_neighbour_after_another(self, seed: int) -> None:
         e = evidence(seed)
         alpha = simplex(*e.mask.shape, g=generator(seed)) * e.mask
-        found = typical_margin(e, alpha)
+        found = deployed.typical_margin(e, alpha)
         for i in range(len(alpha)):
             rows = e.probabilities[e.offsets[i] : e.offsets[i + 1]]
             weight = total = 0.0
@@ -140,9 +132,11 @@ class TestUsualLead:
         best = torch.nn.functional.one_hot(e.probabilities.argmax(-1), 3).double()
         said = best if sure else torch.full_like(best, 1 / 3)
         e = replace(e, mask=torch.ones_like(e.mask), probabilities=said)
-        torch.testing.assert_close(typical_margin(e, e.mask.double()), torch.full((5,), lead).double())
+        torch.testing.assert_close(
+            deployed.typical_margin(e, e.mask.double()), torch.full((5,), lead).double()
+        )
         alone = torch.zeros(5, 4, dtype=torch.float64)
-        assert (typical_margin(e, alone) == 1).all()
+        assert (deployed.typical_margin(e, alone) == 1).all()
 
 
 class TestSilence:
@@ -154,17 +148,17 @@ class TestSilence:
         heard = alpha * present[..., None]
         left, blend = heard.sum(1), (heard * p).sum(1)
         expected = torch.where(left > 0, blend / left.clamp(min=1e-300), 0.0)
-        torch.testing.assert_close(made_up(blend, left), expected)
-        torch.testing.assert_close(torch.from_numpy(made_up(blend.numpy(), left.numpy())), expected)
+        torch.testing.assert_close(deployed.made_up(blend, left), expected)
+        torch.testing.assert_close(torch.from_numpy(deployed.made_up(blend.numpy(), left.numpy())), expected)
 
     def test_where_nobody_of_weight_answers_the_node_does(self) -> None:
         blend, own = torch.tensor([[0.0, 0.0], [0.1, 0.3]]), torch.tensor([[0.6, 0.4], [0.9, 0.1]])
         expected = [[0.6, 0.4], [0.1, 0.3]]
-        torch.testing.assert_close(or_alone(blend, own), torch.tensor(expected))
-        np.testing.assert_allclose(or_alone(blend.numpy(), own.numpy()), expected, rtol=1e-6)
+        torch.testing.assert_close(deployed.or_alone(blend, own), torch.tensor(expected))
+        np.testing.assert_allclose(deployed.or_alone(blend.numpy(), own.numpy()), expected, rtol=1e-6)
 
     def test_without_a_certainty_everybody_is_asked(self) -> None:
-        answer = AskInTurn(torch.tensor([[1.0, 0.0]]), 1.0, None)
+        answer = deployed.AskInTurn(torch.tensor([[1.0, 0.0]]), 1.0, None)
         assert answer.asking.all()
 
 
@@ -174,9 +168,9 @@ def test_equal_loops(seed: int) -> None:
     e = evidence(seed)
     n, D = e.mask.shape
     alpha = trust_weights(torch.randn(n, D, generator=generator(seed), dtype=torch.float64), e.mask)
-    q = mixed(e.probabilities, alpha, e.offsets)
-    loss = validation_loss(e.p_true, alpha, e.offsets)
-    accuracy = validation_accuracy(q, e.labels, e.offsets)
+    q = deployed.mixed(e.probabilities, alpha, e.offsets)
+    loss = deployed.validation_loss(e.p_true, alpha, e.offsets)
+    accuracy = deployed.validation_accuracy(q, e.labels, e.offsets)
     for i in range(n):
         rows = slice(int(e.offsets[i]), int(e.offsets[i + 1]))
         m, y = max(1, rows.stop - rows.start), e.labels[rows]
@@ -188,4 +182,4 @@ def test_equal_loops(seed: int) -> None:
 
 def test_the_loss_is_clipped() -> None:
     p, alone, offsets = torch.tensor([[0.0], [1.0]]).double(), torch.ones(1, 1).double(), torch.tensor([0, 2])
-    assert float(validation_loss(p, alone, offsets)) == pytest.approx(-math.log(1e-8) / 2)
+    assert float(deployed.validation_loss(p, alone, offsets)) == pytest.approx(-math.log(1e-8) / 2)

@@ -1,18 +1,16 @@
 """Each proposition where it can be proved, and bounds that say something where they are tested."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_runs import ONLY_LINEAR, ended
 from torch import Tensor
 
-from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
-from lntrust.study.loading import load_study
 from lntrust.trust import bounds
 from lntrust.trust import distil as distillation
 from lntrust.trust import gates as gate
@@ -121,19 +119,10 @@ class TestDrift:
         hessian = torch.autograd.functional.hessian(loss, theta)
         assert float(torch.linalg.eigvalsh(hessian)[-1]) <= float(bounds.softmax_smoothness(x, 1e-2))
 
-    @staticmethod
-    def ended(views: Views, *sets: str, certify: bool = True) -> dict[str, Any]:
-        """The summary of a small run."""
-        small = ("graph.nodes=6", "partition.labelled=300", "training.stage1_rounds=2", *sets)
-        return Run(load_study("digits", small), "lntrust", 0, views, certify=certify)()
-
     def test_a_run_without_momentum_stays_within_its_bound(self, views64: Views) -> None:
-        sets = (
-            "training.momentum=0.0", "training.lr=0.01", "training.stage2_rounds=8", "training.refresh=4",
-            "methods.lntrust.warmup=1", "methods.lntrust.budget=100", "training.precision=float64",
-            'population.learners=[{name="linear",kind="linear",view="pixels"}]',
-        )  # fmt: skip
-        summary = self.ended(views64, *sets)
+        plainly = ("training.momentum=0.0", "training.lr=0.01", "training.stage2_rounds=8")
+        sets = (ONLY_LINEAR, *plainly, "training.refresh=4", "methods.lntrust.budget=100")
+        summary = ended(views64, *sets, method="lntrust", certify=True)[1]
         certificate = summary["method_report"]["certificate"]
         assert certificate["assumptions_hold"]
         nodes = certificate["per_node"]
@@ -142,10 +131,11 @@ class TestDrift:
         for k in moved:  # a closed gate, or a filter that keeps nothing, leaves a node where it was
             assert math.log10(nodes["drift"][k]) <= nodes["drift_bound_log10"][k]
             assert 0 < nodes["gradient_ratio"][k] <= 1
-        plain = self.ended(views64, *sets, certify=False)
+        plain = ended(views64, *sets, method="lntrust")[1]
         assert plain["per_node"] == summary["per_node"], "watching must not change what is watched"
 
     def test_momentum_is_named_as_a_broken_assumption(self, views: Views) -> None:
-        certificate = self.ended(views, "training.stage2_rounds=2")["method_report"]["certificate"]
+        summary = ended(views, "training.stage2_rounds=2", method="lntrust", certify=True)[1]
+        certificate = summary["method_report"]["certificate"]
         assert not certificate["assumptions_hold"]
         assert None in certificate["per_node"]["drift_bound_log10"], "not known for other models"

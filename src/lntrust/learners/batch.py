@@ -24,41 +24,38 @@ class Batch:
     active: Bool[Tensor, "n"] | None = None
 
 
+@dataclass(eq=False)
 class Labelled:
     """A node's labelled examples in an endless sequence of shuffles, dealt out round by round."""
 
-    def __init__(
-        self,
-        lists: Ragged,
-        labels: Int[Tensor, "worlds*N"],
-        training: TrainingSettings,
-        seed: int | Seeds,
-        stage: int,
-        device: torch.device,
-    ) -> None:
-        nodes = len(lists)
-        seeds = Seeds.of(seed, nodes)
-        self.lists = lists
-        self._labels = labels
-        self._first_label = seeds.world(device)[:, None] * (len(labels) // len(seeds))  # of the node's world
-        self._training = training
+    lists: Ragged
+    labels: Int[Tensor, "worlds*N"]
+    training: TrainingSettings
+    seed: int | Seeds
+    stage: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        lists, device, seeds = self.lists, self.device, Seeds.of(self.seed, len(self.lists))
+        of_a_world = len(self.labels) // len(seeds)
+        self._first_label = seeds.world(device)[:, None] * of_a_world  # of the node's world
         self._values = torch.from_numpy(lists.values).to(device)
         self._offsets = torch.from_numpy(lists.offsets[:-1].copy()).to(device)
-        self._sizes = torch.from_numpy(lists.lengths.copy()).to(device)
-        self._keys = fold(seeds.keys("batches", device), stage)
-        self._schedule_keys = fold(seeds.roots("schedule", device), stage)
-        self.steps_taken = torch.zeros(nodes, dtype=torch.int64, device=device)
+        self.sizes = torch.from_numpy(lists.lengths.copy()).to(device)
+        self._keys = fold(seeds.keys("batches", device), self.stage)
+        self._schedule_keys = fold(seeds.roots("schedule", device), self.stage)
+        self.steps_taken = torch.zeros(len(lists), dtype=torch.int64, device=device)
         # Stage 3, the final rounds, goes on where Stage 2 has stopped counting.
-        rounds = {1: training.stage1_rounds, 2: training.stage2_rounds, 3: training.stage2_rounds}.get(stage)
-        self._last = None if rounds is None else rounds * training.steps  # steps of the stage, if known
+        rounds = self.training.stage1_rounds if self.stage == 1 else self.training.stage2_rounds
+        self._last = rounds * self.training.steps  # of the stage
         self._cache: tuple[int, list[Batch]] = (0, [])
         self.drawn = 0  # batches handed out in the current round
 
     def round(self, t: int) -> Iterator[Batch]:
         """The batches of round t (0, 1, …) of the stage: `steps` of them, or as the draws fall."""
         self.drawn = 0
-        steps = self._training.steps
-        if self._training.schedule == "every_node":
+        steps = self.training.steps
+        if self.training.schedule == "every_node":
             for k in range(t * steps, (t + 1) * steps):
                 self.drawn += 1
                 yield self._every_node(k)
@@ -76,19 +73,17 @@ class Labelled:
     def _every_node(self, step: int) -> Batch:
         start, held = self._cache
         if not start <= step < start + len(held):
-            B = self._training.batch
-            count = max(1, _DRAWN_AT_ONCE // (B * len(self._keys)))
-            if self._last is not None:
-                count = max(1, min(count, self._last - step))
+            B = self.training.batch
+            count = max(1, min(_DRAWN_AT_ONCE // (B * len(self._keys)), self._last - step))
             whole = self._batch(self._positions(torch.full_like(self.steps_taken, step), count), None)
             parts = zip(torch.split(whole.examples, B, 1), torch.split(whole.labels, B, 1), strict=True)
             start, held = self._cache = step, [Batch(examples, labels) for examples, labels in parts]
         return held[step - start]
 
     def _positions(self, step: Int[Tensor, "n"], steps: int) -> Int[Tensor, "n steps*B"]:
-        B = self._training.batch
-        return batches(self._keys, self._sizes, step * B, steps * B)
+        B = self.training.batch
+        return batches(self._keys, self.sizes, step * B, steps * B)
 
     def _batch(self, positions: Int[Tensor, "n B"], active: Bool[Tensor, "n"] | None) -> Batch:
         examples = self._values[self._offsets[:, None] + positions]
-        return Batch(examples, self._labels[self._first_label + examples], active)
+        return Batch(examples, self.labels[self._first_label + examples], active)

@@ -136,18 +136,6 @@ class Models(Members):
         out: Tensor = torch.vmap(lambda s, one: self._one(s, one, train))(state, x)
         return out
 
-    def _forward(
-        self, state: dict[str, Tensor], x: Float[Tensor, "k B *s"], embed: bool
-    ) -> tuple[Float[Tensor, "k B C"], Float[Tensor, "k B E"] | None]:
-        """Logits in training, of one node or of all at once, and the representation where wanted."""
-        if not embed or self._last is None:
-            return self._run(state, x, train=True), None
-        if self.looped:
-            logits, embedding = self._embedded(_at(state, 0), x[0])
-            return logits[None], embedding[None]
-        both: tuple[Tensor, Tensor] = torch.vmap(self._embedded)(state, x)
-        return both
-
     def _embedded(self, state: dict[str, Tensor], x: Float[Tensor, "B *s"]) -> tuple[Tensor, Tensor]:
         """Logits of one node in training, and what its last linear layer saw."""
         assert self._last is not None
@@ -187,11 +175,13 @@ class Models(Members):
     @torch.no_grad()
     def predict_all(self, examples: Int[Tensor, "worlds U"]) -> Float[Tensor, "k U C"]:
         """p_j(x) of every node of the stack on its own world's examples."""
-        parts = [
-            softmax(self._logits_about(who, ids)).transpose(0, 1)
-            for who, ids in zip(self._of_world, examples, strict=True)
-            if who.start < who.stop
-        ]
+        parts, size = [], max(1, examples.shape[1])
+        if self.is_head and not self.view.is_cuda:  # on a CPU never on many at a time
+            size = heads.ROWS
+        for who, ids in zip(self._of_world, examples, strict=True):
+            if who.start < who.stop:
+                pieces = [self._logits_on(who, self.view.index_select(0, some)) for some in ids.split(size)]
+                parts.append(softmax(torch.cat(pieces)).transpose(0, 1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
@@ -202,12 +192,6 @@ class Models(Members):
                 heads.shared_logits(self._slice(who), inputs, table)
             else:
                 table.copy_(self._logits_on(who, inputs))
-
-    def _logits_about(self, who: slice, examples: Int[Tensor, "U"]) -> Float[Tensor, "U k C"]:
-        """Logits of some nodes of the stack on the same examples, on a CPU never on many at a time."""
-        size = heads.ROWS if self.is_head and not self.view.is_cuda else max(1, len(examples))
-        pieces = torch.split(examples, size)
-        return torch.cat([self._logits_on(who, self.view.index_select(0, ids)) for ids in pieces])
 
     def _logits_on(self, who: slice, x: Float[Tensor, "U *s"]) -> Float[Tensor, "U k C"]:
         """Logits of some nodes of the stack on the same inputs."""

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class PseudoLabels:
     weight: Float[Tensor, "total"]
 
 
+@dataclass(eq=False, repr=False)
 class Population:
     """All learners of a run. Node i is entry i of every tensor with a node axis.
 
@@ -40,28 +41,20 @@ class Population:
     after another. `build` makes the models: those that come with lntrust, unless the caller has its own.
     """
 
-    def __init__(
-        self,
-        learners: Sequence[LearnerSettings],
-        kinds: Int[np.ndarray, "n"],
-        views: Views,
-        labels: Int[Tensor, "worlds*N"],
-        classes: int,
-        training: TrainingSettings,
-        seed: int | Seeds,
-        backend: Backend,
-        common_start: bool = False,
-        build: Build = build,
-    ) -> None:
-        self.n = len(kinds)
-        self.seeds = Seeds.of(seed, self.n)
-        self.classes = classes
-        self._learners, self._kinds = learners, kinds
-        self._common_start, self._build = common_start, build
-        self._views, self.labels = views, labels
-        self.device, self.dtype = views.device, views.dtype
-        self.backend: Backend = backend
-        self.training = training
+    learners: Sequence[LearnerSettings]
+    kinds: Int[np.ndarray, "n"]
+    views: Views
+    labels: Int[Tensor, "worlds*N"]
+    classes: int
+    training: TrainingSettings
+    seed: int | Seeds
+    backend: Backend
+    common_start: bool = False
+    build: Build = build
+
+    def __post_init__(self) -> None:
+        self.n, self.device, self.dtype = len(self.kinds), self.views.device, self.views.dtype
+        self.seeds = Seeds.of(self.seed, self.n)
         self._dropout_keys = self.seeds.keys("dropout", self.device)
         self._of_purpose: dict[str, Int[Tensor, "n"]] = {}  # dropout keys
         self._fold = CudaGraph(fold)
@@ -69,15 +62,15 @@ class Population:
         self.calls: dict[str, int] = {}  # steps of each purpose, whoever took part
         self.last_loss: dict[str, Float[Tensor, "n"]] = {}
         self.stacks: list[Stack | Estimators] = []
-        for index, learner in enumerate(learners):
-            nodes = torch.from_numpy(np.flatnonzero(kinds == index)).to(self.device)
+        for index, learner in enumerate(self.learners):
+            nodes = torch.from_numpy(np.flatnonzero(self.kinds == index)).to(self.device)
             if not len(nodes):
                 continue
-            made_of = (learner, nodes, views[learner.view], classes, self.seeds, build)
+            made_of = (learner, nodes, self.views[learner.view], self.classes, self.seeds, self.build)
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = Members(*made_of).fresh()
             if isinstance(example, nn.Module):
-                self.stacks.append(Stack(*made_of, backend, common_start))
+                self.stacks.append(Stack(*made_of, self.backend, self.common_start))
             else:
                 self.stacks.append(Estimators(*made_of))
 
@@ -93,23 +86,11 @@ class Population:
             out[stack.nodes] = True
         return out
 
-    def twin(self) -> "Population":
-        """Another of the same making: as this one was before it learned anything."""
-        own = (self._learners, self._kinds, self._views, self.labels, self.classes, self.training)
-        return Population(*own, self.seeds, self.backend, self._common_start, self._build)
-
-    def sibling(
-        self,
-        learners: Sequence[LearnerSettings],
-        kinds: Int[np.ndarray, "k"],
-        training: TrainingSettings,
-        world: int,
-    ) -> "Population":
-        """Other nodes who see the same examples of one of the worlds, and draw as its first nodes do."""
-        labels = self.labels.view(len(self.seeds), -1)[world]
-        seeds = Seeds((self.seeds.seeds[world],), len(kinds))
-        made_of = (learners, kinds, self._views, labels, self.classes, training)
-        return Population(*made_of, seeds, self.backend, build=self._build)
+    def one_of_each(self, training: TrainingSettings, world: int) -> "Population":
+        """A node of each kind: they see the examples of one of the worlds, and draw as its first nodes do."""
+        kinds, labels = np.arange(len(self.learners)), self.labels.view(len(self.seeds), -1)[world]
+        seed = Seeds((self.seeds.seeds[world],), len(kinds))
+        return replace(self, kinds=kinds, labels=labels, training=training, seed=seed, common_start=False)
 
     def labels_of(self, node: Int[Tensor, "*s"], examples: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
         """What nodes know their worlds' examples to be; −1 for what nobody may know."""

@@ -99,7 +99,14 @@ class Stack(Models):
         params = {name: p[which].detach().requires_grad_() for name, p in self.params.items()}
         buffers = {name: b[which] for name, b in self.buffers.items()}
         state = {**params, **buffers, **self._masks(key, x.shape[1])}
-        logits, embedding = self._forward(state, x, embed)
+        embedding: Tensor | None = None
+        if not embed or self._last is None:
+            logits = self._run(state, x, train=True)
+        elif self.looped:  # there is one node in it
+            one = self._embedded({name: t[0] for name, t in state.items()}, x[0])
+            logits, embedding = one[0][None], one[1][None]
+        else:
+            logits, embedding = torch.vmap(self._embedded)(state, x)
         losses = loss(logits, *targets, embedding) if embed else loss(logits, *targets)
         if not params:
             return {}, losses  # nothing in it is trained

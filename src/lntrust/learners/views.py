@@ -1,5 +1,6 @@
 """Views on the device: decoded once, shared by every run of a process."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,14 @@ from lntrust.world.data.datasets import Coded, Dataset, check_finite, load_datas
 _DECODED_AT_ONCE = 4096
 
 
+@dataclass(eq=False)
 class Views:
     """The views of one dataset as tensors of one precision on one device."""
 
-    def __init__(self, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
-        self.dataset = dataset
-        self.device = device
-        self.dtype = dtype
-        self._tensors: dict[str, Tensor] = {}
+    dataset: Dataset
+    device: torch.device
+    dtype: torch.dtype
+    _tensors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, name: str) -> Float[Tensor, "N *s"]:
         if name not in self._tensors:

@@ -12,7 +12,6 @@ loss by `tolerance` (relative), or `epochs` are over.
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field
@@ -74,15 +73,13 @@ class Centralized(Method):
     def _central(self, site: Site) -> Iterator[tuple[Population, Ragged]]:
         """Of each world, a population with one node per kind of learner, and all data for each of them."""
         world, lists = site.world, site.labelled.lists
-        training = site.population.training.model_copy(
-            update={"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
-        )
-        learners = world.study.population.learners
+        own = {"batch": self.settings.batch, "schedule": "every_node", "steps": 1}
+        training = site.population.training.model_copy(update=own)
         for number in range(len(world.worlds)):
             nodes = world.nodes_of(number)
             union = lists.values[lists.offsets[nodes.start] : lists.offsets[nodes.stop]]
-            central = site.population.sibling(learners, np.arange(len(learners)), training, number)
-            yield central, Ragged.of([union] * len(learners))
+            central = site.population.one_of_each(training, number)
+            yield central, Ragged.of([union] * central.n)
 
     def _train(self, central: Population, everything: Ragged) -> None:
         labelled = Labelled(

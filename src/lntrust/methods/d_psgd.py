@@ -65,9 +65,7 @@ class DPSGD(Sharing):
     def _average(self, site: Site, subgraph: Subgraph) -> Float[Tensor, "n P"]:
         """The mean over all nodes that edges connect: what mixing for ever would lead to. For reporting."""
         theta = site.population.parameters(subgraph.stack)
-        graph: nx.Graph[int] = nx.Graph()
-        graph.add_nodes_from(subgraph.stack.nodes.tolist())
-        graph.add_edges_from(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
+        graph: nx.Graph[int] = nx.Graph(site.network.edges[subgraph.edges].tolist())
         for component in nx.connected_components(graph):
             nodes = torch.tensor(sorted(component), device=theta.device)
             theta[nodes] = theta[nodes].mean(0)

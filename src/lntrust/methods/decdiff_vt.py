@@ -51,8 +51,7 @@ class DecDiffVT(Sharing):
 
     def approach(self, site: Site, subgraph: Subgraph) -> None:
         """w_i ← w_i + (w̄_i − w_i)/(‖w̄_i − w_i‖ + 1) for every node with a neighbour."""
-        population = site.population
-        samples = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
+        population, samples = site.population, site.labelled.sizes
         share = samples[subgraph.sender].to(population.dtype)
         alpha = share / sum_by(subgraph.receiver, share, population.n)[subgraph.receiver]
         mean = self.weighted_sum(site, subgraph, alpha, samples=samples[:, None])

@@ -102,12 +102,10 @@ class DeSA(Method):
         """So many rows of numbers over each edge: logits on anchors, or anchors and their classes."""
         empty = torch.empty(1, dtype=site.population.dtype, device=edges.device)
         for m in sorted(set(rows.tolist()) - {0}):
-            over = edges[rows == m]
-            numbers = empty.expand(len(over), m, width)
-            classes = empty.to(torch.int16).expand(len(over), m // self.settings.per_class)
-            logits = phase == "logits"
+            numbers, logits = empty.expand(1, m, width), phase == "logits"
+            classes = empty.to(torch.int16).expand(1, m // self.settings.per_class)
             message = {"logits": numbers} if logits else {"anchors": numbers, "classes": classes}
-            site.sharing.charge(over, message, "reply" if logits else "anchors", phase)
+            site.sharing.charge(edges[rows == m], message, "reply" if logits else "anchors", phase)
 
     # -- each round -------------------------------------------------------------------------------
 
@@ -115,8 +113,7 @@ class DeSA(Method):
         population, C, A = site.population, site.population.classes, self.settings.per_class
         has = state["has"].repeat_interleave(A, 1)  # of every anchor
         targets, answered = self.mean_logits(site, state)
-        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(population.device)
-        share = (has.sum(1) / (has.sum(1) + size)).to(population.dtype)
+        share = (has.sum(1) / (has.sum(1) + site.labelled.sizes)).to(population.dtype)
         labels = torch.arange(C, device=population.device).repeat_interleave(A).expand(population.n, -1)
         for k, batch in enumerate(site.labelled.round(t - 1)):
             # Of those that the node has; others fill up where these are too few.

@@ -52,24 +52,20 @@ class DML(Method):
         self, site: Site, examples: Int[Tensor, "n U"], source: Source, batch: Batch
     ) -> tuple[Float[Tensor, "n U C"], Float[Tensor, "n"]]:
         """p̄_i on these examples, and λ, or 0 for who got no answer. Only nodes that will step ask."""
-        edges = site.network.edges
         asks = site.population.takes_steps
         asks = asks if batch.active is None else asks & batch.active
-        replies = site.network.ask(
-            Questions.of(examples, source), "mutual", torch.nonzero(asks[edges[:, 0]]).flatten()
-        )
-        asker = edges[replies.edge, 0]
-        p_bar, answered = neighbours_mean(asker, replies.regular(), replies.sound, examples.shape)
+        over = torch.nonzero(asks[site.network.edges[:, 0]]).flatten()
+        replies = site.network.ask(Questions.of(examples, source), "mutual", over)
+        p_bar, answered = neighbours_mean(replies.route.asker, replies.regular(), replies.sound, len(asks))
         return p_bar, answered.to(p_bar.dtype) * self.settings.strength
 
 
 def neighbours_mean(
-    asker: Int[Tensor, "q"], said: Float[Tensor, "q U C"], sound: Bool[Tensor, "q"], shape: torch.Size
+    asker: Int[Tensor, "q"], said: Float[Tensor, "q U C"], sound: Bool[Tensor, "q"], n: int
 ) -> tuple[Float[Tensor, "n U C"], Bool[Tensor, "n"]]:
-    """The mean of what each asker's neighbours said about its (n, U) examples, and who got any answer."""
-    (n, U), C = shape, said.shape[-1]
+    """The mean of what each asker's neighbours said about its U examples, and who got any answer."""
     count = torch.bincount(asker[sound], minlength=n)
-    total = sum_by(asker[sound], said[sound].reshape(-1, U * C), n).view(n, U, C)
+    total = sum_by(asker[sound], said[sound].flatten(1), n).view(n, *said.shape[1:])
     return total / count.clamp(min=1)[:, None, None], count > 0
 
 

@@ -65,14 +65,13 @@ class FedMD(Method):
         population, edges = site.population, site.network.edges
         key = fold(site.world.seeds.roots("queries", population.device), t)
         pools = [torch.from_numpy(world.partition.pool).to(population.device) for world in site.world.worlds]
-        drawn = torch.stack(
-            [pool[choose(k[None], len(pool), count)[0]] for k, pool in zip(key, pools, strict=True)]
-        )
+        each = [pool[choose(k[None], len(pool), count)[0]] for k, pool in zip(key, pools, strict=True)]
+        drawn = torch.stack(each)
         ids = drawn.repeat_interleave(site.world.seeds.n, 0)  # the same for everybody in a world
         asks = torch.nonzero(population.takes_steps[edges[:, 0]]).flatten()
         replies = site.network.ask(Questions.of(ids, "pool"), "digest", asks)
         asker, said = edges[replies.edge, 0], centred_logits(replies.regular())
-        others, answered = neighbours_mean(asker, said, replies.sound, ids.shape)
+        others, answered = neighbours_mean(asker, said, replies.sound, population.n)
         d = torch.bincount(asker[replies.sound], minlength=population.n).to(said.dtype)[:, None, None]
         own = centred_logits(population.predict_all(drawn))
         strength = torch.full_like(d[:, 0, 0], self.settings.strength)

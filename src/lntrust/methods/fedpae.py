@@ -67,8 +67,7 @@ class FedPAE(Method):
         sender, receiver = site.network.edges.unbind(1)
         for stack in site.population.torch_stacks:
             over = torch.nonzero(torch.isin(sender, stack.nodes)).flatten()
-            message = stack.flat()[:1].expand(len(over), -1)  # all are of one size; copies are not needed
-            site.sharing.charge(over, {"parameters": message}, "parameters", "models")
+            site.sharing.charge(over, {"parameters": stack.flat()}, "parameters", "models")
         held = site.population.takes_steps[receiver]  # who answers: its model came the other way
         around = site.around
         got, use = site.probe("select", held), torch.zeros_like(around.mask)

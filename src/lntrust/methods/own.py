@@ -191,12 +191,11 @@ def _no_tensor(
     device: torch.device | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """Unless it is a tensor of this shape, and of this dtype and on this device where they matter."""
-    found = f"a {type(got).__name__}"
-    if isinstance(got, Tensor):
-        found = f"{got.dtype}{list(got.shape)}".removeprefix("torch.")
-    if not (isinstance(got, Tensor) and got.shape == shape and dtype in (None, got.dtype)):
+    is_tensor = isinstance(got, Tensor)
+    if not (is_tensor and got.shape == shape and dtype in (None, got.dtype)):
+        found = f"{got.dtype}{list(got.shape)}" if is_tensor else f"a {type(got).__name__}"
         wanted = f"{dtype or 'a tensor of shape '}{list(shape)}".removeprefix("torch.")
-        yield f"{what} is {found}; must be {wanted}"
+        yield f"{what} is {found.removeprefix('torch.')}; must be {wanted}"
     if device is not None and got.device.type != device.type:
         yield f"{what} lies on {got.device}; must be on {device}"
 

@@ -21,13 +21,11 @@ WIDE = 0.06
 class AnswerCache:
     """Examples that nodes are asked about again and again: of each world a set."""
 
-    def __init__(
-        self, population: Population, examples: Sequence[Int[ndarray, "U"]], N: int, wide: float = WIDE
-    ) -> None:
+    def __init__(self, population: Population, examples: Sequence[Int[ndarray, "U"]], wide: float) -> None:
         self._population, self._wide = population, wide
         self.size = max(map(len, examples))
         ids = np.zeros((len(examples), self.size), np.int64)
-        place = np.full((len(examples), N), -1)
+        place = np.full((len(examples), len(population.labels) // len(examples)), -1)
         for s, some in enumerate(examples):
             ids[s, : len(some)] = some
             place[s, some] = np.arange(len(some))

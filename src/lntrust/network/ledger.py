@@ -1,5 +1,6 @@
 """The ledger: bytes per directed edge, phase and kind, payload and framing apart."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,24 +20,18 @@ class Ledger:
 
     def __init__(self, edges: Int[ndarray, "E 2"]) -> None:
         self.edges = edges
-        self._counts: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = {}  # payload, framing, messages
+        self._counts: dict[tuple[Phase, Kind], Int[ndarray, "E 3"]] = defaultdict(
+            lambda: np.zeros((len(edges), 3), dtype=np.int64)  # payload, framing, messages
+        )
 
     def book(self, edge: Int[ndarray, "q"], phase: Phase, kind: Kind, size: Size) -> None:
         """A message of this size passed over each of these edges."""
-        counts = self._counts.setdefault((phase, kind), np.zeros((len(self.edges), 3), dtype=np.int64))
         times = np.bincount(edge, minlength=len(self.edges))
-        counts += times[:, None] * np.array([size.payload, size.framing, 1])
+        self._counts[phase, kind] += times[:, None] * np.array([size.payload, size.framing, 1])
 
     def book_one(self, edge: int, phase: Phase, kind: Kind, size: Size) -> None:
-        """A single message; where they come one by one, in a tenth of the time."""
-        counts = self._counts.get((phase, kind))
-        if counts is None:
-            self.book(np.array([edge]), phase, kind, size)
-            return
-        row = counts[edge]
-        row[0] += size.payload
-        row[1] += size.framing
-        row[2] += 1
+        """A single message; where they come one by one, sooner than by looking at all edges."""
+        self._counts[phase, kind][edge] += (size.payload, size.framing, 1)
 
     def total(self, edges: slice = slice(None)) -> int:
         """All bytes so far, framing included, over some of the edges."""

@@ -15,13 +15,12 @@ class Neighbourhood:
     edge: Int[Tensor, "n D"]  # row of the edge (i → member), −1 for self and padding
     mask: Bool[Tensor, "n D"]  # false for padding
     column: Int[Tensor, "E"]  # the column of each edge's answerer in its asker's row
-    offsets: Int[Tensor, "n+1"]  # node i's edges are offsets[i] to offsets[i+1]
 
     @classmethod
     def of(cls, edges: Int[Tensor, "E 2"], n: int) -> "Neighbourhood":
         """From directed edges (asker, answerer), sorted by asker."""
         device = edges.device
-        asker, answerer = edges.unbind(1) if len(edges) else (edges.new_empty(0), edges.new_empty(0))
+        asker, answerer = edges.unbind(1)
         degree = torch.bincount(asker, minlength=n)
         width = int(degree.max()) + 1 if n else 1
         node = torch.arange(n, device=device)
@@ -32,8 +31,7 @@ class Neighbourhood:
         edge[asker, column] = torch.arange(len(asker), device=device)
         mask = edge >= 0
         mask[:, 0] = True
-        offsets = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-        return cls(member, edge, mask, column, offsets)
+        return cls(member, edge, mask, column)
 
     @property
     def open(self) -> Bool[Tensor, "n D"]:

@@ -4,7 +4,7 @@ It carries nothing over a wire, and charges exactly what the wire would carry: t
 codec's, for the messages that live nodes exchange.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -57,7 +57,8 @@ class Network:
         # Edges are sorted by (asker, answerer); the way back of edge e is edge back[e].
         self._back = np.lexsort((world.edges[:, 0], world.edges[:, 1]))
         parts = [w.partition for w in world.worlds]
-        self._pool = self._cache([np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts])
+        pools = [np.union1d(p.pool, p.shard.values).astype(np.int64) for p in parts]
+        self._pool = AnswerCache(population, pools, wide)
         self._deposited: set[tuple[int, str]] = set()
         self.round = 0
         # Nodes that answer others wrongly, for tests and studies of faults: what they make of a reply
@@ -142,7 +143,8 @@ class Network:
         if route.answers is None:
             ids = questions.ids.cpu().numpy()
             ends = np.concatenate([[0], np.cumsum(questions.counts)])[:: self._world.seeds.n]
-            cache = self._cache([np.unique(ids[a:b]) for a, b in pairwise(ends)])
+            examples = [np.unique(ids[a:b]) for a, b in pairwise(ends)]
+            cache = AnswerCache(self._population, examples, self._wide)
             if cache.pays(route):
                 route.answers = cache.answers
             else:
@@ -150,10 +152,6 @@ class Network:
                 told = self._population.asked(*asked)
                 route.answers = lambda *_: told()
         return route.answers(questions, route)
-
-    def _cache(self, examples: Sequence[Int[ndarray, "U"]]) -> AnswerCache:
-        """Of these examples of each world."""
-        return AnswerCache(self._population, examples, len(self._world.worlds[0].labels), self._wide)
 
     def own(self, ids: Int[Tensor, "n B"]) -> Float[Tensor, "n B C"]:
         """What every node says itself about examples of its shard. Nothing travels."""

@@ -108,6 +108,5 @@ class Replies:
 
     def regular(self) -> Float[Tensor, "q B C"]:
         """As one tensor, where every node asked about equally many examples."""
-        each = self.route.each  # known even where nobody was asked
-        B = self.route.rows // max(1, len(self.edge)) if each is None else each
+        B = self.route.each or 0  # known even where nobody was asked
         return self.probabilities.view(len(self.edge), B, self.probabilities.shape[-1])

@@ -41,12 +41,11 @@ def relational_features(
     w_hat: Float[Tensor, "n D C"] | None,
     w: Float[Tensor, "n C"],
     degree: Float[Tensor, "n D"],
-    n: int,
     mask: Bool[Tensor, "n D"],
 ) -> Float[Tensor, "n D 6"]:
     """φ_ij = [Σ_c min(w_i^c, ŵ_j^c), ρ̄_ij, ρ̃_ij, KL(w_i‖ŵ_j), H(ŵ_j)/ln C, d_j/n].
 
-    `w_hat` none: no unlabelled pool, and the features made of it are 0. Padding is 0 throughout.
+    `degree` is d_j/n. `w_hat` none: no unlabelled pool, and the features made of it are 0. Padding is 0.
     """
     C = rho.shape[-1]
     mean, weighted = rho.mean(-1), weighted_accuracy(rho, w)
@@ -57,5 +56,5 @@ def relational_features(
         overlap = torch.minimum(own, w_hat).sum(-1)
         divergence = torch.where(own > 0, own * ((own + _SMOOTH).log() - theirs.log()), 0.0).sum(-1)
         entropy = -(theirs * theirs.log()).sum(-1) / torch.log(torch.tensor(float(C), dtype=rho.dtype))
-    phi = torch.stack([overlap, mean, weighted, divergence, entropy, degree / n], dim=-1)
+    phi = torch.stack([overlap, mean, weighted, divergence, entropy, degree], dim=-1)
     return phi * mask[..., None]

@@ -21,6 +21,11 @@ PRIORS = ("none", "self", "accuracy", "uniform")
 _AT_ONCE = 10  # steps that a GPU replays in one go
 _LAYERS = tuple(pairwise((len(FEATURES), HIDDEN, HIDDEN, 1)))
 TrustModel = dict[str, Tensor]  # ψ: weight and bias of three layers, each with a leading node axis
+_SHAPES: dict[str, tuple[int, ...]] = {
+    name: shape
+    for index, (a, b) in enumerate(_LAYERS)
+    for name, shape in ((f"weight {index}", (b, a)), (f"bias {index}", (b,)))
+}
 
 
 def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: torch.device) -> TrustModel:
@@ -34,7 +39,7 @@ def fresh_model(seed: int | Seeds, nodes: range, dtype: torch.dtype, device: tor
             layers = [nn.Linear(a, b) for a, b in _LAYERS]
         made.append([tensor.detach() for layer in layers for tensor in (layer.weight, layer.bias)])
     each = (torch.stack(tensors).to(device, dtype) for tensors in zip(*made, strict=True))
-    return dict(zip(_shapes(), each, strict=True))
+    return dict(zip(_SHAPES, each, strict=True))
 
 
 def scores(psi: TrustModel, phi: Float[Tensor, "n D 6"]) -> Float[Tensor, "n D"]:
@@ -66,28 +71,23 @@ class Fit:
         With a prior π, −Σ_j π_ij log α_ij is added to the loss: π sums to how much it counts beside the mean
         over V_i.
         """
-        self._begin(torch.cat([psi[name].flatten(1) for name in _shapes()], 1))
-        shown = (evidence.phi, evidence.mask, evidence.p_true, evidence.offsets, prior)
-        with threads_for(shown[2].numel()):
-            for done in range(0, steps, _AT_ONCE):
-                self._steps(*shown, count=min(_AT_ONCE, steps - done), lr=lr)
-            self._steps(*shown, count=0, lr=lr)
-        return _unflat(self._current["best"].clone()), self._current["lowest"].clone()
-
-    def _begin(self, flat: Float[Tensor, "n P"]) -> None:
-        """Bring the working memory to where it is before the first step."""
+        flat = torch.cat([psi[name].flatten(1) for name in _SHAPES], 1)
         nothing = torch.zeros_like(flat)
         start = {
             "now": flat, "best": flat, "mean": nothing, "square": nothing,
             "lowest": torch.full_like(flat[:, 0], torch.inf),
             "taken": torch.zeros((), dtype=torch.float64, device=flat.device),
         }  # fmt: skip
-        key = (flat.shape, flat.dtype, flat.device)
-        if key not in self._memory:
-            self._memory[key] = {name: torch.empty_like(tensor) for name, tensor in start.items()}
-        self._current = self._memory[key]
+        fresh = {name: torch.empty_like(tensor) for name, tensor in start.items()}
+        self._current = self._memory.setdefault((flat.shape, flat.dtype, flat.device), fresh)
         for name, tensor in start.items():
             self._current[name].copy_(tensor)
+        shown = (evidence.phi, evidence.mask, evidence.p_true, evidence.offsets, prior)
+        with threads_for(shown[2].numel()):
+            for done in range(0, steps, _AT_ONCE):
+                self._steps(*shown, count=min(_AT_ONCE, steps - done), lr=lr)
+            self._steps(*shown, count=0, lr=lr)
+        return _unflat(self._current["best"].clone()), self._current["lowest"].clone()
 
     def _some_steps(
         self, phi: Tensor, mask: Tensor, p_true: Tensor, offsets: Tensor, prior: Tensor | None, count: int,
@@ -121,18 +121,10 @@ def _adam(memory: dict[str, Tensor], gradient: Float[Tensor, "n P"], lr: float) 
     memory["now"].sub_(mean / (square.sqrt() / spread + epsilon) * step)
 
 
-def _shapes() -> dict[str, tuple[int, ...]]:
-    out: dict[str, tuple[int, ...]] = {}
-    for index, (a, b) in enumerate(_LAYERS):
-        out |= {f"weight {index}": (b, a), f"bias {index}": (b,)}
-    return out
-
-
 def _unflat(flat: Float[Tensor, "n P"]) -> TrustModel:
     """ψ by name again."""
-    shapes = _shapes()
-    parts = torch.split(flat, [prod(shape) for shape in shapes.values()], 1)
-    named = zip(shapes.items(), parts, strict=True)
+    parts = torch.split(flat, [prod(shape) for shape in _SHAPES.values()], 1)
+    named = zip(_SHAPES.items(), parts, strict=True)
     return {name: part.reshape(-1, *shape) for (name, shape), part in named}
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lntrust.core.segments import segment_sum
+from lntrust.core.segments import segment_mean, segment_sum
 from lntrust.trust import blend
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.weights import Alpha, Votes
@@ -83,17 +83,12 @@ def deployment_gate(
     elif kind == "ensemble":
         together = by_ensemble >= by_self
     elif kind == "loss":
-        together = _loss(q, labels, offsets) <= _loss(own, labels, offsets)
+        of_truth = (p.gather(-1, labels[:, None])[:, 0].clamp(min=blend.CLIP) for p in (q, own))
+        loss, own_loss = (segment_mean(-p.log(), offsets) for p in of_truth)
+        together = loss <= own_loss
     elif kind == "evidence":
         ours, theirs = (p.argmax(-1) == labels for p in (q, own))
         together = better(ours, theirs, offsets, prior_wins * effective(closed[:, 1:])) >= level
     else:
         together = torch.ones_like(by_self, dtype=torch.bool)
     return together & (offsets.diff() > 0), torch.stack([by_self, by_ensemble], 1)
-
-
-def _loss(
-    p: Float[Tensor, "T C"], labels: Int[Tensor, "T"], offsets: Int[Tensor, "n+1"]
-) -> Float[Tensor, "n"]:
-    one = torch.ones(len(offsets) - 1, 1, dtype=p.dtype, device=p.device)
-    return blend.validation_loss(p.gather(-1, labels[:, None]), one, offsets)

@@ -17,19 +17,12 @@ class Ragged:
 
     @classmethod
     def of(cls, lists: Sequence[Int[ndarray, "_"]]) -> "Ragged":
-        lengths = [len(a) for a in lists]
-        start = np.zeros(0, dtype=np.int64)
-        values = np.concatenate([start, *(np.asarray(a, dtype=np.int64) for a in lists)])
-        return cls(values, np.cumsum([0, *lengths], dtype=np.int64))
+        values = np.concatenate([np.zeros(0), *lists], dtype=np.int64, casting="unsafe")
+        return cls(values, np.cumsum([0, *map(len, lists)], dtype=np.int64))
 
     @classmethod
     def empty(cls, n: int) -> "Ragged":
-        return cls(np.zeros(0, dtype=np.int64), np.zeros(n + 1, dtype=np.int64))
-
-    @classmethod
-    def chained(cls, parts: Sequence["Ragged"]) -> "Ragged":
-        """The nodes of the first, then those of the second, and so on."""
-        return cls.of([ids for part in parts for ids in part])
+        return cls.of([np.zeros(0)] * n)
 
     def __getitem__(self, i: int) -> Int[ndarray, "_"]:
         return self.values[self.offsets[i] : self.offsets[i + 1]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -93,15 +94,12 @@ class World:
 
 def assign_kinds(settings: PopulationSettings, degrees: Int[ndarray, "n"]) -> Int[ndarray, "n"]:
     """The learner of each node: by degree (hubs first), or in turn."""
-    n, count = len(degrees), len(settings.learners)
+    n = len(degrees)
     if settings.assign == "in_turn":
-        return np.arange(n) % count
-    kinds = np.full(n, count - 1)
-    order = np.argsort(-degrees, kind="stable")  # by falling degree; ties: lower index
-    ends = np.cumsum([0, *(round((learner.share or 0) * n) for learner in settings.learners[:-1])])
-    for index in range(count - 1):
-        kinds[order[ends[index] : ends[index + 1]]] = index
-    return kinds
+        return np.arange(n) % len(settings.learners)
+    place = np.argsort(np.argsort(-degrees, kind="stable"))  # by falling degree; ties: lower index
+    ends = np.cumsum([round((learner.share or 0) * n) for learner in settings.learners[:-1]])
+    return np.searchsorted(ends, place, side="right")
 
 
 def build_world(study: Study, dataset: Dataset, seed: int) -> World:
@@ -150,16 +148,17 @@ def side_by_side(worlds: Sequence[World]) -> World:
             f"study {first.study.name}: unlabelled shards of {min(shards)} to {max(shards)} examples cannot "
             "be stacked; run these seeds one by one"
         )
-    joined: dict[str, object] = {}
-    for f in fields(Partition):
-        values = [getattr(p, f.name) for p in parts]
-        chain = Ragged.chained if isinstance(values[0], Ragged) else np.concatenate
-        joined[f.name] = None if values[0] is None else chain(values)
+
+    def chained(values: list[Any]) -> Any:
+        if isinstance(values[0], Ragged):
+            return Ragged.of([ids for lists in values for ids in lists])
+        return None if values[0] is None else np.concatenate(values)
+
     return replace(
         first,
         edges=np.concatenate([world.edges + s * n for s, world in enumerate(worlds)]),
         kinds=np.concatenate([world.kinds for world in worlds]),
-        partition=Partition(**joined),  # type: ignore[arg-type]
+        partition=Partition(*(chained([getattr(p, f.name) for p in parts]) for f in fields(Partition))),
         labels=np.concatenate([world.labels for world in worlds]),
         class_distribution=np.concatenate([world.class_distribution for world in worlds]),
         beside=tuple(worlds),

@@ -14,6 +14,7 @@ from lntrust.learners.views import Views
 from lntrust.methods.base import Observer
 from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust.distil import DistillTargets
+from lntrust.trust.weights import top_k
 
 EVERYTHING = "methods.lntrust.budget=100000"  # as much as there is: the whole shard
 
@@ -24,13 +25,13 @@ class Watched(Observer):
     def __init__(self, views: Views, *overrides: str, **faults: Any) -> None:
         self.lessons: list[DistillTargets] = []
         self.states: list[TrustState] = []
-        self.booked: list[int] = []  # bytes of replies to be learned from, after every round
+        self.asked: list[np.ndarray] = []  # bytes of questions by edge, to learn from the answers, so far
         self.run = begun(views, TORCH, CHEAP, *overrides, method="lntrust")
         self.run.network.misbehaviour.update({int(k[1:]): twist for k, twist in faults.items()})
         self.run(progress=self._look_on)
 
     def _look_on(self, *_: object) -> None:
-        self.booked.append(int(self.run.network.ledger.payload("reply", "distil").sum()))
+        self.asked.append(self.run.network.ledger.payload("query", "distil"))
         self.run.site.observer = self
 
     def distilling(self, state: TrustState, targets: DistillTargets) -> AbstractContextManager[None]:
@@ -65,18 +66,22 @@ class TestMessages:
         world = seen.run.world
         shard = world.partition.shard.lengths
         assert len(set(shard.tolist())) == 1
-        once = len(world.edges) * int(shard[0]) * 4 * 10
-        grown = np.diff(seen.booked)  # the first is from before the first round
-        assert [t for t, more in enumerate(grown, start=-1) if more] == asks
-        assert set(grown[grown > 0].tolist()) == {once}
         question = int(np.prod(world.input_shape)) * np.dtype(world.input_dtype).itemsize
-        per_edge = seen.run.network.ledger.payload("query", "distil")
-        assert (per_edge == len(asks) * int(shard[0]) * question).all()
+        grown = np.diff(seen.asked, axis=0)  # the first is from before the first round
+        assert [t for t, more in enumerate(grown, start=-1) if more.any()] == asks
+        assert (grown[grown.any(1)] == int(shard[0]) * question).all()
+        answered = seen.run.network.ledger.payload("reply", "distil")
+        assert (answered == len(asks) * int(shard[0]) * 4 * 10).all()
 
-    def test_of_the_most_trusted_only(self, views: Views) -> None:
-        seen = Watched(views, *levers(recall=9, top_k=1))
-        shard = int(seen.run.world.partition.shard.lengths[0])
-        assert seen.booked[-1] == seen.run.world.n * shard * 4 * 10
+    @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_k": 2}, {"top_k": 1, "recall": 9}])
+    def test_of_the_most_trusted_only(self, views: Views, settings: dict[str, int]) -> None:
+        """Whoever these are in this round."""
+        seen = Watched(views, *levers(**settings))
+        asked = np.diff(seen.asked, axis=0)[-3:] > 0
+        for k, (state, edges) in enumerate(zip(seen.states, asked, strict=True)):
+            best = sorted(seen.run.site.around.edge[top_k(state.open, settings["top_k"])].tolist())
+            assert 0 < len(best) < len(edges)
+            assert np.flatnonzero(edges).tolist() == ([] if k and "recall" in settings else best)
 
 
 def by_hand(run: Run, state: TrustState, lesson: DistillTargets) -> Tensor:

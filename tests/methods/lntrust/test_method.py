@@ -1,7 +1,6 @@
 """LNTrust end to end: its reductions, its messages, its records."""
 
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 import small_runs as small
 import torch
-from torch import Tensor
 
 from lntrust.experiment import Run
 from lntrust.learners.estimators import Estimators
 from lntrust.learners.views import Views
-from lntrust.methods.base import Observer
 from lntrust.methods.lntrust.method import LNTrust
-from lntrust.methods.lntrust.state import TrustState
 from lntrust.network import Network, Questions, Replies
-from lntrust.network.neighbourhood import Neighbourhood
 from lntrust.trust.rivals import WEIGHTINGS
-from lntrust.trust.weights import top_k
 
 
 class TestRuns:
@@ -159,27 +153,6 @@ class TestMessages:
         assert (ledger.payload("reply", "distil") == distilling * B * answer).all()
         assert (ledger.payload("query", "probe") == probed[asker] * question).all()
         assert (ledger.payload("reply", "probe") == probed[answerer] * answer).all()
-
-    @pytest.mark.parametrize("k", [1, 2])
-    def test_top_k_asks_k_neighbours(self, views: Views, k: int) -> None:
-        trust: list[Tensor] = []
-
-        class Watcher(Observer):
-            def distilling(self, state: TrustState, targets: Any) -> AbstractContextManager[None]:
-                trust.append(state.open)
-                return nullcontext()
-
-        one = small.begun(views, small.TORCH, f"methods.lntrust.top_k={k}", method="lntrust")
-        calls = small.record(one.network, "ask", lambda _, phase, edges=None: (phase, edges))
-        one(progress=lambda *_: setattr(one.site, "observer", Watcher()))
-        asked = [edges for phase, edges in calls if phase == "distil"]
-        assert len(asked) == len(trust) == 3
-        around = Neighbourhood.of(one.network.edges, 6)
-        for edges, alpha in zip(asked, trust, strict=True):
-            best = [around.edge[i, top_k(alpha, k)[i]].tolist() for i in range(6)]
-            assert all(len(row) <= k for row in best)
-            assert edges.tolist() == [e for row in best for e in row]
-            assert len(edges) < len(one.network.edges)
 
     @pytest.mark.parametrize("setting", ["methods.lntrust.unlabelled=false", "partition.shard=0"])
     def test_without_a_pool(self, views: Views, setting: str) -> None:

@@ -57,11 +57,7 @@ def test_set_wins_over_a_study_over_the_preset_over_what_the_study_says_of_lntru
         ("lntrust+leen", (), r"--method lntrust\+leen: did you mean lntrust\+lean\?.*lntrust\+safe"),
         ("uniform", ("methods.lntrust+leen.top_k=3",), r"lntrust\+leen: .* did you mean lntrust\+lean"),
         ("uniform+lean", (), r"--method uniform\+lean: "),
-        (
-            "lntrust+lean",
-            ("methods.lntrust+lean.recall=0",),
-            r"methods.lntrust\+lean: recall = 0: .*or equal to 1",
-        ),
+        ("lntrust+lean", ("methods.lntrust+lean.recall=0",), r"t\+lean: recall = 0: .*or equal to 1"),
         ("lntrust+safe", ("methods.lntrust.weighting=uniform",), "prior = accuracy needs weighting = trust"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 
 from lntrust import LNTrustError
 from lntrust.learners.views import Views
-from lntrust.world import Dataset, load_dataset
+from lntrust.world import load_dataset
 from lntrust.world.data.datasets import BACKBONES, FILES, Coded, data_directory, missing_files
 
 
@@ -70,23 +70,18 @@ WINDOWS = {
 }  # fmt: skip
 
 
-def windows(folder: Path, table: dict[str, np.ndarray]) -> Dataset:
-    """A uci_har of four windows."""
-    (folder / "uci_har").mkdir(exist_ok=True)
-    np.savez(folder / "uci_har" / "windows.npz", **table)  # type: ignore[arg-type]
-    return load_dataset("uci_har", folder)
-
-
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A cifar10 of five examples with three features."""
-    folder = tmp_path / "cifar10"
-    folder.mkdir()
-    np.savez(folder / "labels.npz", y=np.array([0, 9, 3, 3, 1], dtype=np.uint8))
-    codes = np.arange(15, dtype=np.uint8).reshape(5, 3) * 17
+    """A cifar10 and a eurosat of five examples with three features, and a uci_har of four windows."""
     step, offset = np.array([0.5, 1.0, 2.0], np.float16), np.array([-1.0, 0.0, 4.0], np.float16)
-    for backbone in BACKBONES:
-        np.savez(folder / f"{backbone}.npz", codes=codes, step=step, offset=offset)
+    coded = {"codes": np.arange(15, dtype=np.uint8).reshape(5, 3) * 17, "step": step, "offset": offset}
+    labels = {"y": np.array([0, 9, 3, 3, 1], dtype=np.uint8)}
+    places = {"latitude": np.linspace(40, 50, 5), "longitude": np.linspace(0, 9, 5)}
+    tables = {"cifar10/labels": labels, "eurosat/labels": labels | places, "uci_har/windows": WINDOWS}
+    tables |= {f"{name}/{backbone}": coded for name in ("cifar10", "eurosat") for backbone in BACKBONES}
+    for file, table in tables.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        np.savez(tmp_path / f"{file}.npz", **table)  # type: ignore[arg-type]
     return tmp_path
 
 
@@ -99,14 +94,10 @@ def test_codes_and_what_they_mean(archive: Path) -> None:
     assert dataset.labels.tolist() == [0, 9, 3, 3, 1]
     assert (dataset.input_shape, len(dataset.classes)) == ((32, 32, 3), 10)
     assert dataset.view("mobilenet_v2") is view  # read once
-    for dtype in (torch.float32, torch.float64):
-        features = Views(dataset, torch.device("cpu"), dtype)["mobilenet_v2"]
-        assert features.dtype == dtype
-        assert features.tolist() == (view.codes * view.step + view.offset).tolist()
 
 
-def test_windows(tmp_path: Path) -> None:
-    dataset = windows(tmp_path, WINDOWS)
+def test_windows(archive: Path) -> None:
+    dataset = load_dataset("uci_har", archive)
     view = np.asarray(dataset.view("windows"))
     assert view.dtype == np.float32
     assert view[0, :, 0].tolist() == pytest.approx([5.0] * 3 + [2.0] * 6)
@@ -116,7 +107,7 @@ def test_windows(tmp_path: Path) -> None:
     assert dataset.subject.tolist() == [1, 1, 2, 2]
 
 
-CODES, LABELS = "cifar10/mobilenet_v2.npz", "cifar10/labels.npz"
+CODES, LABELS, WHERE, HAR = "cifar10/mobilenet_v2", "cifar10/labels", "eurosat/labels", "uci_har/windows"
 
 
 @pytest.mark.parametrize(
@@ -131,36 +122,33 @@ CODES, LABELS = "cifar10/mobilenet_v2.npz", "cifar10/labels.npz"
         (CODES, {"step": np.array([1, 3e36, 1])}, "view mobilenet_v2, column 1: row 2 is inf"),
         (LABELS, {"y": np.array([0, 1, np.nan, 3, 4])}, r"labels\.npz: dataset cifar10, y: row 2 is nan"),
         (LABELS, {"y": np.array([0, 1, 10, 3, 4])}, r"y runs from 0 to 10; labels must be 0…9"),
-    ],
-)
-def test_codes_that_do_not_fit(
-    archive: Path, file: str, changes: dict[str, np.ndarray], message: str
-) -> None:
-    with np.load(archive / file) as old:
-        np.savez(archive / file, **{**old, **changes})
-    with pytest.raises(LNTrustError, match=message):
-        load_dataset("cifar10", archive).view("mobilenet_v2")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"x": np.ones((4, 8, 16))}, r"x has shape \(4, 8, 16\); must be \[N, 9, samples\]"),
-        ({"segment": np.arange(3)}, r"segment has shape \(3,\); must be one number for each of 4 rows"),
-        ({"y": np.zeros(3)}, r"y has shape \(3,\); must be one number for each of 4 rows"),
-        ({"y": np.array([0, 1, 2, 0])}, r"y runs from 0 to 2; labels must be 0…1"),
         *(
             (
+                WHERE,
+                {axis: np.array([0, 1, np.nan, 3, 4])},
+                rf"dataset eurosat, {axis}: row 2 is nan; all must",
+            )
+            for axis in ("latitude", "longitude")
+        ),
+        (HAR, {"x": np.ones((4, 8, 16))}, r"x has shape \(4, 8, 16\); must be \[N, 9, samples\]"),
+        (HAR, {"segment": np.arange(3)}, r"segment has shape \(3,\); must be one number for each of 4 rows"),
+        (HAR, {"y": np.zeros(3)}, r"y has shape \(3,\); must be one number for each of 4 rows"),
+        (HAR, {"y": np.array([0, 1, 2, 0])}, r"y runs from 0 to 2; labels must be 0…1"),
+        *(
+            (
+                HAR,
                 {each: np.array([0, 1, 1, np.inf])},
-                rf"windows\.npz: dataset uci_har, {each}: row 3 is inf; all",
+                rf"windows\.npz: dataset uci_har, {each}: row 3 is inf",
             )
             for each in ("y", "subject", "segment")
         ),
     ],
 )
-def test_windows_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:
+def test_what_does_not_fit(archive: Path, file: str, changes: dict[str, np.ndarray], message: str) -> None:
+    with np.load(archive / f"{file}.npz") as old:
+        np.savez(archive / f"{file}.npz", **{**old, **changes})
     with pytest.raises(LNTrustError, match=message):
-        windows(tmp_path, WINDOWS | changes)
+        load_dataset(file.partition("/")[0], archive).view("mobilenet_v2")
 
 
 class TestNotFinite:
@@ -188,19 +176,6 @@ class TestNotFinite:
         assert Views(large, torch.device("cpu"), torch.float64)["pixels"][7, 5] == 1e39
         with pytest.raises(LNTrustError, match="view pixels in float32: row 7, column 5 is inf; all must be"):
             Views(large, torch.device("cpu"), torch.float32)["pixels"]
-
-    @pytest.mark.parametrize("axis", ["latitude", "longitude"])
-    def test_a_place_on_the_earth(self, axis: str, tmp_path: Path) -> None:
-        folder = tmp_path / "eurosat"
-        folder.mkdir()
-        where = {"latitude": np.linspace(40, 50, 9), "longitude": np.linspace(0, 9, 9)}
-        where[axis][6] = np.nan
-        np.savez(folder / "labels.npz", y=np.zeros(9, np.uint8), **where)
-        for backbone in BACKBONES:
-            (folder / f"{backbone}.npz").touch()
-        message = rf"labels\.npz: dataset eurosat, {axis}: row 6 is nan; all must be finite"
-        with pytest.raises(LNTrustError, match=message):
-            load_dataset("eurosat", tmp_path)
 
     def test_a_view_is_looked_at_once_and_in_pieces(self) -> None:
         """Beside a large view there is no room for a second one."""

@@ -111,15 +111,6 @@ def test_wrong_md5_keeps_nothing(serve: Serve, refused: Refused, monkeypatch: py
     refused(None, r"a\.tar\.gz: md5 is .* must be 0{32}")
 
 
-def test_own_url_is_not_asked_for_the_known_md5_but_for_a_given_one(serve: Serve, tmp_path: Path) -> None:
-    content = zipped(a=b"x")
-    url, md5 = serve("mirror", content), hashlib.md5(content).hexdigest()
-    assert download("cifar10", tmp_path / "one", url).is_dir()
-    assert download("cifar10", tmp_path / "two", url, md5=md5.upper()).is_dir()
-    with pytest.raises(LNTrustError, match="md5"):
-        download("cifar10", tmp_path / "three", url, md5="1" * 32)
-
-
 def test_nested_zip_of_uci_har_is_unpacked(serve: Serve, tmp_path: Path) -> None:
     inner = zipped(**{LABELS: b"1 WALKING\n"})
     url = serve("har.zip", zipped(**{"UCI HAR Dataset.zip": inner, "names": b"n"}))

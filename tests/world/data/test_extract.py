@@ -15,16 +15,8 @@ from PIL import Image
 from raw_files import chain, random_pixels, write_cifar, write_eurosat, write_har, write_positions
 
 from lntrust.core.errors import LNTrustError
+from lntrust.world.data import extract as extraction
 from lntrust.world.data.datasets import BACKBONES, Coded, load_dataset
-from lntrust.world.data.extract import (
-    OnnxBackbone,
-    TorchvisionBackbone,
-    extract,
-    extract_windows,
-    preprocess,
-    quantise,
-    segments,
-)
 from lntrust.world.data.images import read_images
 
 FEATURES = 5
@@ -58,7 +50,7 @@ def write_onnx(
 def check_features(name: str, out: Path, images: Path, model: Path, table: Path | None) -> None:
     """Both views of the written dataset are within half a step of the features themselves."""
     pixels = np.concatenate(list(read_images(name, images, table).batches(4)))
-    direct, dataset = OnnxBackbone(model).embed(pixels), load_dataset(name, out)
+    direct, dataset = extraction.OnnxBackbone(model).embed(pixels), load_dataset(name, out)
     for backbone in BACKBONES:
         view = dataset.view(backbone)
         assert isinstance(view, Coded)
@@ -73,7 +65,9 @@ def test_cifar_to_archive(tmp_path: Path, name: str) -> None:
     _, labels = write_cifar(images / "inner", fine=name == "cifar100")
     seen: list[tuple[int, int]] = []
     for backbone in BACKBONES:
-        path = extract(name, images, out, backbone, onnx=model, batch=4, progress=lambda *p: seen.append(p))
+        path = extraction.extract(
+            name, images, out, backbone, onnx=model, batch=4, progress=lambda *p: seen.append(p)
+        )
         assert path == out / name / f"{backbone}.npz"
     check_features(name, out, images, model, None)
     assert seen[-1] == (len(labels), len(labels))
@@ -94,7 +88,7 @@ def test_eurosat_to_archive(tmp_path: Path) -> None:
     write_eurosat(images)
     table = write_positions(tmp_path / "positions.csv")
     for backbone in BACKBONES:
-        extract("eurosat", images, out, backbone, onnx=model, coordinates=table)
+        extraction.extract("eurosat", images, out, backbone, onnx=model, coordinates=table)
     check_features("eurosat", out, images, model, table)
     dataset = load_dataset("eurosat", out)
     assert dataset.classes == ("Forest", "River")
@@ -108,16 +102,16 @@ def test_labels_that_disagree_are_kept(tmp_path: Path) -> None:
     out, model = tmp_path / "data", write_onnx(tmp_path / "m.onnx")
     for seed in (0, 1):
         write_cifar(tmp_path / f"raw{seed}", seed=seed)
-    extract("cifar10", tmp_path / "raw0", out, "mobilenet_v2", onnx=model)
+    extraction.extract("cifar10", tmp_path / "raw0", out, "mobilenet_v2", onnx=model)
     labels = out / "cifar10" / "labels.npz"
     before = labels.read_bytes()
     with pytest.raises(LNTrustError, match=r"labels\.npz: y is not that of the images given"):
-        extract("cifar10", tmp_path / "raw1", out, "efficientnet_b0", onnx=model)
+        extraction.extract("cifar10", tmp_path / "raw1", out, "efficientnet_b0", onnx=model)
     assert labels.read_bytes() == before
     assert not (out / "cifar10" / "efficientnet_b0.npz").exists()
     labels.write_bytes(before[:40])
     with pytest.raises(LNTrustError, match=r"labels\.npz: not a readable npz"):
-        extract("cifar10", tmp_path / "raw0", out, "efficientnet_b0", onnx=model)
+        extraction.extract("cifar10", tmp_path / "raw0", out, "efficientnet_b0", onnx=model)
 
 
 def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
@@ -126,29 +120,29 @@ def test_a_failure_leaves_no_archive(tmp_path: Path) -> None:
     (images / "River" / "River_1.jpg").write_bytes(b"damaged")
     table = write_positions(tmp_path / "positions.csv")
     with pytest.raises(LNTrustError, match=r"River_1\.jpg"):
-        extract("eurosat", images, out, "mobilenet_v2", onnx=model, coordinates=table, batch=2)
+        extraction.extract("eurosat", images, out, "mobilenet_v2", onnx=model, coordinates=table, batch=2)
     assert not out.exists()
     out.write_text("a file where the folder should be")
     write_cifar(tmp_path / "c")
     with pytest.raises(LNTrustError, match="cannot write"):
-        extract("cifar10", tmp_path / "c", out, "mobilenet_v2", onnx=model)
+        extraction.extract("cifar10", tmp_path / "c", out, "mobilenet_v2", onnx=model)
 
 
 @pytest.mark.parametrize("batch", [1, 4, "b"])
 def test_onnx_layouts_and_batches_agree(tmp_path: Path, batch: int | str) -> None:
     pixels = random_pixels(6, 32)
-    expected = OnnxBackbone(write_onnx(tmp_path / "plain.onnx")).embed(pixels)
+    expected = extraction.OnnxBackbone(write_onnx(tmp_path / "plain.onnx")).embed(pixels)
     assert np.ptp(expected, axis=0).min() > 1e-3  # else agreement says nothing
     for channels_last, pooled in product([True, False], repeat=2):
         model = write_onnx(tmp_path / "m.onnx", channels_last=channels_last, pooled=pooled, batch=batch)
-        features = OnnxBackbone(model).embed(pixels)
+        features = extraction.OnnxBackbone(model).embed(pixels)
         assert (features.dtype, features.shape) == (np.float32, (6, FEATURES))
         np.testing.assert_allclose(features, expected, atol=1e-4)
 
 
 def test_onnx_side_comes_from_the_model(tmp_path: Path) -> None:
-    assert OnnxBackbone(write_onnx(tmp_path / "a.onnx", side=96)).side == 96
-    assert OnnxBackbone(write_onnx(tmp_path / "b.onnx", side="s")).side == 224
+    assert extraction.OnnxBackbone(write_onnx(tmp_path / "a.onnx", side=96)).side == 96
+    assert extraction.OnnxBackbone(write_onnx(tmp_path / "b.onnx", side="s")).side == 224
 
 
 def test_onnx_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,16 +161,16 @@ def test_onnx_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("other", "cpu", r"other\.onnx: would read the file 'node\.key'"),
     ):
         with pytest.raises(LNTrustError, match=message):
-            OnnxBackbone(tmp_path / f"{name}.onnx", device)
+            extraction.OnnxBackbone(tmp_path / f"{name}.onnx", device)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(LNTrustError, match=r"lntrust\[extract\]"):
-        OnnxBackbone(good)
+        extraction.OnnxBackbone(good)
 
 
 def test_torchvision_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(LNTrustError, match=r'pip install "lntrust\[torchvision\]".*--onnx'):
-        TorchvisionBackbone("mobilenet_v2")
+        extraction.TorchvisionBackbone("mobilenet_v2")
 
 
 def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,12 +186,12 @@ def test_torchvision_features_are_averaged(monkeypatch: pytest.MonkeyPatch) -> N
     fake.models = SimpleNamespace(get_model=get_model)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchvision", fake)
     pixels = random_pixels(2, 64)
-    features = TorchvisionBackbone("efficientnet_b0").embed(pixels)
-    expected = network(preprocess(pixels)).mean((2, 3)).detach().numpy()
+    features = extraction.TorchvisionBackbone("efficientnet_b0").embed(pixels)
+    expected = network(extraction.preprocess(pixels)).mean((2, 3)).detach().numpy()
     np.testing.assert_allclose(features, expected, atol=1e-6)
     assert asked == [("efficientnet_b0", "IMAGENET1K_V1")]
     with pytest.raises(LNTrustError, match="device 'nonsense'"):
-        TorchvisionBackbone("efficientnet_b0", "nonsense")
+        extraction.TorchvisionBackbone("efficientnet_b0", "nonsense")
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 48), (300, 500)])
@@ -209,7 +203,7 @@ def test_preprocess_is_pillows_resize_and_crop(height: int, width: int) -> None:
     top, left = (size[1] - 224) // 2, (size[0] - 224) // 2
     crop = image[top : top + 224, left : left + 224].astype(np.float32) / 255
     expected = (crop - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-    given = preprocess(pixels)[0].permute(1, 2, 0).numpy()
+    given = extraction.preprocess(pixels)[0].permute(1, 2, 0).numpy()
     assert np.abs(given - expected).max() < 1.5 / 255 / 0.224  # Pillow rounds to bytes, twice
 
 
@@ -218,7 +212,7 @@ def test_quantise() -> None:
     x = rng.normal(size=(3000, 70)).astype(np.float32) * 3 - 1
     x[:, 1] = 0.1  # constant
     x[0, 2] = 1000.0  # an outlier beyond what quarter deviations can reach
-    codes, step, offset = quantise(x)
+    codes, step, offset = extraction.quantise(x)
     assert codes.dtype == np.uint8
     assert (np.abs(codes * step + offset - x) <= step / 2 * 1.001).all()
     np.testing.assert_allclose(step[3:], x[:, 3:].std(axis=0) / 4, rtol=1e-4)
@@ -229,9 +223,9 @@ def test_quantise() -> None:
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(LNTrustError, match="backbone = 'resnet'"):
-        extract("cifar10", tmp_path, tmp_path, "resnet")
+        extraction.extract("cifar10", tmp_path, tmp_path, "resnet")
     with pytest.raises(LNTrustError, match="batch = 0"):
-        extract("cifar10", tmp_path, tmp_path, "mobilenet_v2", batch=0)
+        extraction.extract("cifar10", tmp_path, tmp_path, "mobilenet_v2", batch=0)
 
 
 def test_not_finite_features_are_refused(tmp_path: Path) -> None:
@@ -241,7 +235,9 @@ def test_not_finite_features_are_refused(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "m.onnx")
     write_cifar(tmp_path / "a", each=5)
     with pytest.raises(LNTrustError, match="images 0…4: the backbone gives NaN"):
-        extract("cifar10", tmp_path / "a", tmp_path / "out", "mobilenet_v2", onnx=tmp_path / "m.onnx")
+        extraction.extract(
+            "cifar10", tmp_path / "a", tmp_path / "out", "mobilenet_v2", onnx=tmp_path / "m.onnx"
+        )
 
 
 # --- UCI HAR ---------------------------------------------------------------------------------
@@ -249,7 +245,7 @@ def test_not_finite_features_are_refused(tmp_path: Path) -> None:
 
 def test_har_round_trip(tmp_path: Path) -> None:
     x, y, subject = write_har(tmp_path / "raw" / "UCI HAR Dataset")
-    path = extract_windows(tmp_path / "raw", tmp_path / "data")
+    path = extraction.extract_windows(tmp_path / "raw", tmp_path / "data")
     assert path == tmp_path / "data" / "uci_har" / "windows.npz"
     with np.load(path) as table:
         assert table["x"].dtype == np.float16
@@ -269,8 +265,8 @@ def test_segments_do_not_cross_subjects_or_classes() -> None:
     x = chain(4, 0).astype(np.float16)
     same = np.zeros(4, dtype=np.uint8)
     split = np.array([0, 0, 1, 1], dtype=np.uint8)
-    assert segments(x, same, same).tolist() == [0, 0, 0, 0]
-    assert segments(x, split, same).tolist() == [0, 0, 1, 1]
-    assert segments(x, same, split).tolist() == [0, 0, 1, 1]
+    assert extraction.segments(x, same, same).tolist() == [0, 0, 0, 0]
+    assert extraction.segments(x, split, same).tolist() == [0, 0, 1, 1]
+    assert extraction.segments(x, same, split).tolist() == [0, 0, 1, 1]
     apart = np.concatenate([chain(1, seed) for seed in range(3)]).astype(np.float16)
-    assert segments(apart, same[:3], same[:3]).tolist() == [0, 1, 2]
+    assert extraction.segments(apart, same[:3], same[:3]).tolist() == [0, 1, 2]

@@ -9,6 +9,7 @@ and `assumptions_hold` is false.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Certificate(Observer):
 
     def __init__(self, site: Site, state: Tensors | None = None) -> None:
         self._site, like = site, site.population
-        self._twin = like.twin()
+        self._twin = replace(like)  # another of the same making, which has learned nothing yet
         self._twin.load(like.state() if state is None else below("twin/", state))
         zeros = torch.zeros(3, like.n, device=like.device, dtype=torch.float64)
         names = ("eta beta", "perturbation", "gradient ratio")

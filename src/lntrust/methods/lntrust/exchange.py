@@ -42,8 +42,8 @@ def collect_evidence(site: Site, sample: int, t: int) -> Evidence:
     degrees = torch.from_numpy(world.degrees).to(population.device, population.dtype)
     offsets = site.validation.offsets
     rho = features.probe_response(got.probabilities, got.labels, offsets) * mask[..., None]
-    nodes = world.seeds.n  # of the node's own world
-    phi = features.relational_features(rho, w_hat, w, degrees[around.member], nodes, mask)
+    degree = degrees[around.member] / world.seeds.n  # the nodes of one's own world
+    phi = features.relational_features(rho, w_hat, w, degree, mask)
     of_row = torch.repeat_interleave(mask, offsets.diff(), dim=0, output_size=len(got.labels))
     return Evidence(mask, got.probabilities * of_row[..., None], got.labels, offsets, rho, phi, w)
 
@@ -58,9 +58,7 @@ def distill_targets(
     places = site.places("distil", settings.budget, t)
     ids = site.shard.gather(1, places)
     if settings.recall is None:
-        p_bar, votes, present = _of_replies(
-            site, state, *_ask_teachers(site, state, settings, ids), ids.shape
-        )
+        p_bar, votes, present = _of_replies(site, state, *_ask_teachers(site, state, settings, ids))
     else:
         replies = state.replies
         if replies is None or (t - settings.warmup - 1) % settings.recall == 0:
@@ -93,19 +91,15 @@ def _ask_teachers(
 Blended = tuple[Float[Tensor, "n B C"], Float[Tensor, "n D *C"], Bool[Tensor, "n D"]]
 
 
-def _of_replies(
-    site: Site, state: TrustState, asked: Bool[Tensor, "n D"], replies: Replies, shape: torch.Size
-) -> Blended:
+def _of_replies(site: Site, state: TrustState, asked: Bool[Tensor, "n D"], replies: Replies) -> Blended:
     """p̄_i(x) over those who have just answered soundly."""
-    (n, B), C, around = shape, replies.probabilities.shape[-1], site.around
     present = asked & site.sound_members(replies)
     votes = renormalised(state.open_votes, present)
     asker = site.network.edges[replies.edge, 0]  # sorted, since edges are
-    vote = votes[asker, around.column[replies.edge]]
-    vote = vote[:, None, None] if vote.ndim == 1 else vote[:, None]
-    said = replies.probabilities.view(len(vote), B, C) * vote  # perhaps of nobody
-    offsets = torch.searchsorted(asker, torch.arange(n + 1, device=asker.device))
-    return segment_sum(said.flatten(1), offsets).view(n, B, C), votes, present
+    vote = votes[asker, site.around.column[replies.edge]]
+    said = replies.regular() * (vote[:, None, None] if vote.ndim == 1 else vote[:, None])  # perhaps of nobody
+    offsets = torch.searchsorted(asker, torch.arange(len(asked) + 1, device=asker.device))
+    return segment_sum(said.flatten(1), offsets).view(-1, *said.shape[1:]), votes, present
 
 
 def _remembered(site: Site, asked: Bool[Tensor, "n D"], replies: Replies) -> RememberedReplies:
@@ -132,10 +126,8 @@ def _of_memory(
     present[node, column] = True
     present[:, 0] = False
     votes = renormalised(state.open_votes, present)
-    vote = votes[node, column]
-    vote = vote * (column > 0).view(*column.shape, *[1] * (vote.ndim - 2)).to(vote.dtype)
+    vote = votes[node, column].view(*column.shape, 1, -1)  # one of each, or one for each class
     p_bar = torch.zeros(*places.shape, said.shape[-1], dtype=said.dtype, device=said.device)
     for slot in range(column.shape[1]):  # one after another: all at once would not fit for large fleets
-        weight = vote[:, slot, None, None] if vote.ndim == 2 else vote[:, slot, None]
-        p_bar += weight * said[node, slot, places]
+        p_bar += vote[:, slot] * said[node, slot, places]
     return p_bar, votes, present

@@ -65,7 +65,8 @@ class LNTrust(Method[TrustState]):
         with site.network.frozen_models():
             if self.due(site, t):
                 state = self.refresh(site, state, t)
-            if t > self.settings.warmup and self._distils(site):
+            teachers = self._has_pool(site) and len(site.network.edges) > 0
+            if teachers and t > self.settings.warmup and self.settings.budget > 0:
                 state, targets = distill_targets(site, state, self.settings, t)
         return state if targets is None else self._distil(site, state, targets)
 
@@ -108,18 +109,16 @@ class LNTrust(Method[TrustState]):
         return self.refresh(site, None, site.schedule.rounds + 1)
 
     def deploy(self, site: Site, state: TrustState) -> Deployment:
-        around, votes, alone = site.around, state.closed_votes, ~state.together
+        around, votes, alone = site.around, state.closed_votes.clone(), ~state.together
+        votes[alone] = 0.0
+        votes[alone, 0] = 1.0
         use = around.mask & (votes if votes.ndim == 2 else votes.sum(-1)).gt(0)
-        use[alone] = False
-        use[alone, 0] = True
         node, column = torch.nonzero(use, as_tuple=True)
-        weights = votes[node, column]
-        weights = torch.where(alone[node].view(-1, *[1] * (weights.ndim - 1)), 1.0, weights)
         members = torch.stack([node, around.member[node, column]], 1)
         certainty: float | Tensor | None = self.settings.certainty
         if certainty is not None and state.typical_margin is not None:
             certainty = certainty * state.typical_margin
-        return Deployment(members, weights, certainty=certainty)
+        return Deployment(members, votes[node, column], certainty=certainty)
 
     # -- distillation -----------------------------------------------------------------------------
 
@@ -137,8 +136,8 @@ class LNTrust(Method[TrustState]):
         if len(population.torch_stacks) == len(population.stacks):
             return state
         # For learners that refit. A label weighs 1; all pseudo-labels together λ times as much as all labels.
-        size = torch.from_numpy(site.labelled.lists.lengths.copy()).to(p_bar.device, p_bar.dtype)
-        weight = omega * (state.strength * size / count)[:, None]
+        labels = site.labelled.sizes.to(p_bar.dtype)
+        weight = omega * (state.strength * labels / count)[:, None]
         if hard:
             p_bar = torch.nn.functional.one_hot(p_bar.argmax(-1), C).to(p_bar.dtype)
         else:
@@ -150,9 +149,6 @@ class LNTrust(Method[TrustState]):
 
     def _has_pool(self, site: Site) -> bool:
         return self.settings.unlabelled and int(site.world.partition.shard.lengths.min()) > 0
-
-    def _distils(self, site: Site) -> bool:
-        return self._has_pool(site) and self.settings.budget > 0 and len(site.network.edges) > 0
 
     # -- what it has to say, and what a checkpoint keeps ----------------------------------------------
 

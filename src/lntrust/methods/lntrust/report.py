@@ -22,15 +22,13 @@ def summary(site: Site, state: TrustState, settings: LNTrustSettings, nodes: sli
     around, first, closed = site.around, nodes.start or 0, state.closed[nodes]
     member, mask = (around.member[nodes] - first).tolist(), around.mask[nodes].tolist()
     rows = zip(member, closed.tolist(), mask, strict=True)
-    asks_here = torch.zeros(site.population.n, dtype=torch.bool)
-    asks_here[nodes] = True
-    faulty = site.network.faulty[asks_here.numpy()[site.world.edges[:, 0]]]
+    asked_here = np.isin(site.world.edges[:, 0], np.arange(site.population.n)[nodes])
     out: dict[str, Any] = {
         "weighting": settings.weighting,
         "mean_self_trust": float(closed[:, 0].mean()),
         "answers_together": float(state.together[nodes].float().mean()),
         "mean_lambda": float(state.strength[nodes].mean()),
-        "faulty_replies": int(faulty.sum()),
+        "faulty_replies": int(site.network.faulty[asked_here].sum()),
         "trust": [{str(j): a for j, a, use in zip(*row, strict=True) if use} for row in rows],
         "together": state.together[nodes].tolist(),
     }

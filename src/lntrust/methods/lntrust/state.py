@@ -78,10 +78,8 @@ class TrustState:
     def joined(cls, parts: Sequence["TrustState"], evidence: Evidence) -> "TrustState":
         """Of nodes that have learned one after another, from parts of this evidence."""
         each = [part.to_tensors() for part in parts]
-        names = [name for name in each[0] if not name.startswith("log/")]
-        over_time = ("log/closed", "log/lambda", "log/together")
-        whole = {name: torch.cat([tensors[name] for tensors in each]) for name in names}
-        whole |= {name: torch.cat([tensors[name] for tensors in each], 1) for name in over_time}
+        axis = {name: int(name.startswith("log/")) for name in each[0] if name != "log/round"}
+        whole = {name: torch.cat([tensors[name] for tensors in each], of) for name, of in axis.items()}
         one = cls.from_tensors(whole | {"log/round": parts[0].log.round})
         return replace(one, evidence=evidence.of_true_classes())
 

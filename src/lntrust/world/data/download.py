@@ -54,13 +54,11 @@ _CHUNK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte
 
 
-def download(
-    name: str, to: Path, url: str | None = None, progress: Progress | None = None, *, md5: str | None = None
-) -> Path:
+def download(name: str, to: Path, url: str | None = None, progress: Progress | None = None) -> Path:
     """Fetch a raw dataset and unpack it as the folder `to`, which must be new or empty.
 
     A mirror given as `url` may pack the same files differently, so the known checksum is asked of
-    the known address only; `md5` asks for one explicitly.
+    the known address only.
     """
     if name not in SOURCES:
         raise LNTrustError(f"dataset {name!r}: nothing to download; must be one of {', '.join(SOURCES)}")
@@ -68,14 +66,14 @@ def download(
         raise LNTrustError(f"{to}: is already there; name a new folder, or remove it to download again")
     source = SOURCES[name]
     address = url or source.url
-    expected = md5 or (source.md5 if url is None else None)
+    expected = source.md5 if url is None else None
     by_hand = f"By hand: fetch {address} and unpack it into {to}; or name a mirror of it with --url."
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}-") as scratch:
             archive, folder = Path(scratch) / "archive", Path(scratch) / "unpacked"
             digest = _fetch(address, archive, by_hand, progress)
-            if expected is not None and digest != expected.lower():
+            if expected is not None and digest != expected:
                 raise LNTrustError(
                     f"{address}: md5 is {digest}, must be {expected}: the file is damaged or not "
                     f"the one expected; nothing was kept. {by_hand}"

@@ -234,6 +234,4 @@ def segments(
     pairs = [(i, j) for i, key in enumerate(who) for j in begins.get((key, x[i, :, half:].tobytes()), ())]
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(x), len(x)))
-    _, component = connected_components(graph, directed=False)
-    _, first, inverse = np.unique(component, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int16)
+    return connected_components(graph, directed=False)[1].astype(np.int16)

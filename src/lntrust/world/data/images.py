@@ -71,7 +71,10 @@ _CIFAR = {
 
 def _cifar(kind: _Binary, directory: Path) -> RawImages:
     """Training files first, the official test file last."""
-    folder = _folder_with((kind.names, *kind.train, kind.test), directory)
+    folder = _folder_of(kind.test, directory)
+    for file in (kind.names, *kind.train):
+        if not (folder / file).is_file():
+            raise LNTrustError(f"{folder / file}: is not there; {kind.test} beside it is")
     classes = (folder / kind.names).read_text(encoding="utf-8", errors="replace").split()
     if len(classes) != kind.classes:
         raise LNTrustError(f"{folder / kind.names}: has {len(classes)} class names; must be {kind.classes}")
@@ -86,15 +89,6 @@ def _cifar(kind: _Binary, directory: Path) -> RawImages:
 
     official_test = np.arange(len(labels)) >= len(labels) - len(files[-1])
     return RawImages({"y": labels, "classes": np.array(classes), "official_test": official_test}, batches)
-
-
-def _folder_with(files: Sequence[str], directory: Path) -> Path:
-    """The one folder under `directory` that holds all the files."""
-    folder = _folder_of(files[-1], directory)
-    for file in files:
-        if not (folder / file).is_file():
-            raise LNTrustError(f"{folder / file}: is not there; {files[-1]} beside it is")
-    return folder
 
 
 def _folder_of(file: str, directory: Path) -> Path:

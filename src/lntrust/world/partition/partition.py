@@ -6,6 +6,7 @@ split.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -112,32 +113,20 @@ class _Dealing:
         return self.take(everything, counts[None, :], Draw.POOL).values
 
     def partition(
-        self,
-        pool: Int[ndarray, "_"],
-        sides: splits.Sides,
-        favoured: Int[ndarray, "n"] | None = None,
-        centres: Float[ndarray, "n 2"] | None = None,
-        drawn_from: Float[ndarray, "n C"] | None = None,
-        given_up: Ragged | None = None,
+        self, pool: Int[ndarray, "_"], sides: splits.Sides, given_up: Ragged | None = None, **known: Any
     ) -> Partition:
-        """With shards and shares."""
-        if given_up is None:
-            allocation, given_up = sides.train.joined(sides.validation), Ragged.empty(self.n)
-        else:
-            allocation = sides.train.joined(given_up)
-        every = allocation.joined(sides.test)
+        """With shards and shares, and what else is known."""
+        every = sides.train.joined(sides.validation if given_up is None else given_up).joined(sides.test)
         table = splits.class_table(every, self.dataset.labels, len(self.dataset.classes))
-        if favoured is None:
-            favoured = table.argmax(axis=1)
+        favoured = known.pop("favoured", table.argmax(axis=1))
         return Partition(
             *sides,
-            given_up=given_up,
+            given_up=Ragged.empty(self.n) if given_up is None else given_up,
             shard=splits.draw_shards(pool, self.n, self.settings.shard, self.rng(Draw.SHARDS)),
             pool=pool,
             favoured=favoured,
             favoured_share=table[np.arange(self.n), favoured] / table.sum(axis=1),
-            centres=centres,
-            drawn_from=drawn_from,
+            **known,
         )
 
 
@@ -156,7 +145,7 @@ def _by_label(dealing: _Dealing) -> Partition:
     if settings.validation == "fresh":
         free = dealing.all_but(np.concatenate([pool, allocation.values]))
         sides, given_up = _fresh(dealing, sides, allocation, free)
-    return dealing.partition(pool, sides, np.arange(n) % C, drawn_from=drawn_from, given_up=given_up)
+    return dealing.partition(pool, sides, given_up, favoured=np.arange(n) % C, drawn_from=drawn_from)
 
 
 def _allocation(

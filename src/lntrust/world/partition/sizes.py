@@ -26,9 +26,11 @@ def allocate(settings: PartitionSettings, degrees: Int[ndarray, "n"], rng: Rng) 
         )
     if settings.sizes == "equal":
         return largest_remainder(np.full(n, total / n), total)
-    excess = np.maximum(
-        _dirichlet(_concentrations(degrees, settings.concentration), rng) * total - minimum, 0
-    )
+    # In proportion to the degree, raised to 1 at and above its mean, so that hubs hold much.
+    relative = degrees / degrees.mean() if degrees.any() else np.ones(n)
+    raised = np.where(relative >= 1, 1.0, SMALLEST_CONCENTRATION)
+    drawn = _dirichlet(np.maximum(settings.concentration * relative, raised), rng)
+    excess = np.maximum(drawn * total - minimum, 0)
     left = total - n * minimum
     if excess.sum() == 0:  # all drew exactly the minimum
         return np.full(n, minimum)
@@ -41,12 +43,6 @@ def largest_remainder(values: Float[ndarray, "k"], total: int) -> Int[ndarray, "
     order = np.argsort(counts - values, kind="stable")
     counts[order[: total - int(counts.sum())]] += 1
     return counts
-
-
-def _concentrations(degrees: Int[ndarray, "n"], at_mean: float) -> Float[ndarray, "n"]:
-    """In proportion to the degree, raised to 1 at and above its mean, so that hubs hold much."""
-    relative = degrees / degrees.mean() if degrees.any() else np.ones(len(degrees))
-    return np.maximum(at_mean * relative, np.where(relative >= 1, 1.0, SMALLEST_CONCENTRATION))
 
 
 def _dirichlet(concentration: Float[ndarray, "n"], rng: Rng) -> Float[ndarray, "n"]:

@@ -128,11 +128,7 @@ def take_by_class(
     ids: Int[ndarray, "k"], labels: Int[ndarray, "N"], counts: Int[ndarray, "n C"], rng: Rng
 ) -> Ragged:
     """Lists with these class counts, dealt from `ids` so that no two share an example."""
-    mixed = rng.permutation(ids)
-    n, classes = counts.shape
-    taken, owner = [], []
-    for c in range(classes):
-        of_class = mixed[labels[mixed] == c]
-        taken.append(of_class[: counts[:, c].sum()])
-        owner.append(np.repeat(np.arange(n), counts[:, c]))
-    return by_owner(np.concatenate(taken), np.concatenate(owner), n)
+    mixed, (n, classes) = rng.permutation(ids), counts.shape
+    mixed = mixed[np.argsort(labels[mixed], kind="stable")]  # class after class
+    taken = mixed[ranks(labels[mixed]) < counts.sum(axis=0)[labels[mixed]]]
+    return by_owner(taken, np.repeat(np.tile(np.arange(n), classes), counts.T.ravel()), n)

@@ -8,12 +8,12 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.randomness import Rng
 from lntrust.study.settings import PartitionSettings
 from lntrust.world.data.datasets import Dataset
-from lntrust.world.partition.splits import POOL, TEST, TRAIN, VALIDATION, Sides, in_parts, ranks
+from lntrust.world.partition import splits
 
 
 def split_subjects(
     dataset: Dataset, settings: PartitionSettings, n: int, pool_rng: Rng, split_rng: Rng
-) -> tuple[Int[ndarray, "_"], Sides]:
+) -> tuple[Int[ndarray, "_"], splits.Sides]:
     """The pool, and every person's test, validation and training windows."""
     owner = _owners(dataset, n)
     ids = np.arange(len(owner))
@@ -24,8 +24,11 @@ def split_subjects(
     person[segment] = owner
     if (person[segment] != owner).any():
         raise LNTrustError(f"{dataset.name}: a segment holds windows of two people; each must be of one")
-    kind = _usual_class(segment, dataset.labels)
-    side = np.full(len(windows), TRAIN)
+    lists, classes = splits.by_owner(ids, segment, len(windows)), len(dataset.classes)
+    kind = splits.class_table(lists, dataset.labels, classes).argmax(
+        axis=1
+    )  # the usual one; a tie: the lower
+    side = np.full(len(windows), splits.TRAIN)
     for i in range(n):
         own = np.flatnonzero(person == i)
         pooled = pool_rng.permutation(own)[: round(settings.pool_fraction * len(own))]
@@ -38,11 +41,11 @@ def split_subjects(
             )
         order = rest[_class_by_class(kind[rest], split_rng)]
         first, second = _cuts(windows[order], settings)
-        side[pooled] = POOL
-        side[order[:first]] = TEST
-        side[order[first:second]] = VALIDATION
-    pool, test, validation, train = in_parts(ids, owner, side[segment], n, 4)
-    return pool.values, Sides(train, validation, test)
+        side[pooled] = splits.POOL
+        side[order[:first]] = splits.TEST
+        side[order[first:second]] = splits.VALIDATION
+    pool, test, validation, train = splits.in_parts(ids, owner, side[segment], n, 4)
+    return pool.values, splits.Sides(train, validation, test)
 
 
 def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
@@ -58,18 +61,11 @@ def _owners(dataset: Dataset, n: int) -> Int[ndarray, "N"]:
     return owner.reshape(-1)
 
 
-def _usual_class(segment: Int[ndarray, "N"], labels: Int[ndarray, "N"]) -> Int[ndarray, "S"]:
-    """The most frequent class of each segment, the lowest of several."""
-    counts = np.zeros((segment.max() + 1, labels.max() + 1), dtype=np.int64)
-    np.add.at(counts, (segment, labels), 1)
-    return np.asarray(counts.argmax(axis=1))
-
-
 def _class_by_class(kind: Int[ndarray, "m"], rng: Rng) -> Int[ndarray, "m"]:
     """A random order that takes classes in turn, so that any few in a row differ in class."""
     mixed = rng.permutation(len(kind))
     place = rng.permutation(int(kind.max()) + 1)[kind[mixed]]
-    return mixed[np.lexsort((place, ranks(place)))]
+    return mixed[np.lexsort((place, splits.ranks(place)))]
 
 
 def _cuts(windows: Int[ndarray, "m"], settings: PartitionSettings) -> tuple[int, int]:

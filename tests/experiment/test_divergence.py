@@ -118,7 +118,7 @@ class TestAlone:
     def test_every_method_ends_with_a_summary(
         self, method: str, study: Make, views: Views, tmp_path: Path
     ) -> None:
-        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=True)
+        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=tmp_path)
         folder = folder_of(one)
         assert json.loads((folder / "summary.json").read_text())["diverged"] == 1
         assert pq.read_table(folder / "rounds.parquet")["round"].to_pylist() == [1]

@@ -37,7 +37,7 @@ def make(small: Make) -> Make:
 def begun(tmp_path_factory: pytest.TempPathFactory, views: Views, make: Make) -> Path:
     """A run of LNTrust that has left its Stage 1."""
     folder = tmp_path_factory.mktemp("begun")
-    Run(make(), "lntrust", 0, views, folder=folder, share_stage1=True)()
+    go(make(), "lntrust", views, folder)
     return folder
 
 
@@ -66,7 +66,7 @@ def files(folder: Path) -> list[Path]:
 
 def go(study: Study, method: str, views: Views, folder: Path, resume: bool = False) -> tuple[Path, list[int]]:
     """Carry out a run that shares; its folder, and the rounds it went through."""
-    one = Run(study, method, 0, views, folder=folder, share_stage1=True)
+    one = Run(study, method, 0, views, folder=folder, share_stage1=folder)
     seen = rounds_of(one, resume)
     return one.folders[0], seen
 
@@ -113,7 +113,7 @@ def begins_at(study: Study, method: str, seed: int, views: Views, folder: Path) 
         raise Stopped(done)
 
     with pytest.raises(Stopped) as stopped:
-        Run(study, method, seed, views, folder=folder, share_stage1=True)(progress=progress)
+        Run(study, method, seed, views, folder=folder, share_stage1=folder)(progress=progress)
     return int(stopped.value.args[0])
 
 
@@ -156,7 +156,6 @@ def test_it_is_really_taken(make: Make, views: Views, shared: Path, alone: Alone
 def test_who_does_not_share_neither_takes_nor_leaves(make: Make, views: Views, tmp_path: Path) -> None:
     Run(make(), "independent", 0, views, folder=tmp_path)()
     assert files(tmp_path) == []
-    Run(make(), "independent", 0, views, share_stage1=True)()  # without a folder there is nowhere to
     go(make("training.stage2_rounds=0"), "independent", views, tmp_path)
     assert files(tmp_path) == [], "nothing comes after that could differ"
     go(make("training.stage1_rounds=0"), "independent", views, tmp_path)
@@ -171,7 +170,7 @@ def test_a_run_that_took_it_can_be_stopped_and_resumed(
 ) -> None:
     study = make("training.refresh=1", f"evaluation.checkpoint_every={every}")
     for number in (5, 6, 7, 8):
-        stop(Run(study, "lntrust", 0, views, folder=shared, share_stage1=True), number, resume=True)
+        stop(Run(study, "lntrust", 0, views, folder=shared, share_stage1=shared), number, resume=True)
     last, seen = go(study, "lntrust", views, shared, resume=True)
     assert seen[0] >= 5
     assert results(last) == alone(study)
@@ -182,7 +181,7 @@ def test_a_run_that_was_to_leave_it_goes_on_from_its_own_checkpoint(
     make: Make, views: Views, tmp_path: Path, begun: Path, alone: Alone, stopped: int, others: bool
 ) -> None:
     """Even if another has left its Stage 1 since."""
-    stop(Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=True), stopped)
+    stop(Run(make(), "lntrust", 0, views, folder=tmp_path, share_stage1=tmp_path), stopped)
     assert len(files(tmp_path)) == (stopped >= 5)
     for file in files(begun) if others else []:
         shutil.copytree(file.parent, tmp_path / file.parent.relative_to(begun))
@@ -196,7 +195,8 @@ def test_a_run_that_was_to_leave_it_goes_on_from_its_own_checkpoint(
 
 def test_stacked_seeds_share_among_themselves(make: Make, views: Views, tmp_path: Path) -> None:
     def stack(folder: Path, share: bool, *overrides: str) -> tuple[list[dict[str, Any]], list[int]]:
-        runs = Runs(make(*overrides), "lntrust", [0, 3], views, folder=folder, share_stage1=share)
+        where = folder if share else None
+        runs = Runs(make(*overrides), "lntrust", [0, 3], views, folder=folder, share_stage1=where)
         seen = rounds_of(runs)
         return [results(folder) for folder in runs.folders], seen
 

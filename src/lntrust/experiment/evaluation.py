@@ -1,11 +1,13 @@
 """What nodes would answer on test inputs, stored as classes; labels come later, once."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lntrust.core.errors import LNTrustError
 from lntrust.learners import Population
@@ -162,18 +164,24 @@ def _finite(probabilities: Float[Tensor, "n U C"]) -> Bool[Tensor, "n"]:
 
 def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
     """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
-    out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
-    for row, ids in zip(out, lists, strict=True):
-        row[: len(ids)] = ids
-    return out
+    return pad_sequence([torch.from_numpy(ids) for ids in lists], batch_first=True).numpy()
 
 
-def asked_by_world(deployment: Deployment, world: World) -> list[int]:
-    """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
+def asked_by_world(
+    deployment: Deployment,
+    world: World,
+    asked: Int[Tensor, "n U"] | None,
+    inputs: Sequence[Int[np.ndarray, "U"]],
+) -> list[float]:
+    """How many neighbours all nodes of a world ask about an input: those `asked` one after another or, where
+    they are not, one for every row that is neither oneself nor a model one holds."""
+    if asked is not None:
+        own = [asked[world.nodes_of(s), : len(ids)] for s, ids in enumerate(inputs)]
+        return [*map(asked_on_average, own, world.worlds, inputs)]
     asks = deployment.members[:, 0] != deployment.members[:, 1]
     asks = asks if deployment.held is None else asks & ~deployment.held
     of_world = deployment.members[asks, 0] // world.seeds.n
-    counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
+    counts: list[float] = torch.bincount(of_world, minlength=len(world.worlds)).double().tolist()
     return counts
 
 

@@ -107,7 +107,7 @@ def carry_out(
     def go(seeds: list[int]) -> list[Summary]:
         runs = Runs(
             task.study, task.method, seeds, views,
-            folder=folder, notice=notice, guard=guarded, share_stage1=task.share_stage1,
+            folder=folder, notice=notice, guard=guarded, share_stage1=folder if task.share_stage1 else None,
         )  # fmt: skip
         return runs(resume=True, progress=progress)
 

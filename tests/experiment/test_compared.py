@@ -1,19 +1,20 @@
 """Methods beside each other: seeds stacked where it pays, Stage 1 once, and as it would be without either."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import Make, Stopped, named, stop, stop_after, timeless
+from stopped_runs import Stopped, named, stop, stop_after, timeless
 
 from lntrust.core.threads import FEW
+from lntrust.experiment import run
 from lntrust.experiment.compared import compared
+from lntrust.experiment.driver import Run
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State
 
 SEEDS = (2, 0, 1)
-Compare = Callable[..., Any]
 
 
 class Watch:
@@ -27,23 +28,10 @@ class Watch:
         return lambda done, *_: self.begun.append((method, list(seeds), done)) if next(first, False) else None
 
 
-@pytest.fixture
-def compare(tiny: Any, views: Views, tmp_path: Path) -> Compare:
-    """Methods on the tiny study with overrides, and who watches; the folder of runs is in tmp_path."""
-
-    def compare(
-        *methods: str, changes: Sequence[str] = (), seeds: Sequence[int] = SEEDS, **options: Any
-    ) -> Any:
-        folder = tmp_path / options.pop("into", "")
-        return [*compared(tiny(*changes), methods, seeds, views, folder, **options)]
-
-    return compare
-
-
-def test_every_seed_has_what_it_has_alone(compare: Compare, make: Make, tmp_path: Path) -> None:
+def test_every_seed_has_what_it_has_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
     watch = Watch()
     methods = ["independent", "uniform", "lntrust", "lntrust+best"]
-    found = compare(*methods, begin=watch)
+    found = [*compared(tiny(), methods, SEEDS, views, tmp_path, begin=watch)]
     assert [[(s["method"], s["seed"]) for s in made] for made in found] == [
         [(method, seed) for seed in SEEDS] for method in methods
     ]
@@ -52,7 +40,7 @@ def test_every_seed_has_what_it_has_alone(compare: Compare, make: Make, tmp_path
     assert watch.begun == [(m, [0, 1, 2], done) for m, done in zip(methods, (0, 2, 0, 2), strict=True)]
     for method, made in zip(methods, found, strict=True):
         for summary in made:
-            alone = make(method=method, seed=summary["seed"])()
+            alone = run(tiny(), method, summary["seed"], views)
             assert summary["test"] == pytest.approx(alone["test"], abs=0.021), "one example of a node or so"
             assert summary["bytes"] == alone["bytes"]
     assert not list(tmp_path.rglob(".*")), "Stage 1 is not left to a fresh start"
@@ -60,21 +48,22 @@ def test_every_seed_has_what_it_has_alone(compare: Compare, make: Make, tmp_path
 
 
 @pytest.mark.parametrize("stop", [1, 3])
-def test_a_stack_that_was_stopped_goes_on(compare: Compare, tmp_path: Path, stop: int) -> None:
+def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
     methods, watch = ["independent", "uniform"], Watch()
     with pytest.raises(Stopped):
-        compare(*methods, into="stopped", begin=lambda *_: stop_after(stop))
+        [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", begin=lambda *_: stop_after(stop))]
     assert not list((tmp_path / "stopped").glob(".*"))
-    went_on = compare(*methods, into="stopped", resume=True, begin=watch)
+    went_on = [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", resume=True, begin=watch)]
     assert watch.begun[0] == ("independent", [0, 1, 2], stop)
-    whole = compare(*methods, into="whole")
+    whole = [*compared(tiny(), methods, SEEDS, views, tmp_path / "whole")]
     assert [[*map(timeless, made)] for made in went_on] == [[*map(timeless, made)] for made in whole]
 
 
-def test_what_has_ended_or_begun_alone_stays_alone(compare: Compare, make: Make) -> None:
-    done, watch = make(seed=1, into="")(), Watch()
-    stop(make(seed=3, into=""), 2)
-    (made,) = compare("uniform", seeds=[0, 1, 2, 3], resume=True, begin=watch)
+def test_what_has_ended_or_begun_alone_stays_alone(tiny: Any, views: Views, tmp_path: Path) -> None:
+    done = Run(tiny(), "uniform", 1, views, folder=tmp_path)()
+    stop(Run(tiny(), "uniform", 3, views, folder=tmp_path), 2)
+    watch = Watch()
+    (made,) = compared(tiny(), ["uniform"], [0, 1, 2, 3], views, tmp_path, resume=True, begin=watch)
     assert watch.begun == [("uniform", [1], 5), ("uniform", [3], 2), ("uniform", [0, 2], 0)]
     assert made[1] == done
     assert [summary["seed"] for summary in made] == [0, 1, 2, 3]
@@ -100,12 +89,12 @@ class Averages(Method):
     ],
 )
 def test_some_run_one_by_one(
-    compare: Compare, make: Make, method: str, change: list[str], options: dict[str, Any]
+    tiny: Any, views: Views, tmp_path: Path, method: str, change: list[str], options: dict[str, Any]
 ) -> None:
     watch = Watch()
-    (made,) = compare(method, changes=change, begin=watch, **options)
+    (made,) = compared(tiny(*change), [method], SEEDS, views, tmp_path, begin=watch, **options)
     assert [seeds for _, seeds, _ in watch.begun] == [[0], [1], [2]]
     assert [summary["seed"] for summary in made] == list(SEEDS)
     assert all(summary["stacked"] == 1 for summary in made)
     if method == named(Averages):
-        assert timeless(made[1]) == timeless(make(method=method, seed=SEEDS[1])())
+        assert timeless(made[1]) == timeless(run(tiny(), method, SEEDS[1], views))

@@ -18,7 +18,7 @@ from torch import Tensor
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_tensors, write_tensors
 from lntrust.experiment.metrics import Predictions
-from lntrust.experiment.store.records import evaluation_file, read_evaluation, write_evaluation
+from lntrust.experiment.store.records import evaluation_file
 from lntrust.learners import Population
 from lntrust.methods.base import Observer, Tensors, below, under
 
@@ -87,28 +87,26 @@ class Course:
         self.done = len(self.noted)
 
     def keep_evaluation(self, world: int, number: int, predicted: Predictions) -> None:
-        if self._folders:
-            write_evaluation(self._folders[world], number, predicted)
         self.evaluations[world][number] = predicted
+        if self._folders:
+            tensors = {way: torch.from_numpy(classes) for way, classes in predicted.items()}
+            write_tensors(evaluation_file(self._folders[world], number), tensors)
 
-    def load_evaluations(self, numbers: Sequence[int], checkpoint: Path) -> None:
-        """Read those of these rounds, which a run that goes on from this checkpoint has behind it."""
-        for folder, evaluations in zip(self._folders, self.evaluations, strict=True):
-            for number in numbers:
-                file = evaluation_file(folder, number)
-                if not file.is_file():  # a fresh start of one of the seeds has taken it away
-                    raise LNTrustError(f"{file}: is gone; remove {checkpoint} to start over")
-                evaluations[number] = read_evaluation(folder, number)
-
-    def load(self, tensors: Tensors, metadata: dict[str, str]) -> None:
+    def load(self, path: Path, tensors: Tensors, metadata: dict[str, str], evaluated: Sequence[int]) -> None:
+        """Go on from a checkpoint, with the evaluations of these rounds as far as they lie behind it."""
         self.seconds = float(metadata["seconds"])
         self.load_rounds(tensors)
         if "diverged" in tensors:  # an earlier version's checkpoint does not know
-            self._diverged = {
-                world: number for world, number in enumerate(tensors["diverged"].tolist()) if number
-            }
+            rounds = enumerate(tensors["diverged"].tolist())
+            self._diverged = {world: number for world, number in rounds if number}
         if "asked" in tensors:
             self.asked = tensors["asked"].tolist()
+        for folder, evaluations in zip(self._folders, self.evaluations, strict=True):
+            for number in [number for number in evaluated if number <= self.done]:
+                file = evaluation_file(folder, number)
+                if not file.is_file():  # a fresh start of one of the seeds has taken it away
+                    raise LNTrustError(f"{file}: is gone; remove {path} to start over")
+                evaluations[number] = {way: classes.numpy() for way, classes in read_tensors(file)[0].items()}
 
 
 def observed(tensors: Tensors) -> Tensors:

@@ -365,8 +365,7 @@ class Runs:
     def _load(self, path: Path) -> None:
         course, stage1 = self.course, self.study.training.stage1_rounds
         with opened(path, self._together) as (tensors, metadata):
-            course.load(tensors, metadata)
-            course.load_evaluations([number for number in self._evaluated if number <= course.done], path)
+            course.load(path, tensors, metadata, self._evaluated)
             if course.done >= stage1:
                 self._enter_stage(max(2, self._stage(course.done)))
             self.population.load(below("population/", tensors))

@@ -1,15 +1,14 @@
 """A sweep's tasks: which there are, what crosses to a worker, and what they leave."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import Stopped, list_attempts, stop_after, timeless
+from stopped_runs import Make, Stopped, list_attempts, stop_after, timeless
 
 from lntrust import LNTrustError
-from lntrust.experiment import Run
-from lntrust.experiment.driver import Runs
 from lntrust.experiment.sweep.attempts import carry_out
 from lntrust.experiment.sweep.plan import Answer, Task, axes, datasets_of, plan
 from lntrust.learners.views import Views
@@ -70,9 +69,8 @@ class TestPlan:
         grids = ["partition.skew=10,20", "training.lr=0.1,0.2,0.3"]
         tasks = plan(str(tiny_file), ["graph.nodes=4"], grids, ["uniform", "dml", "uniform"], [3, 1], "cpu")
         assert len(tasks) == 2 * 6 * 2
-        assert {(task.method, *task.seeds) for task in tasks} == {
-            (m, s) for m in ("uniform", "dml") for s in (3, 1)
-        }
+        asked = {(m, s) for m in ("uniform", "dml") for s in (3, 1)}
+        assert {(task.method, *task.seeds) for task in tasks} == asked
         pairs = {(task.study.partition.skew, task.study.training.lr) for task in tasks}
         assert pairs == {(skew, lr) for skew in (10, 20) for lr in (0.1, 0.2, 0.3)}
         assert all(task.study.graph.nodes == 4 for task in tasks)
@@ -106,23 +104,33 @@ class TestPlan:
             datasets_of(tasks, None)
 
 
+@pytest.fixture
+def uniform(tiny: Any, views: Views) -> Callable[..., Task]:
+    """A task of the tiny study with these seeds, and overrides."""
+
+    def uniform(seeds: list[int], *sets: str) -> Task:
+        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
+        return task.on(views.dataset)
+
+    return uniform
+
+
 class TestTask:
     @pytest.mark.parametrize("seeds", [[0], [0, 2]])
     @pytest.mark.parametrize("sets", [["methods.uniform.lr=1e-7"], ["deploy=trust"]])
     def test_it_crosses_as_json_and_its_folders_are_those_of_the_runs(
-        self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int], sets: list[str]
+        self, uniform: Any, make: Make, tmp_path: Path, seeds: list[int], sets: list[str]
     ) -> None:
-        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
+        task = uniform(seeds, *sets)
         there = Task.model_validate_json(task.model_dump_json())
         assert there == task
-        runs = Runs(task.study, "uniform", seeds, views, folder=tmp_path)
-        assert [tmp_path / folder for folder in there.on(views.dataset).folders] == runs.folders
+        assert [tmp_path / folder for folder in there.folders] == make(*sets, seed=seeds, into="").folders
 
     @pytest.mark.parametrize("seeds", [[0], [0, 2]])
-    def test_a_task_that_is_stopped_goes_on_from_its_checkpoint(
-        self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int]
+    def test_one_that_is_stopped_goes_on_from_its_checkpoint(
+        self, uniform: Any, views: Views, tmp_path: Path, seeds: list[int]
     ) -> None:
-        task = Task(study=tiny(), method="uniform", seeds=seeds, device="cpu", setting={}).on(views.dataset)
+        task = uniform(seeds)
         assert task.finished(tmp_path) is None
         with pytest.raises(Stopped):
             carry_out(task, views, tmp_path / "stopped", progress=stop_after(3))
@@ -142,18 +150,17 @@ class TestTask:
         assert all(len(list_attempts(tmp_path / "stopped" / folder)) == 2 for folder in task.folders)
 
     def test_a_stack_leaves_out_the_seeds_that_are_done(
-        self, tiny: Any, views: Views, tmp_path: Path
+        self, uniform: Any, make: Make, views: Views, tmp_path: Path
     ) -> None:
-        first = Run(tiny(), "uniform", 0, views, folder=tmp_path)()
-        task = Task(study=tiny(), method="uniform", seeds=[0, 1, 2], device="cpu", setting={})
-        got = carry_out(task, views, tmp_path)
+        first = make(into="")()
+        got = carry_out(uniform([0, 1, 2]), views, tmp_path)
         assert got[0] == first
         assert [s["stacked"] for s in got] == [1, 2, 2]
 
     def test_a_stack_that_stopped_between_two_summaries_is_not_trained_again(
-        self, tiny: Any, views: Views, tmp_path: Path
+        self, uniform: Any, views: Views, tmp_path: Path
     ) -> None:
-        task = Task(study=tiny(), method="uniform", seeds=[0, 1], device="cpu", setting={}).on(views.dataset)
+        task = uniform([0, 1])
         with pytest.raises(Stopped):
             carry_out(task, views, tmp_path / "stopped", progress=stop_after(5))
         whole = carry_out(task, views, tmp_path / "whole")

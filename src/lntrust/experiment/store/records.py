@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from lntrust.core.files import clear, read_tensors, write_json, write_tensors, write_whole
-from lntrust.experiment.metrics import Predictions, finite
+from lntrust.core.files import clear, write_json, write_whole
+from lntrust.experiment.metrics import finite
 from lntrust.experiment.store.identity import revision
 from lntrust.study.settings import Study
 
@@ -31,15 +31,6 @@ def evaluated_rounds(study: Study) -> list[int]:
 
 def evaluation_file(folder: Path, number: int) -> Path:
     return folder / "evaluations" / f"round-{number:05d}.safetensors"
-
-
-def write_evaluation(folder: Path, number: int, predicted: Predictions) -> None:
-    tensors = {way: torch.from_numpy(classes) for way, classes in predicted.items()}
-    write_tensors(evaluation_file(folder, number), tensors)
-
-
-def read_evaluation(folder: Path, number: int) -> Predictions:
-    return {way: classes.numpy() for way, classes in read_tensors(evaluation_file(folder, number))[0].items()}
 
 
 def rounds_table(history: list[tuple[float, int]], rows: list[dict[str, Any]]) -> pa.Table:

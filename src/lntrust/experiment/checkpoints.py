@@ -109,11 +109,6 @@ class Course:
                 evaluations[number] = {way: classes.numpy() for way, classes in read_tensors(file)[0].items()}
 
 
-def observed(tensors: Tensors) -> Tensors:
-    """What the certificate has kept; the first version put it into the method's state."""
-    return below("certificate/", tensors) or below("method/certificate/", tensors)
-
-
 @contextmanager
 def opened(path: Path, fingerprint: str | None) -> Iterator[tuple[Tensors, dict[str, str]]]:
     """What a file has kept of a run, and what is said of it.

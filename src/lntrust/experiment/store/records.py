@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,8 @@ def versions() -> dict[str, str]:
 def processor() -> str:
     """The CPU's name, where the system tells it."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:(.*)", info.read_text("utf-8") if info.is_file() else "", re.M)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """A sweep's tasks: which there are, what crosses to a worker, and what they leave."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import Make, Stopped, list_attempts, stop_after, timeless
+from stopped_runs import Stopped, list_attempts, stop_after, timeless
 
 from lntrust import LNTrustError
+from lntrust.experiment import Run
+from lntrust.experiment.driver import Runs
 from lntrust.experiment.sweep.attempts import carry_out
 from lntrust.experiment.sweep.plan import Answer, Task, axes, datasets_of, plan
 from lntrust.learners.views import Views
@@ -104,33 +105,23 @@ class TestPlan:
             datasets_of(tasks, None)
 
 
-@pytest.fixture
-def uniform(tiny: Any, views: Views) -> Callable[..., Task]:
-    """A task of the tiny study with these seeds, and overrides."""
-
-    def uniform(seeds: list[int], *sets: str) -> Task:
-        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
-        return task.on(views.dataset)
-
-    return uniform
-
-
 class TestTask:
     @pytest.mark.parametrize("seeds", [[0], [0, 2]])
     @pytest.mark.parametrize("sets", [["methods.uniform.lr=1e-7"], ["deploy=trust"]])
     def test_it_crosses_as_json_and_its_folders_are_those_of_the_runs(
-        self, uniform: Any, make: Make, tmp_path: Path, seeds: list[int], sets: list[str]
+        self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int], sets: list[str]
     ) -> None:
-        task = uniform(seeds, *sets)
+        task = Task(study=tiny(*sets), method="uniform", seeds=seeds, device="cpu", setting={})
         there = Task.model_validate_json(task.model_dump_json())
         assert there == task
-        assert [tmp_path / folder for folder in there.folders] == make(*sets, seed=seeds, into="").folders
+        runs = Runs(task.study, "uniform", seeds, views, folder=tmp_path)
+        assert [tmp_path / folder for folder in there.on(views.dataset).folders] == runs.folders
 
     @pytest.mark.parametrize("seeds", [[0], [0, 2]])
-    def test_one_that_is_stopped_goes_on_from_its_checkpoint(
-        self, uniform: Any, views: Views, tmp_path: Path, seeds: list[int]
+    def test_a_task_that_is_stopped_goes_on_from_its_checkpoint(
+        self, tiny: Any, views: Views, tmp_path: Path, seeds: list[int]
     ) -> None:
-        task = uniform(seeds)
+        task = Task(study=tiny(), method="uniform", seeds=seeds, device="cpu", setting={}).on(views.dataset)
         assert task.finished(tmp_path) is None
         with pytest.raises(Stopped):
             carry_out(task, views, tmp_path / "stopped", progress=stop_after(3))
@@ -150,17 +141,18 @@ class TestTask:
         assert all(len(list_attempts(tmp_path / "stopped" / folder)) == 2 for folder in task.folders)
 
     def test_a_stack_leaves_out_the_seeds_that_are_done(
-        self, uniform: Any, make: Make, views: Views, tmp_path: Path
+        self, tiny: Any, views: Views, tmp_path: Path
     ) -> None:
-        first = make(into="")()
-        got = carry_out(uniform([0, 1, 2]), views, tmp_path)
+        first = Run(tiny(), "uniform", 0, views, folder=tmp_path)()
+        task = Task(study=tiny(), method="uniform", seeds=[0, 1, 2], device="cpu", setting={})
+        got = carry_out(task, views, tmp_path)
         assert got[0] == first
         assert [s["stacked"] for s in got] == [1, 2, 2]
 
     def test_a_stack_that_stopped_between_two_summaries_is_not_trained_again(
-        self, uniform: Any, views: Views, tmp_path: Path
+        self, tiny: Any, views: Views, tmp_path: Path
     ) -> None:
-        task = uniform([0, 1])
+        task = Task(study=tiny(), method="uniform", seeds=[0, 1], device="cpu", setting={}).on(views.dataset)
         with pytest.raises(Stopped):
             carry_out(task, views, tmp_path / "stopped", progress=stop_after(5))
         whole = carry_out(task, views, tmp_path / "whole")

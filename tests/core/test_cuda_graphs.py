@@ -47,12 +47,6 @@ def test_settings_shapes_and_absent_inputs_have_records_of_their_own(device: str
     one = torch.ones(1, device=device)
     for _ in range(3):
         assert torch.equal(replayed.step(one, None, scale=1.0), plain._step(one, None, 1.0))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_ever_new_settings_are_served_all_the_same(device: str) -> None:
-    replayed, plain = Counter(device), Counter(device)
-    x = torch.ones(3, device=device)
-    for k in range(40):
+    for k in range(40):  # ever new settings are served all the same
         for _ in range(2):
             assert torch.equal(replayed.step(x, None, scale=k / 7), plain._step(x, None, k / 7))

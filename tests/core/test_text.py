@@ -31,12 +31,8 @@ def test_scores_and_shares() -> None:
 
 
 def test_times() -> None:
-    assert [text.time_text(s) for s in (0.00125, 3.217, 99.9, 120.4)] == [
-        "1.25 ms",
-        "3.22 s",
-        "99.9 s",
-        "120 s",
-    ]
+    times = [text.time_text(s) for s in (0.00125, 3.217, 99.9, 120.4)]
+    assert times == ["1.25 ms", "3.22 s", "99.9 s", "120 s"]
     ages = [text.age_text(s) for s in (12, 119, 300, 3 * 3600, 90 * 86400)]
     assert ages == ["12.0 s", "119.0 s", "5 min", "3 h", "90 days"]
 

@@ -4,12 +4,31 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lntrust.experiment import Run, Runs
 from lntrust.learners import batch
+from lntrust.learners.views import Views
 
 sys.path.insert(0, str(Path(__file__).parent))  # for stopped_runs.py
+
+from stopped_runs import Make
+
+
+@pytest.fixture
+def make(tiny: Any, views: Views, tmp_path: Path) -> Make:
+    """A run of the tiny study with overrides, or a stack of several seeds; its folder is in tmp_path."""
+
+    def make(
+        *changes: str, method: str = "uniform", seed: Any = 0, into: str | None = None, **options: Any
+    ) -> Any:
+        folder = None if into is None else tmp_path / into
+        kind: Any = Run if isinstance(seed, int) else Runs
+        return kind(tiny(*changes), method, seed, views, folder=folder, **options)
+
+    return make
 
 
 @pytest.fixture

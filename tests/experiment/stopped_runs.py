@@ -12,6 +12,7 @@ from lntrust.core.files import read_tensors
 from lntrust.experiment import Run, Runs
 from lntrust.methods import Method
 
+Make = Callable[..., Any]  # the fixture `make`
 LINEAR = 'population.learners=[{name="linear",kind="linear",view="pixels"}]'
 
 

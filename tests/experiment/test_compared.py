@@ -49,11 +49,10 @@ def test_every_seed_has_what_it_has_alone(tiny: Any, views: Views, tmp_path: Pat
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_stack_that_was_stopped_goes_on(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
-    methods = ["independent", "uniform"]
+    methods, watch = ["independent", "uniform"], Watch()
     with pytest.raises(Stopped):
         [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", begin=lambda *_: stop_after(stop))]
     assert not list((tmp_path / "stopped").glob(".*"))
-    watch = Watch()
     went_on = [*compared(tiny(), methods, SEEDS, views, tmp_path / "stopped", resume=True, begin=watch)]
     assert watch.begun[0] == ("independent", [0, 1, 2], stop)
     whole = [*compared(tiny(), methods, SEEDS, views, tmp_path / "whole")]

@@ -36,7 +36,8 @@ Make = Callable[..., Study]
 
 
 @pytest.fixture(scope="module")
-def study(small: Make) -> Make:
+def tiny(small: Make) -> Make:
+    """What `make` makes runs of."""
     return lambda *overrides: small(*MORE, *overrides)
 
 
@@ -115,20 +116,15 @@ def speechless(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 class TestAlone:
     @pytest.mark.parametrize("method", sorted(list_methods()))
-    def test_every_method_ends_with_a_summary(
-        self, method: str, study: Make, views: Views, tmp_path: Path
-    ) -> None:
-        one = Run(study("training.lr=1e12"), method, 0, views, folder=tmp_path, share_stage1=True)
-        folder = folder_of(one)
+    def test_every_method_ends_with_a_summary(self, method: str, make: Any, tmp_path: Path) -> None:
+        folder = folder_of(make("training.lr=1e12", method=method, into="", share_stage1=tmp_path))
         assert json.loads((folder / "summary.json").read_text())["diverged"] == 1
         assert pq.read_table(folder / "rounds.parquet")["round"].to_pylist() == [1]
         assert not [*tmp_path.rglob("stage1/*")], "a broken Stage 1 is left to nobody"
 
-    def test_it_stops_in_that_round_keeps_what_was_before_and_counts_as_finished(
-        self, study: Make, views: Views, tmp_path: Path
-    ) -> None:
-        one = Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)
-        summary, whole = one(), Run(study(), named(Breaks), 0, views)()
+    def test_it_stops_there_keeps_what_was_before_and_is_finished(self, make: Any, tmp_path: Path) -> None:
+        one = make(method=named(Breaks), seed=BAD_SEED, into="")
+        summary, whole = one(), make(method=named(Breaks), into="")()
         assert (summary["diverged"], whole["diverged"], one.done) == (4, None, 4)
         assert summary.keys() == whole.keys()
         assert summary["bytes"].keys() == whole["bytes"].keys()
@@ -141,25 +137,22 @@ class TestAlone:
         assert [row["round"] for row in rounds] == [1, 2, 3, 4]
         assert [row["test"] is not None for row in rounds] == [False, True, False, False]
         files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-        assert Run(study(), named(Breaks), BAD_SEED, views, folder=tmp_path)(resume=True) == summary
+        assert make(method=named(Breaks), seed=BAD_SEED, into="")(resume=True) == summary
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == files
 
     @pytest.mark.parametrize("method", [Objects, ObjectsAtOnce, TrustsNobodyKnowsHow])
-    def test_what_a_method_says_to_it_is_no_error(
-        self, method: type[Method], study: Make, views: Views, tmp_path: Path
-    ) -> None:
+    def test_what_a_method_says_to_it_is_no_error(self, method: type[Method], make: Any) -> None:
         """Weights that are not finite count at the first round in which a node answers with others."""
-        summary = Run(study(), named(method), BAD_SEED, views, folder=tmp_path)()
-        assert summary["diverged"] == 4
-        (rounds,) = tmp_path.rglob("rounds.parquet")
-        assert len(pq.read_table(rounds)) == 4
+        one = make(method=named(method), seed=BAD_SEED, into="")
+        assert one()["diverged"] == 4
+        assert len(pq.read_table(one.folders[0] / "rounds.parquet")) == 4
 
-    def test_a_methods_own_error_stays_one(self, study: Make, views: Views) -> None:
+    def test_a_methods_own_error_stays_one(self, make: Any) -> None:
         with pytest.raises(ZeroDivisionError, match="a bug"):
-            Run(study(), named(Fails), 0, views)()
+            make(method=named(Fails), into="")()
 
-    def test_a_number_that_is_not_finite_is_null(self, study: Make, views: Views, tmp_path: Path) -> None:
-        summary = Run(study(), named(Unsure), 0, views, folder=tmp_path)()
+    def test_a_number_that_is_not_finite_is_null(self, make: Any, tmp_path: Path) -> None:
+        summary = make(method=named(Unsure), into="")()
         assert summary["diverged"] is None
         assert summary["test"] > 0.1
         assert summary["method_report"] == {"known": 0.5, "unknown": None, "each": [1.0, None]}
@@ -167,21 +160,21 @@ class TestAlone:
         assert json.loads(file.read_text()) == summary
 
     @pytest.mark.parametrize("method", ["independent", "lntrust"])
-    def test_before_all_training(self, study: Make, views: Views, tmp_path: Path, method: str) -> None:
+    def test_before_all_training(self, make: Any, tmp_path: Path, method: str) -> None:
         """Where there are no rounds, it is round 0 that says so."""
         own = f'population.learners=[{{name="own",kind="{__name__}:speechless",view="pixels"}}]'
         none = ["training.stage1_rounds=0", "training.stage2_rounds=0"]
-        summary = Run(study(own, *none), method, 0, views, folder=tmp_path)()
+        summary = make(own, *none, method=method, into="")()
         assert (summary["diverged"], summary["test"], summary["method_report"]) == (0, None, {})
         assert what_diverged([summary]) == "diverged at round 0"
         assert {path.name for path in tmp_path.rglob("*.parquet")} == {"rounds.parquet"}
 
 
 @pytest.fixture(scope="module")
-def outlier(study: Make, views64: Views) -> Views:
+def outlier(tiny: Make, views64: Views) -> Views:
     """An example that is too large to train on: node 0 of one seed does, and nobody of seed 3 has it."""
     dataset = views64.dataset
-    ours, theirs = (build_world(study(*FLOAT64), dataset, seed).partition for seed in (BAD_SEED, 3))
+    ours, theirs = (build_world(tiny(*FLOAT64), dataset, seed).partition for seed in (BAD_SEED, 3))
     lists = (theirs.train, theirs.validation, theirs.test, theirs.shard)
     used = np.concatenate([each.values for each in lists])
     row = next(row for row in ours.train[0].tolist() if row not in used)
@@ -193,32 +186,29 @@ def outlier(study: Make, views64: Views) -> Views:
 
 class TestBesideOthers:
     @pytest.mark.parametrize("method", sorted(list_methods()))
-    def test_the_others_give_what_they_give_alone(
-        self, method: str, study: Make, outlier: Views, views64: Views
-    ) -> None:
-        bad, good = Runs(study(*FLOAT64), method, (BAD_SEED, 3), outlier)()
-        alone = Run(study(*FLOAT64), method, 3, views64)()
+    def test_the_others_are_as_alone(self, method: str, tiny: Make, outlier: Views, views64: Views) -> None:
+        bad, good = Runs(tiny(*FLOAT64), method, (BAD_SEED, 3), outlier)()
+        alone = Run(tiny(*FLOAT64), method, 3, views64)()
         assert (bad["diverged"], good["diverged"]) == (1, None)
         for score in ("bytes", "test", "self", "test_pooled", "stage1", "p10", "harmed", "per_node"):
             assert good[score] == alone[score], score
 
-    def test_a_stack_that_goes_on_knows_since_when(self, study: Make, views: Views, tmp_path: Path) -> None:
-        seeds = (0, BAD_SEED)
-        stop(Runs(study(), named(Breaks), seeds, views, folder=tmp_path), 5)
-        got = Runs(study(), named(Breaks), seeds, views, folder=tmp_path)(resume=True)
+    def test_a_stack_that_goes_on_knows_since_when(self, make: Any, tmp_path: Path) -> None:
+        stop(make(method=named(Breaks), seed=(0, BAD_SEED), into=""), 5)
+        got = make(method=named(Breaks), seed=(0, BAD_SEED), into="")(resume=True)
         assert [summary["diverged"] for summary in got] == [None, 4]
         tables = {path.parent.name[:6]: pq.read_table(path) for path in tmp_path.rglob("rounds.parquet")}
         assert {name: len(table) for name, table in tables.items()} == {"seed-0": 6, "seed-1": 4}
 
     def test_a_method_that_cannot_go_on_beside_it_has_its_seeds_run_one_by_one(
-        self, study: Make, views: Views, tmp_path: Path
+        self, tiny: Make, make: Any, views: Views, tmp_path: Path
     ) -> None:
         with pytest.raises(CannotStackError, match=r"seed 1 has diverged.*contains NaN.*one by one"):
-            Runs(study(), named(Objects), (0, BAD_SEED), views)()
-        task = Task(study=study(), method=named(Objects), seeds=[0, BAD_SEED], device="cpu", setting={})
+            make(method=named(Objects), seed=(0, BAD_SEED), into="")()
+        task = Task(study=tiny(), method=named(Objects), seeds=[0, BAD_SEED], device="cpu", setting={})
         said: list[str] = []
         got = carry_out(task, views, tmp_path, notice=said.append)
         assert [summary["diverged"] for summary in got] == [None, 4]
         assert [summary["stacked"] for summary in got] == [1, 1]
         assert any("seed 1 has diverged" in text for text in said)
-        assert got[0]["test"] == Run(study(), named(Objects), 0, views)()["test"]
+        assert got[0]["test"] == make(method=named(Objects), into="")()["test"]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stopped_runs import named, timeless
+from stopped_runs import LINEAR, Make, named, timeless
 
 from lntrust import LNTrustError, Study
 from lntrust.core.files import read_tensors
-from lntrust.experiment import Run, run
+from lntrust.experiment import Run
 from lntrust.learners.views import Views
 from lntrust.methods import Deployment, Method, Site, State
 from lntrust.world import Dataset, World, build_world
@@ -24,24 +24,18 @@ def evaluations(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 class TestSeeds:
     @pytest.mark.parametrize("method", ["uniform", "centralized"])
-    def test_the_same_seed_gives_the_same_summary(self, tiny: Any, views: Views, method: str) -> None:
+    def test_the_same_seed_gives_the_same_and_another_another(self, make: Make, method: str) -> None:
         """Whatever else runs, and whatever state torch's own generator is in."""
         torch.manual_seed(1)
-        first = run(tiny(), method, 3, views)
-        run(tiny(), "independent", 3, views)
+        first, other = make(method=method, seed=3)(), make(method=method, seed=1)()
         torch.manual_seed(2)
-        assert timeless(run(tiny(), method, 3, views)) == timeless(first)
+        assert timeless(make(method=method, seed=3)()) == timeless(first)
+        for name in ("test_pooled", "favoured_share"):
+            assert first["per_node"][name] != other["per_node"][name]
 
-    def test_another_seed_gives_another(self, tiny: Any, views: Views) -> None:
-        first, second = (run(tiny(), "uniform", seed, views)["per_node"] for seed in (0, 1))
-        assert first["test_pooled"] != second["test_pooled"]
-        assert first["favoured_share"] != second["favoured_share"]
-
-    def test_methods_that_only_deploy_train_alike_and_evaluating_more_often_changes_nothing(
-        self, tiny: Any, views: Views
-    ) -> None:
-        rare, often = (run(tiny(f"evaluation.every={k}"), "uniform", 0, views) for k in (100, 1))
-        alone = run(tiny(), "independent", 0, views)
+    def test_who_only_deploys_trains_alike_however_often_it_is_evaluated(self, make: Make) -> None:
+        rare, often = (make(f"evaluation.every={k}")() for k in (100, 1))
+        alone = make(method="independent")()
         assert alone["stage1"] == often["stage1"]
         assert alone["per_node"]["self"] == often["per_node"]["self"]
         assert alone["per_node"]["test"] != often["per_node"]["test"]
@@ -81,9 +75,7 @@ class TestBackends:
             assert np.abs(difference).max() <= 0.125  # one of eight test examples
 
 
-def test_labels_of_test_and_pool_are_not_in_the_world_and_opened_once_after_the_last_round(
-    tiny: Any, views: Views
-) -> None:
+def test_hidden_labels_are_not_in_the_world_and_opened_once_after_the_last_round(make: Make) -> None:
     opened: list[tuple[int, list[int]]] = []
 
     class Watched(SealedLabels):
@@ -94,12 +86,12 @@ def test_labels_of_test_and_pool_are_not_in_the_world_and_opened_once_after_the_
     def make_world(study: Study, dataset: Dataset, seed: int, _: bool) -> World:
         return replace(build_world(study, dataset, seed), sealed=Watched(dataset.labels))
 
-    one = Run(tiny(), "uniform", 0, views, make_world=make_world)
+    one = make(make_world=make_world)
     p, labels = one.world.partition, one.world.labels
     for hidden in (p.test.values, p.pool, p.shard.values):
         assert (labels[hidden] == -1).all()
     for lists in (p.train, p.validation):
-        assert (labels[lists.values] == views.dataset.labels[lists.values]).all()
+        assert (labels[lists.values] == one.views.dataset.labels[lists.values]).all()
     one()
     assert opened == [(one.rounds, sorted(p.test.values.tolist()))]
 
@@ -146,18 +138,18 @@ class TestRules:
     @pytest.mark.parametrize(("method", "round_"), [(Twice, 3), (Early, 2), (Late, 5)])
     @pytest.mark.parametrize("schedule", ["every_node", "random_node"])
     def test_more_labelled_steps_than_granted_are_refused(
-        self, quick: Any, views: Views, method: type[Method], round_: int, schedule: str
+        self, make: Make, method: type[Method], round_: int, schedule: str
     ) -> None:
         took = f"method {named(method)}: took .* labelled steps in round {round_}; the schedule grants"
         with pytest.raises(LNTrustError, match=took):
-            run(quick(f"training.schedule={schedule}"), named(method), 0, views)
+            make(LINEAR, f"training.schedule={schedule}", method=named(method))()
 
-    def test_fewer_are_not(self, quick: Any, views: Views) -> None:
-        assert run(quick(), named(Frugal), 0, views)["method"] == named(Frugal)
+    def test_fewer_are_not(self, make: Make) -> None:
+        assert make(LINEAR, method=named(Frugal))()["method"] == named(Frugal)
 
-    def test_only_neighbours_can_be_deployed(self, quick: Any, views: Views) -> None:
+    def test_only_neighbours_can_be_deployed(self, make: Make) -> None:
         with pytest.raises(LNTrustError, match="deploys node 2 at node 0, which does not know it"):
-            run(quick("graph.kind=ring"), named(Stranger), 0, views)
+            make(LINEAR, "graph.kind=ring", method=named(Stranger))()
 
 
 class TestEdges:
@@ -165,15 +157,13 @@ class TestEdges:
 
     @pytest.mark.parametrize(("stage1", "stage2"), [(0, 0), (0, 2), (2, 0), (1, 1)])
     @pytest.mark.parametrize("method", ["uniform", "centralized"])
-    def test_hardly_any_rounds(
-        self, quick: Any, views: Views, tmp_path: Path, stage1: int, stage2: int, method: str
-    ) -> None:
+    def test_hardly_any_rounds(self, make: Make, stage1: int, stage2: int, method: str) -> None:
         rounds = (f"training.stage1_rounds={stage1}", f"training.stage2_rounds={stage2}")
-        summary = Run(quick(*rounds), method, 0, views, folder=tmp_path)()
+        summary = make(*rounds, method=method, into="")()
         assert summary["best_round_test_selected"] >= summary["test"]
         assert (summary["stage1"] is None) == (stage1 == 0)
 
-    def test_one_node_alone(self, tiny: Any, views: Views) -> None:
-        summary = run(tiny("graph.nodes=1", "partition.labelled=50"), "uniform", 0, views)
+    def test_one_node_alone(self, make: Make) -> None:
+        summary = make("graph.nodes=1", "partition.labelled=50")()
         assert summary["test"] == summary["self"]
         assert summary["bytes"]["per_deployed_query"] == 0

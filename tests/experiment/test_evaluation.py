@@ -28,9 +28,8 @@ OWN = torch.tensor(
 def answers(members: list[list[int]], weights: Tensor, own: Tensor = OWN, **more: Any) -> dict[str, Tensor]:
     """Predicted classes under a deployment; neighbours are heard as they speak."""
     n, C = len(own), own.shape[-1]
-    population: Any = SimpleNamespace(
-        n=n, classes=C, seeds=Seeds((0,), n), predict_all=lambda ids: own[:, ids]
-    )
+    said = {"predict_all": lambda ids: own[:, ids]}
+    population: Any = SimpleNamespace(n=n, classes=C, seeds=Seeds((0,), n), **said)
     network: Any = SimpleNamespace(heard=lambda said: said)
     rows = torch.tensor(members, dtype=torch.int64).reshape(-1, 2)
     return evaluation.answers(population, network, Deployment(rows, weights, **more), torch.tensor([0, 1]))
@@ -139,9 +138,8 @@ class TestOneByOne:
         # Its lead: 0.5·0.3 and 0.5·0.2. With κ = 0.25 it must exceed 0.125, and with node 2 asked 0.05.
         blend, asked = evaluation.one_by_one(own, own, mix, 0.25)
         assert asked.tolist() == [[0, 1], [0, 0], [0, 0]]
-        torch.testing.assert_close(
-            blend[0], torch.stack([0.5 * own[0, 0], 0.5 * own[0, 1] + 0.3 * own[2, 1]])
-        )
+        expected = torch.stack([0.5 * own[0, 0], 0.5 * own[0, 1] + 0.3 * own[2, 1]])
+        torch.testing.assert_close(blend[0], expected)
 
     def test_who_hears_nothing_answers_alone(self) -> None:
         mix = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])

@@ -33,22 +33,14 @@ def world(
     hidden = LABELS.copy()
     hidden[[i for one in test for i in one]] = -1
     return World(
-        study=load_study("digits", overrides),
-        seed=0,
-        graph=graph,
-        edges=directed_edges(graph),
-        kinds=np.zeros(nodes, dtype=np.int64),
+        study=load_study("digits", overrides), seed=0, graph=graph, edges=directed_edges(graph),
+        kinds=np.zeros(nodes, dtype=np.int64), classes=("a", "b", "c"), input_shape=(1,), input_dtype="uint8",
+        labels=hidden, class_distribution=np.full((nodes, 3), 1 / 3), sealed=SealedLabels(LABELS),
         partition=Partition(
             train=ragged(TRAIN), validation=ragged(VALIDATION), test=ragged(test),
             given_up=Ragged.of(nothing), shard=Ragged.of(nothing), pool=np.zeros(0, np.int64),
             favoured=np.arange(nodes), favoured_share=np.full(nodes, 0.5), drawn_from=drawn_from,
         ),
-        classes=("a", "b", "c"),
-        input_shape=(1,),
-        input_dtype="uint8",
-        labels=hidden,
-        class_distribution=np.full((nodes, 3), 1 / 3),
-        sealed=SealedLabels(LABELS),
     )  # fmt: skip
 
 

@@ -105,9 +105,8 @@ class TestOnesOwn:
             self.load(tmp_path, MINE.replace(*change))
 
     def test_an_unknown_name(self) -> None:
-        with pytest.raises(
-            LNTrustError, match=r"did you mean sparse\? Must be all, a \.toml file, or one of sparse"
-        ):
+        must = r"did you mean sparse\? Must be all, a \.toml file, or one of sparse"
+        with pytest.raises(LNTrustError, match=must):
             load_reproduction("spars")
         with pytest.raises(LNTrustError, match=r"not a readable TOML file: .*No such file"):
             load_reproduction("spars.toml")

@@ -1,16 +1,15 @@
 """Several seeds in one stack of tensors: every seed's result is that of a run by itself."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stopped_runs import LINEAR, folder_of, named, rounds_of, stop
+from stopped_runs import LINEAR, Make, folder_of, named, rounds_of, stop
 
 from lntrust import LNTrustError, load_study
 from lntrust.core.errors import CannotStackError
-from lntrust.experiment.driver import Run, Runs
+from lntrust.experiment.driver import Runs
 from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, list_methods
 from lntrust.world import build_world, load_dataset, side_by_side
@@ -21,25 +20,17 @@ MORE = (
     "evaluation.checkpoint_every=2", "methods.lntrust.budget=40", "methods.desa.condense_steps=20",
     "methods.centralized.epochs=3", "methods.fedmd.budget=50",
 )  # fmt: skip
-Together = Callable[..., Runs]
-Alone = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def study(small: Any) -> Any:
+def tiny(small: Any) -> Any:
+    """What `make` makes runs of."""
     return lambda *overrides: small(*MORE, *overrides)
 
 
 @pytest.fixture
-def together(study: Any, views64: Views) -> Together:
-    """Runs of two seeds in a stack."""
-    return lambda method, *changes, **options: Runs(study(*changes), method, SEEDS, views64, **options)
-
-
-@pytest.fixture
-def alone(study: Any, views64: Views) -> Alone:
-    """What one seed gives by itself."""
-    return lambda method, seed, *changes: Run(study(*changes), method, seed, views64)()
+def views(views64: Views) -> Views:
+    return views64
 
 
 def assert_same(a: Any, b: Any, where: str = "") -> None:
@@ -58,15 +49,12 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert a == b, where
 
 
-# Everything of LNTrust that is off by default.
-LEVERS = [
-    f"methods.lntrust.{change}"
-    for change in (
-        "query=handle", "reply=top3", "recall=2", "top_k=2", "refresh=1", "certainty=0.7", "self_share=0.1",
-        "typical_margin=true", "prior_wins=0.5", "deployment_gate=evidence", "evidence=0.3", "final_rounds=1",
-        "prior=accuracy",
-    )
-]  # fmt: skip
+OFF = (
+    "query=handle", "reply=top3", "recall=2", "top_k=2", "refresh=1", "certainty=0.7", "self_share=0.1",
+    "typical_margin=true", "prior_wins=0.5", "deployment_gate=evidence", "evidence=0.3", "final_rounds=1",
+    "prior=accuracy",
+)  # fmt: skip
+LEVERS = [f"methods.lntrust.{change}" for change in OFF]  # everything of LNTrust that is off by default
 UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_node", LINEAR)
 
 
@@ -83,27 +71,27 @@ UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_
         ("d_psgd", [*UNEVEN, "methods.d_psgd.local_steps=3"]),
     ],
 )
-def test_every_seed_gives_what_it_gives_alone(
-    method: str, changes: list[str], together: Together, alone: Alone
-) -> None:
-    single = [alone(method, seed, *changes) for seed in SEEDS]
+def test_every_seed_is_as_alone(method: str, changes: list[str], make: Make) -> None:
+    single = [make(*changes, method=method, seed=seed)() for seed in SEEDS]
     if changes == LEVERS:
         assert len({summary["bytes"]["asked_per_input"] for summary in single}) == 2, "or nothing is shown"
     if method == "d_psgd" and "deploy=trust" not in changes and changes:
         assert len({summary["bytes"]["total"] for summary in single}) > 1, "or nothing is shown"
-    for seed, mine, theirs in zip(SEEDS, together(method, *changes)(), single, strict=True):
+    stack = make(*changes, method=method, seed=SEEDS)()
+    for seed, mine, theirs in zip(SEEDS, stack, single, strict=True):
         assert (mine["seed"], mine["stacked"]) == (seed, len(SEEDS))
         assert_same(mine, theirs)
 
 
 @pytest.mark.parametrize("changes", [[], LEVERS], ids=["plain", "all levers"])
-def test_a_stack_goes_on_where_it_stopped(together: Together, tmp_path: Path, changes: list[str]) -> None:
-    stop(together("lntrust", *changes, folder=tmp_path), 5)
+def test_a_stack_goes_on_where_it_stopped(make: Make, tmp_path: Path, changes: list[str]) -> None:
+    of: dict[str, Any] = {"method": "lntrust", "seed": SEEDS}
+    stop(make(*changes, **of, into=""), 5)
     assert len(list(tmp_path.rglob("stack-*/checkpoint.safetensors"))) == 1
-    went_on = together("lntrust", *changes, folder=tmp_path)
+    went_on = make(*changes, **of, into="")
     assert rounds_of(went_on, resume=True)[0] == 4, "from its last checkpoint"
     got = went_on(resume=True)
-    for mine, theirs in zip(got, together("lntrust", *changes)(), strict=True):
+    for mine, theirs in zip(got, make(*changes, **of)(), strict=True):
         assert_same(mine, theirs)
 
 
@@ -114,15 +102,13 @@ class Taciturn(Method):
         return {"told": True}
 
 
-def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(
-    together: Together, alone: Alone
-) -> None:
-    assert alone(named(Taciturn), 0)["method_report"] == {"told": True}
+def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(make: Make) -> None:
+    assert make(method=named(Taciturn))()["method_report"] == {"told": True}
     for deploy in ([], ["deploy=uniform"]):
         with pytest.raises(CannotStackError, match=r"Taciturn: report.*one by one"):
-            together(named(Taciturn), *deploy)
+            make(*deploy, method=named(Taciturn), seed=SEEDS)
     with pytest.raises(CannotStackError, match="one by one"):
-        together("lntrust", certify=True)
+        make(method="lntrust", seed=SEEDS, certify=True)
 
 
 def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
@@ -131,44 +117,40 @@ def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
         Runs(load_study("wearables", ["methods.fedmd.budget=2000"]), "fedmd", [0, 1], views)
 
 
-def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(
-    together: Together, study: Any, views64: Views, tmp_path: Path
-) -> None:
-    stop(together("uniform", folder=tmp_path), 5)
-    stop(Run(study(), "uniform", SEEDS[1], views64, folder=tmp_path), 1)
+def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(make: Make) -> None:
+    stop(make(seed=SEEDS, into=""), 5)
+    stop(make(seed=SEEDS[1], into=""), 1)
     with pytest.raises(LNTrustError, match=r"round-00002.safetensors: is gone; remove .*stack-") as error:
-        together("uniform", folder=tmp_path)(resume=True)
+        make(seed=SEEDS, into="")(resume=True)
     Path(str(error.value).rpartition("remove ")[2].removesuffix(" to start over")).unlink()
-    assert len(together("uniform", folder=tmp_path)(resume=True)) == 2
+    assert len(make(seed=SEEDS, into="")(resume=True)) == 2
 
 
-def test_each_seed_has_a_folder_as_if_it_had_run_alone(
-    together: Together, study: Any, views64: Views, tmp_path: Path
-) -> None:
-    made = together("lntrust", folder=tmp_path / "together")()
+def test_each_seed_has_a_folder_as_if_it_had_run_alone(make: Make, tmp_path: Path) -> None:
+    stack: dict[str, Any] = {"method": "lntrust", "seed": SEEDS, "into": "together"}
+    made = make(**stack)()
     for seed in SEEDS:
-        folder = folder_of(Run(study(), "lntrust", seed, views64, folder=tmp_path / "alone"))
+        folder = folder_of(make(method="lntrust", seed=seed, into="alone"))
         beside = tmp_path / "together" / folder.relative_to(tmp_path / "alone")
         names = {p.name for p in folder.iterdir()} - {"checkpoint.safetensors"}
         assert {p.name for p in beside.iterdir()} == names
         for file in (folder / "evaluations").iterdir():
             assert file.read_bytes() == (beside / "evaluations" / file.name).read_bytes()
     assert not list((tmp_path / "together").rglob("stack-*")), "what only a stop would need is gone"
-    again = Run(study(), "lntrust", SEEDS[1], views64, folder=tmp_path / "together")(resume=True)
+    again = make(**stack | {"seed": SEEDS[1]})(resume=True)
     assert again == made[1], "finished runs are read again, alone or together"
-    assert together("lntrust", folder=tmp_path / "together")(resume=True) == made
+    assert make(**stack)(resume=True) == made
 
 
-def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(study: Any, views64: Views) -> None:
-    worlds = [build_world(study(), views64.dataset, seed) for seed in SEEDS]
+def test_worlds_side_by_side_share_no_edge_and_keep_their_secrets(tiny: Any, views64: Views) -> None:
+    worlds = [build_world(tiny(), views64.dataset, seed) for seed in SEEDS]
     both = side_by_side(worlds)
     n, N = worlds[0].n, len(views64.dataset.labels)
     assert both.n == len(SEEDS) * n
     assert (both.edges[:, 0] // n == both.edges[:, 1] // n).all()
     for s, world in enumerate(worlds):
         assert (both.edges[both.edges_of(s)] - s * n == world.edges).all()
-        assert (both.labels[s * N : (s + 1) * N] == world.labels).all(), (
-            "what one seed may know another may not"
-        )
+        # What one seed may know another may not.
+        assert (both.labels[s * N : (s + 1) * N] == world.labels).all()
         assert (both.class_distribution[both.nodes_of(s)] == world.class_distribution).all()
     assert side_by_side(worlds[:1]) is worlds[0]

@@ -37,9 +37,7 @@ def test_it_moves_with_a_shift_a_unit_and_a_sign_and_leaves_out_nodes_without_a_
     seeds: list[np.ndarray], shift: float, factor: float, data: st.DataObject
 ) -> None:
     mean, low, high = interval(seeds)
-    assert interval([values.copy() for values in seeds]) == (mean, low, high), (
-        "the draws are the same each time"
-    )
+    assert interval([values.copy() for values in seeds]) == (mean, low, high), "the draws are the same"
     scaled = interval([factor * values for values in seeds])
     assert scaled == pytest.approx([factor * x for x in (mean, low, high)], abs=1e-9)
     assert interval([-values for values in seeds]) == pytest.approx((-mean, -high, -low), abs=1e-9)

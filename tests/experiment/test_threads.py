@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from stopped_runs import stop
+from stopped_runs import Make, stop
 
 from lntrust.core.threads import FEW
-from lntrust.experiment import Run
-from lntrust.experiment.driver import Runs
-from lntrust.learners.views import Views, load_views
+from lntrust.learners.views import load_views
 
 LARGE = FEW // (5 * 64) + 1  # a batch of the tiny study that is work for two threads
 
@@ -27,29 +25,29 @@ def _two_threads() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "changes", "threads"), [([0], [], 1), ([0, 1], [], 1), ([0], [f"training.batch={LARGE}"], 2)]
+    ("seed", "changes", "threads"), [(0, [], 1), ([0, 1], [], 1), (0, [f"training.batch={LARGE}"], 2)]
 )
 def test_a_small_run_has_one_thread_and_a_large_one_all(
-    tiny: Any, views: Views, seeds: list[int], changes: list[str], threads: int
+    make: Make, seed: Any, changes: list[str], threads: int
 ) -> None:
     seen: list[int] = []
-    Runs(tiny(*changes), "uniform", seeds, views)(progress=lambda *_: seen.append(torch.get_num_threads()))
+    make(*changes, seed=seed)(progress=lambda *_: seen.append(torch.get_num_threads()))
     assert set(seen) == {threads}
     assert torch.get_num_threads() == 2
 
 
-def test_they_come_back_after_an_error(tiny: Any, views: Views) -> None:
-    stop(Run(tiny(), "uniform", 0, views), 1)
+def test_they_come_back_after_an_error_and_after_views_are_loaded(make: Make, tiny: Any) -> None:
+    stop(make(), 1)
+    load_views(tiny(), "cpu")
     assert torch.get_num_threads() == 2
 
 
-def test_with_any_number_of_threads_the_same_bits(tiny: Any, views: Views) -> None:
+def test_with_any_number_of_threads_the_same_bits(make: Make) -> None:
     """In steps that are large enough for two of them."""
-    large, seen = tiny(f"training.batch={LARGE}"), []
-    made, learned = [], []
+    seen, made, learned = [], [], []
     for threads in (2, 1):
         torch.set_num_threads(threads)
-        one = Run(large, "lntrust", 0, views)
+        one = make(f"training.batch={LARGE}", method="lntrust")
         made.append({**one(progress=lambda *_: seen.append(torch.get_num_threads())), "seconds": 0})
         learned.append(one.population.state())
     assert set(seen) == {2, 1}
@@ -57,23 +55,11 @@ def test_with_any_number_of_threads_the_same_bits(tiny: Any, views: Views) -> No
     assert all(torch.equal(value, learned[1][name]) for name, value in learned[0].items())
 
 
-def test_who_loads_views_keeps_the_threads(tiny: Any) -> None:
-    load_views(tiny(), "cpu")
-    assert torch.get_num_threads() == 2
-
-
 LINUX = sys.platform.startswith("linux")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def alone(script: str) -> str:
-    """What a process of its own prints: there nobody else begins or ends a thread."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
+# In a process of its own: there nobody else begins or ends a thread.
 SPINNING = """
 import threading
 import time
@@ -104,5 +90,8 @@ assert not [each for each in threading.enumerate() if each.name == "lntrust slee
 @pytest.mark.skipif(not LINUX or CORES < 2, reason="libgomp, two cores")
 def test_they_sleep_although_torch_was_loaded_first() -> None:
     """Seconds of processors, not of the clock: a busy machine does not lengthen them."""
-    awake, asleep = map(float, alone(SPINNING).split())
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    done = subprocess.run([sys.executable, "-c", SPINNING], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    awake, asleep = map(float, done.stdout.split())
     assert asleep < awake / 5

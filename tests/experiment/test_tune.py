@@ -51,15 +51,6 @@ def small(file: Path) -> Callable[..., Study]:
 
 
 @pytest.fixture
-def study(small: Any) -> Any:
-    return small()
-
-
-def never(number: int) -> Progress:
-    raise AssertionError(f"trial {number} was begun")
-
-
-@pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "logs" / "tuned.jsonl"
 
@@ -122,13 +113,8 @@ class TestTrials:
     def test_there_are_as_many_as_asked_for_and_their_values_lie_in_their_ranges(self, search: Make) -> None:
         """More than the sampler draws blindly, so that what it makes of scores is seen too."""
         watched: list[str] = []
-
-        def watch(name: str) -> Progress:
-            watched.append(name)
-            return lambda *_: None
-
         method = f"{__name__}:Ranged"
-        lines = search(method=method)(8, watch)
+        lines = search(method=method)(8, lambda name: watched.append(name) or quiet(name))  # type: ignore[func-returns-value]
         assert [line["trial"] for line in lines] == list(range(8))
         assert watched == [f"{method}, trial {number} of 8" for number in range(1, 9)]
         for line in lines[1:]:
@@ -165,14 +151,14 @@ class TestLog:
             assert isinstance(line["score"], float)
             found = [line[k] for k in ("study", "method", "seed", "trial", "device")]
             assert found == ["quick", "mean_teacher", 0, number, "cpu"]
-            assert {"lntrust", "torch"} <= set(line["versions"])
             assert line["of"] == search_key(small(), "mean_teacher", 0)
+            assert {"lntrust", "torch"} <= set(line["versions"])
 
     def test_what_is_in_it_is_not_done_again(self, search: Make, log: Path) -> None:
         first = search()(2, quiet)
         before = log.read_bytes()
-        assert search()(2, never) == first
-        assert search()(1, never) == first
+        assert search()(2, pytest.fail) == first
+        assert search()(1, pytest.fail) == first
         assert log.read_bytes() == before
         more = search()(3, quiet)
         assert [line["trial"] for line in read_log(log)] == [0, 1, 2]
@@ -221,13 +207,7 @@ def line(study: Study, method: str, trial: int, score: float, **settings: float)
 
 @pytest.mark.parametrize(
     ("scores", "won"),
-    [
-        ([0.4, 0.6, 0.5], 1),
-        ([0.5, 0.7, 0.7, 0.5], 1),
-        ([0.5, 0.5], 0),
-        ([None, 0.0, None], 1),
-        ([None] * 2, 0),
-    ],
+    [([0.4, 0.6, 0.5], 1), ([0.5, 0.7, 0.7], 1), ([0.5] * 2, 0), ([None, 0.0, None], 1), ([None] * 2, 0)],
 )
 def test_the_highest_score_wins_and_of_equals_the_earlier(scores: list[float | None], won: int) -> None:
     """The study as it stands is trial 0: nothing is changed for nothing. None has diverged."""
@@ -251,10 +231,11 @@ class TestStudy:
         write_study(to, study, 0, str(file) if inherits else None, log, "")
         return to
 
-    def test_has_the_winning_settings_and_compares_all_that_were_tuned(
-        self, study: Study, file: Path, views: Views
-    ) -> None:
-        tuned = load_study(self.write(study, file))
+    def test_has_what_won_and_inherits_the_rest(self, small: Any, file: Path, views: Views) -> None:
+        """It compares all that were tuned."""
+        study, own = small(), {"name", "about", "compare", "methods"}
+        to = self.write(study, file)
+        tuned, written = load_study(to), tomllib.loads(to.read_text("utf-8"))
         run = Run(tuned, "uniform", 0, views)
         assert run.population.training.lr == run.identity["settings"]["lr"] == 0.0125
         assert tuned.compare == ["mean_teacher", "uniform"]
@@ -263,21 +244,16 @@ class TestStudy:
         assert tuned.methods["mean_teacher"] == won
         assert tuned.name == "quick-tuned"
         assert tuned.about == f"{study.about}; tuned by 2 trials of each method on validation data, seed 0"
-
-    def test_inherits_the_rest_or_holds_everything_itself(self, study: Study, file: Path) -> None:
-        """Where --set has changed the study, there is no file to inherit from. TOML cannot say none."""
-        own = {"name", "about", "compare", "methods"}
-        to = self.write(study, file)
-        written = tomllib.loads(to.read_text("utf-8"))
         assert set(written) == {"inherits", *own}
         assert written["inherits"] == str(file)
-        assert load_study(to).model_dump(exclude=own) == load_study(file).model_dump(exclude=own)
-        methods = {
-            **study.methods,
-            "lntrust": {"strength": 0.3, "top_k": None},
-        }  # who answers in a crossed run
+        assert tuned.model_dump(exclude=own) == load_study(file).model_dump(exclude=own)
+
+    def test_holds_everything_itself(self, small: Any, file: Path) -> None:
+        """Where --set has changed the study, there is no file to inherit from. TOML cannot say none."""
+        study, own = small(), {"name", "about", "compare", "methods"}
+        answerer = {"strength": 0.3, "top_k": None}  # of a crossed run
         graph = study.graph.model_copy(update={"attach": 1})
-        changed = study.model_copy(update={"graph": graph, "methods": methods})
+        changed = study.model_copy(update={"graph": graph, "methods": study.methods | {"lntrust": answerer}})
         to = self.write(changed, file, inherits=False)
         file.unlink()
         tuned = load_study(to)

@@ -18,6 +18,8 @@ from lntrust.study.settings import PartitionSettings
 from lntrust.world import Dataset, World, build_world, load_dataset
 from lntrust.world.partition.partition import groups
 
+Worlds = tuple[World, World]
+
 
 class TestHalves:
     @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.floats(0, 1))
@@ -43,34 +45,32 @@ class TestHalves:
         assert len(set(groups(PartitionSettings.model_validate({}), digits).tolist())) == N
 
 
+@pytest.mark.parametrize("halved", [False, True], ids=["scored by all", "scored by half"])
 class TestWorld:
     """The true test set does not exist in it, and what scores a trial is behind the seal."""
 
-    @pytest.fixture(params=[False, True], ids=["scored by all", "scored by half"])
-    def halved(self, request: pytest.FixtureRequest) -> bool:
-        return bool(request.param)
-
     @pytest.fixture(params=["withheld", "fresh"])
-    def worlds(
-        self, request: pytest.FixtureRequest, small: Any, views: Views, halved: bool
-    ) -> tuple[World, World]:
+    def worlds(self, request: pytest.FixtureRequest, small: Any, views: Views, halved: bool) -> Worlds:
         """As it is, and for tuning."""
         study = small(LINEAR, f"partition.validation={request.param}", "partition.val_fraction=0.3")
         return build_world(study, views.dataset, 0), tuning_world(study, views.dataset, 0, halved)
 
-    def test_what_scores_is_validation_or_the_second_half_of_it(
-        self, worlds: tuple[World, World], halved: bool
-    ) -> None:
+    def test_what_scores_is_validation_or_the_second_half_of_it(self, worlds: Worlds, halved: bool) -> None:
+        """All else is the study's own."""
         whole, tuning = (world.partition for world in worlds)
         for i, ids in enumerate(whole.validation):
             cut = len(ids) // 2 if halved else 0
             assert tuning.validation[i].tolist() == ids[:cut].tolist()
             assert tuning.test[i].tolist() == ids[cut:].tolist()
             assert len(tuning.test[i]) > 0
+        for name in ("edges", "kinds"):
+            assert getattr(worlds[1], name).tolist() == getattr(worlds[0], name).tolist()
+        for name in ("train", "shard"):
+            assert getattr(tuning, name).values.tolist() == getattr(whole, name).values.tolist()
+        assert tuning.pool.tolist() == whole.pool.tolist()
 
-    def test_the_true_test_set_is_nowhere_and_no_label_is_known_but_of_what_is_fitted_to(
-        self, worlds: tuple[World, World], views: Views
-    ) -> None:
+    def test_no_label_is_known_but_of_what_is_fitted_to(self, worlds: Worlds, views: Views) -> None:
+        """And the true test set is nowhere."""
         truth, p, labels = worlds[0].partition.test.values, worlds[1].partition, worlds[1].labels
         for ids in (p.train.values, p.validation.values, p.test.values, p.shard.values, p.pool):
             assert not np.isin(ids, truth).any()
@@ -79,9 +79,7 @@ class TestWorld:
         assert (labels[known] == views.dataset.labels[known]).all()
         assert set(labels[np.setdiff1d(np.arange(len(labels)), known)]) == {-1}
 
-    def test_behind_the_seal_are_the_scoring_labels_and_no_others(
-        self, worlds: tuple[World, World], views: Views
-    ) -> None:
+    def test_behind_the_seal_are_the_scoring_labels_and_no_others(self, worlds: Worlds, views: Views) -> None:
         p = worlds[1].partition
         scored = p.test.values
         sealed = worlds[1].sealed.open(np.arange(len(views.dataset.labels)))
@@ -93,25 +91,12 @@ class TestWorld:
             count = np.bincount(views.dataset.labels[ids], minlength=10)
             np.testing.assert_allclose(worlds[1].class_distribution[i], count / count.sum())
 
-    def test_all_else_is_the_studys_own(self, worlds: tuple[World, World]) -> None:
-        whole, tuning = worlds
-        assert tuning.edges.tolist() == whole.edges.tolist()
-        assert tuning.kinds.tolist() == whole.kinds.tolist()
-        for name in ("train", "shard"):
-            one, other = getattr(tuning.partition, name), getattr(whole.partition, name)
-            assert one.values.tolist() == other.values.tolist()
-        assert tuning.partition.pool.tolist() == whole.partition.pool.tolist()
-
-    @pytest.mark.parametrize("uses", [False, True])
-    def test_everybody_trains_on_train_only(self, small: Any, views: Views, uses: bool) -> None:
-        world = tuning_world(small(), views.dataset, 0, uses)
-        for stage in (1, 2):
-            assert world.labelled(stage, uses).values.tolist() == world.partition.train.values.tolist()
-
-    @pytest.mark.parametrize("uses", [False, True])
-    def test_overlapping_draws_keep_their_training_labels(self, small: Any, views: Views, uses: bool) -> None:
+    @pytest.mark.parametrize("draws", ["disjoint", "overlapping"])
+    def test_everybody_trains_on_train_only(self, small: Any, views: Views, halved: bool, draws: str) -> None:
         """One node's validation example may be another's to train on: sealing it must not unlabel it."""
-        world = tuning_world(small("partition.draws=overlapping"), views.dataset, 0, uses)
+        world = tuning_world(small(f"partition.draws={draws}"), views.dataset, 0, halved)
+        for stage in (1, 2):
+            assert world.labelled(stage, halved).values.tolist() == world.partition.train.values.tolist()
         for lists in (world.partition.train, world.partition.validation):
             assert (world.labels[lists.values] == views.dataset.labels[lists.values]).all()
 

@@ -64,11 +64,7 @@ def weighted_slope(
     return ((log_total - chosen) * every).sum((-1, -2)), p.mul_(every)
 
 
-def _slope(logits: Float[Tensor, "n B C"], labels: Int[Tensor, "n B"]) -> tuple[Tensor, Tensor]:
-    return weighted_slope(logits, labels, 1.0 / max(1, labels.shape[1]))
-
-
-@with_slope(_slope)
+@with_slope(lambda logits, labels: weighted_slope(logits, labels, 1.0 / max(1, labels.shape[1])))
 def cross_entropy(logits: Float[Tensor, "n B C"], labels: Int[Tensor, "n B"]) -> Float[Tensor, "n"]:
     """Mean negative log-probability of the labels."""
     chosen = logits.gather(-1, labels[..., None]).squeeze(-1)

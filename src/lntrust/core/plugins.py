@@ -118,8 +118,9 @@ def sources_of(name: str, field: str) -> dict[str, str]:
 
 def _sources(module: ModuleType, attribute: str, before: Collection[str]) -> _Loaded:
     """`before`: the modules that were loaded already when this one was asked for."""
-    name, file, thing = module.__name__, _file_of(module), getattr(module, attribute)
-    if file is None:
+    name, thing = module.__name__, getattr(module, attribute)
+    file = Path(getattr(module, "__file__", None) or "").absolute()
+    if not file.is_file():
         return _Loaded(thing, {}, {f"{name}:{attribute}": _like_no_other()})
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     installed = root == _STDLIB or any(part in _INSTALLED for part in root.parts)
@@ -154,11 +155,6 @@ def _as_loaded(path: Path, mark: object, before: bool) -> tuple[bytes, str]:
         edited, content = path.stat().st_mtime > _SINCE, path.read_bytes()
         _texts[path] = (mark, content, _like_no_other() if before and edited else _digest(content))
     return _texts[path][1:]
-
-
-def _file_of(module: ModuleType) -> Path | None:
-    file = getattr(module, "__file__", None)
-    return Path(file).absolute() if file and Path(file).is_file() else None
 
 
 def _imported(content: bytes, path: Path, root: Path) -> Iterator[Path]:

@@ -7,18 +7,11 @@ from collections.abc import Iterable, Sequence
 
 def bytes_text(count: float, decimals: int | None = None) -> str:
     """2.5 MB, 300 kB, 12 B: three digits that count, or so many decimals; decimal units, as networks do."""
-    if decimals is None:
-        for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-            if count >= 0.9995 * size:
-                return f"{three_digits(count / size)} {unit}"
-        return f"{count:.0f} B"
-    if round(count) < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if round(count, decimals) < 1000:
-            return f"{count:.{decimals}f} {unit}"
-    return f"{count / 1000:.{decimals}f} TB"
+    shown, units = f"{count:.0f}", ["B", "kB", "MB", "GB", "TB"]
+    while len(shown.partition(".")[0].replace(",", "")) > 3 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+        shown = three_digits(count) if decimals is None else f"{count:.{decimals}f}"
+    return f"{shown} {units[0]}"
 
 
 def three_digits(value: float) -> str:

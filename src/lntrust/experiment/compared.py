@@ -39,7 +39,7 @@ def compared(
 ) -> Iterator[list[Summary]]:
     """Every method with every seed: the summaries of a method, as soon as it has them all."""
     kept = folder / f".stage1-{uuid4().hex}"  # its own: a fresh start takes no earlier Stage 1
-    shared = kept if len(methods) > 1 else False
+    shared = kept if len(methods) > 1 else None
 
     def go(method: str, some: list[int]) -> list[Summary]:
         runs = Runs(study, method, some, views, folder=folder, share_stage1=shared, **options)
@@ -59,8 +59,7 @@ def finished_before(
     certify: bool,
 ) -> str | None:  # fmt: skip
     """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
-    digest, device = data_digest(study, views.dataset), views.device.type
-    made = (device, digest, backend, certify)
+    made = (views.device.type, data_digest(study, views.dataset), backend, certify)
     every = [of for method in methods for of in identities(study, method, seeds, *made)]
     kept = [of for of in every if (folder / slug(of) / "summary.json").is_file()]
     return kept_and_anew(folder, kept, [of for of in every if of not in kept])

@@ -5,45 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from lntrust.core.text import seeds_text
 from lntrust.learners import Population
-
-
-class Watch:
-    """In which round each world's numbers first were not finite any more.
-
-    Looking is only asked of the device; `diverged` waits for what was seen.
-    """
-
-    def __init__(self, worlds: int) -> None:
-        self._worlds = worlds
-        self._rounds: dict[int, int] = {}  # by world
-        self._seen: list[tuple[int, Bool[Tensor, "worlds"]]] = []  # not waited for yet
-
-    def look(self, number: int, finite: Bool[Tensor, "n"]) -> None:
-        """Whether all numbers of a node were finite in a round: parameters and loss, or predictions."""
-        self._seen.append((number, finite.view(self._worlds, -1).all(1)))
-
-    @property
-    def diverged(self) -> dict[int, int]:
-        """The first bad round of each world that has one."""
-        if self._seen:
-            numbers, fine = zip(*self._seen, strict=True)
-            for row, world in torch.nonzero(~torch.stack(fine)).tolist():  # waits once for all
-                self._rounds.setdefault(world, numbers[row])
-            self._seen.clear()
-        return self._rounds
-
-    def state(self) -> dict[str, Tensor]:
-        """For a checkpoint: 0 is a world without a bad round. None is made before the first round."""
-        return {"diverged": torch.tensor([self.diverged.get(world, 0) for world in range(self._worlds)])}
-
-    def load(self, rounds: Int[Tensor, "worlds"]) -> None:
-        self._rounds = {world: number for world, number in enumerate(rounds.tolist()) if number}
-        self._seen.clear()
 
 
 def sound(population: Population) -> Bool[Tensor, "n"]:

@@ -1,12 +1,9 @@
-"""The driver: the same world, Stage 1, schedule, evaluation and score for every method.
-
-A run folder holds `run.json` (what was asked for, and with which versions), `checkpoint.safetensors`,
-`evaluations/` (predicted classes on test inputs), and at the end `rounds.parquet` and `summary.json`.
-"""
+"""The driver: the same world, Stage 1, schedule, evaluation and score for every method."""
 
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,20 +12,19 @@ import torch
 from torch import Tensor
 
 from lntrust.core.errors import CannotStackError, LNTrustError
-from lntrust.core.files import read_json, write_json, write_tensors
+from lntrust.core.files import read_json, write_json
 from lntrust.core.memory import kept_memory
 from lntrust.core.threads import sleeping_threads, threads_for
 from lntrust.experiment import evaluation
-from lntrust.experiment.checkpoints import Course, observed, opened, read_stage1, write_stage1
+from lntrust.experiment.checkpoints import Course, opened, read_stage1, write_stage1
 from lntrust.experiment.divergence import sound
-from lntrust.experiment.metrics import Predictions, finite, summarise
+from lntrust.experiment.metrics import finite, summarise
 from lntrust.experiment.store import fingerprint, hardware, identities, records, slug, versions
 from lntrust.experiment.store.identity import checkpoint, data_digest, stage1_file
 from lntrust.experiment.store.schemas import Identity
 from lntrust.experiment.store.worlds import keep_world
 from lntrust.learners import Labelled, Population
 from lntrust.learners.inference import Backend
-from lntrust.learners.training import Stack
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.methods import Deployment, Method, Site, find_method
 from lntrust.methods.base import Schedule, Tensors, below, under
@@ -61,7 +57,7 @@ class Runs:
         certify: bool = False,
         notice: Callable[[str], None] = lambda _: None,
         guard: Callable[[], None] = lambda: None,
-        share_stage1: bool | Path = False,
+        share_stage1: Path | None = None,
         make_world: MakeWorld = lambda study, dataset, seed, _: build_world(study, dataset, seed),
     ) -> None:
         self.study, self.method_name, self.seeds = study, method, tuple(once_each(seeds, "seeds"))
@@ -92,7 +88,6 @@ class Runs:
         self.tested = tested if len(self.seeds) > 1 else tested[0]
         self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
         self._evaluated = records.evaluated_rounds(study)
-        self.course = Course(len(self.seeds))
         self._steps = 0  # labelled ones that were counted
         self._stage1: Path | None = None  # where its end lies for all that share it
         self.folders: list[Path] = []
@@ -100,13 +95,13 @@ class Runs:
             self._base, self.folders = folder, [folder / slug(of) for of in self.identities]
             self._checkpoint = folder / checkpoint(self.identities)
             self._together = "-".join(map(fingerprint, self.identities))
-            if share_stage1 and study.training.stage2_rounds:
+            if share_stage1 is not None and study.training.stage2_rounds:
                 decides = {"uses_validation": uses_validation, "common_start": self.method.common_start}
-                shared = share_stage1 if isinstance(share_stage1, Path) else folder
-                self._stage1 = shared / stage1_file(self.identities, {**decides, "lr": training.lr})
+                self._stage1 = share_stage1 / stage1_file(self.identities, {**decides, "lr": training.lr})
+        self.course = Course(len(self.seeds), self.folders)
         self._enter_stage(1)
-        for stack in self.population.stacks:
-            if isinstance(stack, Stack) and stack.looped_because:
+        for stack in self.population.torch_stacks:
+            if stack.looped_because:
                 notice(f"learner {stack.learner.name} runs one node at a time: {stack.looped_because}")
         self.method.check(self.site)
         for remark in self.method.remarks(self.site):
@@ -125,9 +120,9 @@ class Runs:
     @cached_property
     def identities(self) -> list[Identity]:
         """Everything that decides the result of each seed."""
-        data = data_digest(self.study, self.views.dataset)
+        study, data = self.study, data_digest(self.study, self.views.dataset)
         made = (self.device.type, data, self.backend, self.method.certify)
-        return identities(self.study, self.method_name, self.seeds, *made)
+        return identities(study, self.method_name, self.seeds, *made)
 
     # -- the course of a run ----------------------------------------------------------------------
 
@@ -135,9 +130,11 @@ class Runs:
         """Train, evaluate, score. With `resume`, go on from the last checkpoint."""
         numbers = numbers_in_a_step(self.study, self.views, self.world.n)
         with threads_for(numbers), sleeping_threads(), kept_memory():  # whoever calls, and has set what
+            if self.folders:  # also of runs that an earlier version finished
+                for of, world in zip(self.identities, self.world.worlds, strict=True):
+                    keep_world(self._base, of, world, self.views.dataset)
             finished = [folder / "summary.json" for folder in self.folders]
             if resume and finished and all(path.is_file() for path in finished):
-                self._keep_worlds()  # of runs that an earlier version finished
                 progress(self.rounds, self.rounds, None)
                 return [read_json(path) for path in finished]
             if self.folders:
@@ -151,7 +148,12 @@ class Runs:
     def _train(self, progress: Progress) -> None:
         self._clock = time.perf_counter()
         if self._stage1 is not None and self.done == 0 and self._stage1.is_file():
-            self._take_stage1(self._stage1)
+            self._guard()
+            read_stage1(self._stage1, self.course, self.population)
+            self.network.round = self.done
+            losses, _ = self.course.noted[self.done]
+            self._begin_collaboration()
+            self._note(losses)
         progress(self.done, self.rounds, None)
         if self.done == self.study.training.stage1_rounds == 0:
             self._begin_collaboration()
@@ -184,14 +186,13 @@ class Runs:
         return 3 if number > self.rounds - self.method.final_rounds else 2
 
     def _enter_stage(self, stage: int) -> None:
-        lists = self.world.labelled(stage, self.method.uses_validation)
-        training, labels = self.study.training, self.population.labels
-        self.labelled = Labelled(lists, labels, training, self.world.seeds, stage, self.device)
+        world, population, training = self.world, self.population, self.study.training
+        lists = world.labelled(stage, self.method.uses_validation)
+        self.labelled = Labelled(lists, population.labels, training, world.seeds, stage, self.device)
         schedule = Schedule(training.stage2_rounds, self.method.final_rounds)
-        parts = (self.world, self.population, self.network, self.labelled, schedule, self.course.observer)
-        self.site = Site(*parts)
+        self.site = Site(world, population, self.network, self.labelled, schedule, self.course.observer)
         taught = stage == 3 and self.state is not None  # else a checkpoint brings the models, too
-        self.population.refit(lists, self.method.pseudo_labels(self.site, self.state) if taught else None)
+        population.refit(lists, self.method.pseudo_labels(self.site, self.state) if taught else None)
 
     def _begin_collaboration(self) -> None:
         self._enter_stage(2)
@@ -212,11 +213,10 @@ class Runs:
         What a method says to numbers that are not finite is no error of its own.
         """
         try:
-            self._one_round()
+            return self._one_round()
         except Exception as error:
-            self.course.watch.look(self.done, sound(self.population))
-            diverged = self.course.watch.diverged
-            if not diverged:
+            self.course.look(sound(self.population))
+            if not (diverged := self.course.diverged):
                 raise
             if len(diverged) < len(self.seeds):
                 self._leave_stack()
@@ -226,14 +226,13 @@ class Runs:
                 ) from error
             self._note(None)
             return False
-        return not self._all_diverged()
 
     def _all_diverged(self) -> bool:
         """Whether no world is left to train. A GPU is asked where it is waited for anyway."""
         due = self.done % self.study.evaluation.checkpoint_every == 0 or self.done in self._evaluated
-        return (due or self.device.type == "cpu") and len(self.course.watch.diverged) == len(self.seeds)
+        return (due or self.device.type == "cpu") and len(self.course.diverged) == len(self.seeds)
 
-    def _one_round(self) -> None:
+    def _one_round(self) -> bool:
         training = self.study.training
         self.course.done += 1
         self.network.round = self.done
@@ -255,13 +254,13 @@ class Runs:
         loss = self.population.last_loss.get("supervised") if self.done % 5 == 0 else None
         losses = None if loss is None else loss.view(len(self.seeds), -1).nanmean(1)
         self._note(losses)
-        self.course.watch.look(self.done, sound(self.population))
+        self.course.look(sound(self.population))
         if self._all_diverged():
-            return
+            return False
         if t == 0:
             if self.done < self.rounds:
                 self._evaluate(Deployment.alone(self.population))
-            if self._stage1 is not None and not self.course.watch.diverged:
+            if self._stage1 is not None and not self.course.diverged:
                 self._guard()
                 self._stop_clock()
                 write_stage1(self._stage1, self.course, self.population)
@@ -269,6 +268,7 @@ class Runs:
         if self.done in self._evaluated and self.done not in self.course.evaluations[0]:
             self._evaluate(Deployment.alone(self.population) if t < 0 else None)
         self._note(losses)
+        return not self._all_diverged()
 
     def _note(self, losses: Tensor | None) -> None:
         """What the round has left; what is said of it later counts."""
@@ -290,35 +290,26 @@ class Runs:
 
     def _evaluate(self, deployment: Deployment | None = None) -> None:
         """Store what every node would answer on test inputs. Nothing is charged for it."""
-        if deployment is None and self.done == self.rounds:
-            deployment = self.method.deploy(self.site, self.state)  # the real one: charged
-            self.course.asked = [float(count) for count in evaluation.asked_by_world(deployment, self.world)]
+        last = deployment is None and self.done == self.rounds
+        with nullcontext() if last else self.network.uncharged():  # the real one is charged
+            deployment = deployment or self.method.deploy(self.site, self.state)
         with self.network.uncharged():
-            if deployment is None:
-                deployment = self.method.deploy(self.site, self.state)
             evaluation.check_members(deployment, self.network.edges, self.world.n, self.method_name)
             predicted = evaluation.answers(self.population, self.network, deployment, self.tested)
-        self.course.watch.look(self.done, predicted.pop("finite"))
+        self.course.look(predicted.pop("finite"))
         asked = predicted.pop("asked", None)
+        if last:
+            self.course.asked = evaluation.asked_by_world(deployment, self.world, asked, self._inputs)
         for s, ids in enumerate(self._inputs):
             nodes = self.world.nodes_of(s)
-            if asked is not None and self.done == self.rounds:
-                self.course.asked[s] = evaluation.asked_on_average(
-                    asked[nodes, : len(ids)], self.world.worlds[s], ids
-                )
             own = {name: p[nodes, : len(ids)].cpu().numpy() for name, p in predicted.items()}
-            self._keep_evaluation(s, self.done, own)
-
-    def _keep_evaluation(self, s: int, number: int, predicted: Predictions) -> None:
-        if self.folders:
             self._guard()
-            records.write_evaluation(self.folders[s], number, predicted)
-        self.course.evaluations[s][number] = predicted
+            self.course.keep_evaluation(s, self.done, own)
 
     def _summary(self, s: int) -> dict[str, Any]:
         """One world's: its score, its bytes, and what the method has to say."""
         world, many, course = self.world.worlds[s], len(self.seeds), self.course
-        number, stage1 = course.watch.diverged.get(s), self.study.training.stage1_rounds
+        number, stage1 = course.diverged.get(s), self.study.training.stage1_rounds
         scores, rows = summarise(world, course.evaluations[s], stage1, number)
         per_node = scores.pop("per_node")
         report, tables, per_query, per_input = {}, {}, None, None
@@ -336,8 +327,7 @@ class Runs:
                 **self.network.ledger.summary(self.world.edges_of(s)),
                 "per_deployed_query": per_query, "asked_per_input": per_input,
             },
-            "method_report": report,
-            "per_node": per_node,
+            "method_report": report, "per_node": per_node,
             "seconds": round(course.seconds / many, 3),  # of several seeds at once each is charged its share
             "stacked": many,
         }  # fmt: skip
@@ -352,18 +342,13 @@ class Runs:
     def _take_folders(self, resume: bool) -> None:
         """Go on from a checkpoint, or take away what an earlier run of the same identity has left."""
         self._guard()
-        if resume:
-            self._load()
-        else:
+        if resume and self._checkpoint.is_file():
+            self._load(self._checkpoint)
+        if not resume:
             for folder in {*self.folders, self._checkpoint.parent}:
                 records.clear_run(folder)
         for of, folder in zip(self.identities, self.folders, strict=True):
             write_json(folder / "run.json", {**of, "versions": versions(), "hardware": hardware(self.device)})
-        self._keep_worlds()
-
-    def _keep_worlds(self) -> None:
-        for of, world in zip(self.identities, self.world.worlds, strict=True):
-            keep_world(self._base, of, world, self.views.dataset)
 
     def _leave_stack(self) -> None:
         """Nobody goes on together: a checkpoint that stays would take the seeds' own runs over."""
@@ -373,25 +358,14 @@ class Runs:
     def _save(self) -> None:
         self._stop_clock()
         self._guard()
-        state, seconds = self.state, f"{self.course.seconds:.3f}"
-        tensors = self.course.tensors() | {"taken": self.labelled.steps_taken}
-        tensors |= under("population/", self.population.state()) | under("network/", self.network.state())
-        tensors |= under("method/", {} if state is None else self.method.pack(state))
-        metadata = {"fingerprint": self._together, "round": str(self.done), "seconds": seconds}
-        write_tensors(self._checkpoint, tensors, metadata)
+        parts = under("population/", self.population.state()) | under("network/", self.network.state())
+        parts |= under("method/", {} if self.state is None else self.method.pack(self.state))
+        self.course.save(self._checkpoint, self._together, parts | {"taken": self.labelled.steps_taken})
 
-    def _load(self) -> None:
-        path, course, stage1 = self._checkpoint, self.course, self.study.training.stage1_rounds
-        if not path.is_file():
-            return
+    def _load(self, path: Path) -> None:
+        course, stage1 = self.course, self.study.training.stage1_rounds
         with opened(path, self._together) as (tensors, metadata):
-            course.done, course.seconds = int(metadata["round"]), float(metadata["seconds"])
-            for folder, evaluations in zip(self.folders, course.evaluations, strict=True):
-                for number in [number for number in self._evaluated if number <= course.done]:
-                    file = records.evaluation_file(folder, number)
-                    if not file.is_file():  # a fresh start of one of the seeds has taken it away
-                        raise LNTrustError(f"{file}: is gone; remove {path} to start over")
-                    evaluations[number] = records.read_evaluation(folder, number)
+            course.load(path, tensors, metadata, self._evaluated)
             if course.done >= stage1:
                 self._enter_stage(max(2, self._stage(course.done)))
             self.population.load(below("population/", tensors))
@@ -400,19 +374,9 @@ class Runs:
                 # Copies: a file's tensors lie at any address, and products round otherwise where it is odd.
                 kept = {name: t.to(self.device, copy=True) for name, t in tensors.items()}
                 course.state = self.method.unpack(below("method/", kept))
-                self._certify(observed(kept))
+                # Of the certificate; the first version put it into the method's state.
+                self._certify(below("certificate/", kept) or below("method/certificate/", kept))
             self.labelled.steps_taken = tensors["taken"].to(self.device)
-            course.load(tensors)
-
-    def _take_stage1(self, path: Path) -> None:
-        read_stage1(path, self.course, self.population)
-        for s, evaluations in enumerate(self.course.evaluations):
-            for number, predicted in evaluations.items():
-                self._keep_evaluation(s, number, predicted)
-        self.course.done = self.network.round = self.study.training.stage1_rounds
-        losses, _ = self.course.noted[self.done]
-        self._begin_collaboration()
-        self._note(losses)
 
 
 class Run(Runs):

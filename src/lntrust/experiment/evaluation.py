@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lntrust.core.errors import LNTrustError
 from lntrust.learners import Population
@@ -14,8 +15,8 @@ from lntrust.network import Network
 from lntrust.trust.blend import AskInTurn, made_up, or_alone
 from lntrust.world import World
 
-# Predictions are made in pieces of about this many numbers.
-_AT_ONCE = 8_000_000
+_AT_ONCE = 8_000_000  # predictions are made in pieces of about this many numbers
+Said = Float[Tensor, "n U C"]  # every node's probabilities for its world's test inputs
 
 
 def test_inputs(world: World) -> Int[np.ndarray, "U"]:
@@ -59,9 +60,7 @@ def answers(
     return {name: torch.cat(pieces, 1) for name, pieces in out.items()} | {"finite": finite}
 
 
-def _said(
-    way: Deployment, population: Population, examples: Int[Tensor, "*worlds U"]
-) -> Float[Tensor, "n U C"]:
+def _said(way: Deployment, population: Population, examples: Int[Tensor, "*worlds U"]) -> Said:
     """Everybody's own answers, or what stands in for them."""
     if way.answer is None:
         return population.predict_all(examples)
@@ -81,16 +80,13 @@ def mixing(deployment: Deployment, population: Population) -> Tensor | None:
     worlds = len(population.seeds)
     matrix = torch.zeros(worlds, n, n, *weights.shape[1:], device=weights.device, dtype=weights.dtype)
     matrix.index_put_((node // n, node % n, member % n), weights, accumulate=True)
-    world, alone = torch.nonzero(
-        torch.bincount(node, minlength=worlds * n).view(worlds, n) == 0, as_tuple=True
-    )
+    rows = torch.bincount(node, minlength=worlds * n).view(worlds, n)
+    world, alone = torch.nonzero(rows == 0, as_tuple=True)
     matrix[world, alone, alone] = 1.0
     return matrix
 
 
-def blended(
-    own: Float[Tensor, "n U C"], heard: Float[Tensor, "n U C"], mix: Tensor | None
-) -> Float[Tensor, "n U C"]:
+def blended(own: Said, heard: Said, mix: Tensor | None) -> Said:
     """p_i^deploy(x) = Σ_j α_ij p_j(x), of what neighbours are heard to say and the node knows itself.
 
     A neighbour that is not heard (0 everywhere) drops out and the others' weights make up for it: with one
@@ -114,9 +110,8 @@ def blended(
 
 
 def one_by_one(
-    own: Float[Tensor, "n U C"], heard: Float[Tensor, "n U C"], mix: Float[Tensor, "s m m"],
-    certainty: float | Float[Tensor, "n"],
-) -> tuple[Float[Tensor, "n U C"], Int[Tensor, "n U"]]:  # fmt: skip
+    own: Said, heard: Said, mix: Float[Tensor, "s m m"], certainty: float | Float[Tensor, "n"]
+) -> tuple[Said, Int[Tensor, "n U"]]:
     """The same, but neighbours are asked in the order of their weight, until the node is sure."""
     (worlds, n), shape = mix.shape[:2], own.shape[:2]
     own_weight, others = _apart(mix)
@@ -150,30 +145,33 @@ def asked_on_average(asked: Int[Tensor, "n U"], world: World, inputs: Int[np.nda
     return float(np.where(count > 0, mine / np.maximum(count, 1), table.mean(1)).sum())
 
 
-def _classes(probabilities: Float[Tensor, "n U C"]) -> Int[Tensor, "n U"]:
+def _classes(probabilities: Said) -> Int[Tensor, "n U"]:
     small = probabilities.shape[-1] <= 256
     return probabilities.argmax(-1).to(torch.uint8 if small else torch.int16)
 
 
-def _finite(probabilities: Float[Tensor, "n U C"]) -> Bool[Tensor, "n"]:
+def _finite(probabilities: Said) -> Bool[Tensor, "n"]:
     """The largest is NaN where any is, and none of them is below zero."""
     return probabilities.amax(-1).isfinite().all(1)
 
 
 def padded(lists: list[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "worlds U"]:
     """Lists of different lengths as one table; the shorter ones are filled up with example 0."""
-    out = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
-    for row, ids in zip(out, lists, strict=True):
-        row[: len(ids)] = ids
-    return out
+    return pad_sequence([torch.from_numpy(ids) for ids in lists], batch_first=True).numpy()
 
 
-def asked_by_world(deployment: Deployment, world: World) -> list[int]:
-    """Rows for which a neighbour has to be asked: not oneself, and not a model one holds."""
-    asks = deployment.members[:, 0] != deployment.members[:, 1]
-    asks = asks if deployment.held is None else asks & ~deployment.held
-    of_world = deployment.members[asks, 0] // world.seeds.n
-    counts: list[int] = torch.bincount(of_world, minlength=len(world.worlds)).tolist()
+def asked_by_world(
+    way: Deployment, world: World, asked: Int[Tensor, "n U"] | None, inputs: list[Int[np.ndarray, "U"]]
+) -> list[float]:
+    """How many neighbours all nodes of a world ask about an input: those `asked` one after another or, where
+    they are not, one for every row that is neither oneself nor a model one holds."""
+    if asked is not None:
+        own = [asked[world.nodes_of(s), : len(ids)] for s, ids in enumerate(inputs)]
+        return [*map(asked_on_average, own, world.worlds, inputs)]
+    asks = way.members[:, 0] != way.members[:, 1]
+    asks = asks if way.held is None else asks & ~way.held
+    of_world = way.members[asks, 0] // world.seeds.n
+    counts: list[float] = torch.bincount(of_world, minlength=len(world.worlds)).double().tolist()
     return counts
 
 

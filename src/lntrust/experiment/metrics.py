@@ -145,11 +145,7 @@ def summarise(
         "harmed": float((judged < alone)[known].mean()) if known.any() else None,
         "best_neighbor_oracle": examiner.best_neighbour(rounds[max(rounds)]["self"]) if counted else None,
         "best_round_test_selected": max(tests, default=mean(final["deployed"].own)),
-        "variants": {
-            name.removeprefix("variant/"): score.means
-            for name, score in final.items()
-            if name.startswith("variant/")
-        },
+        "variants": {name.partition("/")[2]: score.means for name, score in final.items() if "/" in name},
         "per_node": {
             **_scores(final, lambda values: finite(values.tolist())),
             "size": (p.train.lengths + p.validation.lengths + p.test.lengths).tolist(),

@@ -195,9 +195,8 @@ def write_study(to: Path, study: Study, seed: int, inherits: str | None, log: Pa
     counts = sorted(len(some) for some in lines.values() if some)
     trials = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     about = f"{study.about}; tuned by {trials} trials of each method on validation data, seed {seed}"
-    whole: dict[str, Any] = {"inherits": inherits}
-    if inherits is None:
-        whole = study.model_dump(mode="json", exclude_none=True)
+    own = study.model_dump(mode="json", exclude_none=True)
+    whole: dict[str, Any] = own if inherits is None else {"inherits": inherits}
     tables: dict[str, dict[str, Any]] = whole.get("methods", {})
     tables |= {method: tables.get(method, {}) | settings for method, settings in winners.items()}
     # TOML has no none; what is left out is none by default.
@@ -214,10 +213,9 @@ def _suggest(space: dict[str, Range], lines: list[Line], seed: int) -> dict[str,
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    choice, number = optuna.distributions.CategoricalDistribution, optuna.distributions.FloatDistribution
     distributions: dict[str, Any] = {
-        name: optuna.distributions.CategoricalDistribution(r.choices)
-        if r.choices
-        else optuna.distributions.FloatDistribution(r.low, r.high, log=r.log)
+        name: choice(r.choices) if r.choices else number(r.low, r.high, log=r.log)
         for name, r in space.items()
     }
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)

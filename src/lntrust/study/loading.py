@@ -84,12 +84,11 @@ def _set(table: dict[str, Any], override: str) -> None:
     *parents, last = path.strip().split(".")
     place: Any = table
     for part in parents:
-        place = (
-            place[_index(place, part, override)] if isinstance(place, list) else place.setdefault(part, {})
-        )
+        key = _key(place, part, override)
+        place = place[key] if isinstance(place, list) else place.setdefault(key, {})
         if not isinstance(place, dict | list):
             raise LNTrustError(f"--set {override}: {part} is not a table of settings")
-    place[_index(place, last, override) if isinstance(place, list) else last] = value_of(text)
+    place[_key(place, last, override)] = value_of(text)
 
 
 def value_of(text: str) -> Any:
@@ -104,9 +103,12 @@ def value_of(text: str) -> Any:
         return None if text == "none" else text
 
 
-def _index(entries: list[Any], part: str, override: str) -> int:
-    if not part.isdecimal() or int(part) >= len(entries):
-        raise LNTrustError(f"--set {override}: no entry {part}; entries are 0…{len(entries) - 1}")
+def _key(place: dict[str, Any] | list[Any], part: str, override: str) -> Any:
+    """What a part of a path means there: a field's name or, in a list, the number of an entry."""
+    if isinstance(place, dict):
+        return part
+    if not part.isdecimal() or int(part) >= len(place):
+        raise LNTrustError(f"--set {override}: no entry {part}; entries are 0…{len(place) - 1}")
     return int(part)
 
 

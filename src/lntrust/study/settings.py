@@ -296,12 +296,9 @@ class Study(Settings):
     def _consistent(self) -> "Study":
         once_each(self.seeds, "seeds")
         once_each(self.compare, "compare", "method")
-        if self.graph.kind == "geographic" and self.partition.by != "region":
-            raise ValueError("graph.kind = geographic needs partition.by = region")
-        if self.graph.kind == "knn" and self.partition.by == "label_skew":
-            raise ValueError(
-                "graph.kind = knn needs partition.by = region or subject: else sizes need the graph"
-            )
+        for kind, fit in (("geographic", ("region",)), ("knn", ("region", "subject"))):
+            if self.graph.kind == kind and self.partition.by not in fit:
+                raise ValueError(f"graph.kind = {kind} needs partition.by = {' or '.join(fit)}")
         return self
 
 

@@ -137,9 +137,8 @@ class TestData:
     def test_the_digest_is_of_the_content(self, views: Views) -> None:
         digits = views.dataset
         moved = replace(digits, labels=np.roll(digits.labels, 1))
-        found = {
-            each.digest(["pixels"]) for each in (digits, scaled(digits, 1.0), scaled(digits, 0.5), moved)
-        }
+        every = (digits, scaled(digits, 1.0), scaled(digits, 0.5), moved)
+        found = {each.digest(["pixels"]) for each in every}
         assert len(found | {digits.digest(["pixels", "image"])}) == 4
 
 

@@ -93,7 +93,7 @@ def elsewhere(record: Record, **changes: Any) -> Record:
     return Record(record.identity | changes, record.summary, record.world_text, record.tables)
 
 
-def test_the_same_run_on_another_machine_is_the_same_run_but_devices_are_kept_apart(
+def test_a_run_made_on_another_machine_is_the_same_but_devices_stand_apart(
     runs: Path, tmp_path: Path
 ) -> None:
     one = read_runs([runs])[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from stopped_runs import read_summary
+from stopped_runs import Make, read_summary
 
 from lntrust import LNTrustError, load_study
 from lntrust.experiment import Run
@@ -33,8 +33,6 @@ class Halves(Method):
     def round(self, site, state, t):
         return super().round(site, state, t) if t % 2 else state
 """
-
-
 OLD = Path(__file__).parents[2] / "fixtures" / "made_by_3123855"
 
 
@@ -81,8 +79,8 @@ class TestRenamedAndCutSettings:
     def test_finished_runs_are_kept(self, lntrust: Any, tmp_path: Path) -> None:
         shutil.copytree(OLD / "runs", tmp_path / "runs")
         again = ["--device", "cpu", "--out", tmp_path / "runs", "--json"]
-        for words in (["tiny.toml"], ["old-names.toml", "--method", "lntrust"],
-                      ["old-names.toml", "--method", "independent", "--set", "deploy=trust"]):  # fmt: skip
+        old = ["old-names.toml", "--method"]
+        for words in (["tiny.toml"], [*old, "lntrust"], [*old, "independent", "--set", "deploy=trust"]):
             got = lntrust("run", OLD / "studies" / words[0], *words[1:], *again)
             assert got.code == 0, got.err
             assert "(made by revision 3123855123b9 of lntrust); --fresh makes them anew" in got.err
@@ -123,18 +121,6 @@ class TestRenamedAndCutSettings:
         assert {m: len(Search(study, m, 0, views, log).lines) for m in methods} == methods
 
 
-@pytest.fixture
-def with_todays(tmp_path: Path, tiny: Any, views: Views) -> Path:
-    """Those of schema 1 and seed 1 of the same, made now."""
-    folder = tmp_path / "both"
-    shutil.copytree(SCHEMA_1, folder)
-    for method, *sets in (
-        ("independent",), ("lntrust",), ("lntrust", "methods.lntrust.weighting=weighted_majority"),
-    ):  # fmt: skip
-        Run(tiny(*sets), method, 1, views, folder=folder)()
-    return folder
-
-
 def test_the_first_schema_is_read_as_it_stands() -> None:
     records = read_runs([SCHEMA_1])
     assert [(r.study, r.method, r.seed) for r in records] == [
@@ -147,22 +133,22 @@ def test_the_first_schema_is_read_as_it_stands() -> None:
         assert record.rounds.num_rows == 5
 
 
-def test_old_and_new_seeds_make_one_row(with_todays: Path) -> None:
-    rows = {row.label: row.seeds for row in rows_of(read_runs([with_todays]))["tiny"]}
-    superseded = "lntrust, weighting = weighted_majority (superseded)"
-    assert rows == {
+def test_old_and_new_seeds_make_one_row(lntrust: Any, make: Make, tmp_path: Path) -> None:
+    """Those of schema 1 and seed 1 of the same, made now; from their folders and collected."""
+    both, collection = tmp_path / "both", tmp_path / "all.parquet"
+    shutil.copytree(SCHEMA_1, both)
+    for method, *sets in (
+        ("independent",), ("lntrust",), ("lntrust", "methods.lntrust.weighting=weighted_majority"),
+    ):  # fmt: skip
+        make(*sets, method=method, seed=1, into="both")()
+    records = read_runs([both])
+    assert {row.label: row.seeds for row in rows_of(records)["tiny"]} == {
         "independent": [0, 1],
         "lntrust, weighting = trust": [0, 1],
-        superseded: [0],
+        "lntrust, weighting = weighted_majority (superseded)": [0],
         "lntrust, weighting = weighted_majority": [1],
         "own_halves:Halves": [0],
     }
-
-
-def test_collected_they_are_the_same_and_the_command_line_shows_them(
-    lntrust: Any, with_todays: Path, tmp_path: Path
-) -> None:
-    records, collection = read_runs([with_todays]), tmp_path / "all.parquet"
     write_collection(records, collection)
     assert [r.key for r in read_runs([collection])] == [r.key for r in records]
     shown = lntrust("compare", collection)
@@ -177,10 +163,9 @@ def test_one_from_the_future_is_refused() -> None:
         upgrade({**identity, "content": {"schema": SCHEMA + 1}})
 
 
-def test_of_old_and_new_the_one_that_names_its_data_counts(tmp_path: Path, tiny: Any, views: Views) -> None:
+def test_of_old_and_new_the_one_that_names_its_data_counts(tmp_path: Path, make: Make, views: Views) -> None:
     shutil.copytree(SCHEMA_1, tmp_path / "both")
-    new = Run(tiny(), "independent", 0, views, folder=tmp_path / "both")
-    made = new()
+    made = make(method="independent", into="both")()
     (record,) = [r for r in read_runs([tmp_path / "both" / "tiny"]) if r.method == "independent"]
     assert record.summary == made
     assert record.identity["content"]["data"] == views.dataset.digest(["pixels"])

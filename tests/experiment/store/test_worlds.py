@@ -24,9 +24,8 @@ def world(request: pytest.FixtureRequest, tiny: Any) -> World:
 def test_it_tells_of_the_world_that_was(world: World) -> None:
     found, p = describe_world(world, load_dataset("digits")), world.partition
     assert found["classes"] == list(world.classes)
-    assert [found["learners"][kind] for kind in found["kinds"]] == [
-        world.study.population.learners[kind].name for kind in world.kinds
-    ]
+    assert found["learners"] == [learner.name for learner in world.study.population.learners]
+    assert found["kinds"] == world.kinds.tolist()
     assert {tuple(edge) for edge in found["edges"]} == {(a, b) for a, b in world.edges.tolist() if a < b}
     assert len(found["edges"]) == world.graph.number_of_edges()
     for name, lists in (("train", p.train), ("validation", p.validation)):
@@ -77,10 +76,8 @@ def test_one_file_for_all_methods_of_a_seed_written_once(quick: Any, views: View
 @pytest.mark.skipif(bool(missing_files("eurosat", data_directory(None))), reason="eurosat is not here")
 def test_a_map_has_places_of_known_labels_only() -> None:
     dataset = load_dataset("eurosat")
-    study = load_study(
-        "geo-eurosat",
-        ["graph.nodes=8", "partition.per_region=60", "partition.pool=200", "partition.shard=50"],
-    )
+    few = ["graph.nodes=8", "partition.per_region=60", "partition.pool=200", "partition.shard=50"]
+    study = load_study("geo-eurosat", few)
     world = build_world(study, dataset, 0)
     found = describe_world(world, dataset)
     tiles, p = found["tiles"], world.partition

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stopped_runs import list_attempts, timeless
+from stopped_runs import Make, list_attempts, timeless
 
 from lntrust import LNTrustError
-from lntrust.experiment import Run
 from lntrust.experiment.sweep.attempts import Superseded, claim
-from lntrust.learners.views import Views
 
 
 def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
@@ -65,10 +63,10 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("met", [0, 2, 3, 5])
 def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
-    tiny: Any, views: Views, tmp_path: Path, met: int
+    make: Make, tmp_path: Path, met: int
 ) -> None:
     """Whatever the round after which the newer one begins."""
-    one = Run(tiny(), "uniform", 0, views, folder=tmp_path, guard=lambda: older.check())
+    one = make(into="", guard=lambda: older.check())
     older = claim(one.folders[0])
     before = {}
 
@@ -81,5 +79,4 @@ def test_an_older_attempt_that_meets_a_newer_one_stops_and_writes_nothing(
         one(resume=True, progress=progress)
     assert before
     assert contents(tmp_path) == before
-    newer = Run(tiny(), "uniform", 0, views, folder=tmp_path)(resume=True)
-    assert timeless(newer) == timeless(Run(tiny(), "uniform", 0, views)())
+    assert timeless(make(into="")(resume=True)) == timeless(make()())

@@ -63,9 +63,8 @@ def alive(pid: int) -> bool:
 def test_the_task_of_a_killed_worker_goes_on_in_another_and_nothing_runs_twice(
     lntrust: Any, quick: Path, views: Views, tmp_path: Path
 ) -> None:
-    got = lntrust(
-        "sweep", quick, "--method", "troubled:DiesOnce", "--seed", "0-2", "--device", "cpu", "--out", "runs"
-    )
+    some = ["--method", "troubled:DiesOnce", "--seed", "0-2", "--device", "cpu"]
+    got = lntrust("sweep", quick, *some, "--out", "runs")
     assert got.code == 0, got.err
     folders = runs(tmp_path / "runs")
     assert set(folders) == {0, 1, 2}

@@ -70,9 +70,8 @@ class TestPlan:
         grids = ["partition.skew=10,20", "training.lr=0.1,0.2,0.3"]
         tasks = plan(str(tiny_file), ["graph.nodes=4"], grids, ["uniform", "dml", "uniform"], [3, 1], "cpu")
         assert len(tasks) == 2 * 6 * 2
-        assert {(task.method, *task.seeds) for task in tasks} == {
-            (m, s) for m in ("uniform", "dml") for s in (3, 1)
-        }
+        asked = {(m, s) for m in ("uniform", "dml") for s in (3, 1)}
+        assert {(task.method, *task.seeds) for task in tasks} == asked
         pairs = {(task.study.partition.skew, task.study.training.lr) for task in tasks}
         assert pairs == {(skew, lr) for skew in (10, 20) for lr in (0.1, 0.2, 0.3)}
         assert all(task.study.graph.nodes == 4 for task in tasks)

@@ -69,6 +69,5 @@ def _differences(was: dict[str, Any], of: Identity) -> list[str]:
     }  # fmt: skip
     files, before = ({**each.get("files", {}), **each.get("sources", {})} for each in (now, was))
     changed = [file for file in sorted({*before, *files}) if before.get(file) != files.get(file)]
-    return [why for part, why in said.items() if was.get(part) != now.get(part)] + [
-        f"{file} has changed" for file in changed
-    ]
+    named = [f"{file} has changed" for file in changed]
+    return [why for part, why in said.items() if was.get(part) != now.get(part)] + named

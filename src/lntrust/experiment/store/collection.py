@@ -25,14 +25,8 @@ from lntrust.experiment.store.schemas import Identity, upgrade
 from lntrust.experiment.store.worlds import world_file
 
 _NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
-_SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("summary", pa.string()),
-        ("world", pa.string()),
-        ("tables", pa.map_(pa.string(), pa.binary())),  # each a Parquet file of its own
-    ]
-)
+_TEXT, _TABLES = pa.string(), pa.map_(pa.string(), pa.binary())  # each table a Parquet file of its own
+_SCHEMA = pa.schema({"run": _TEXT, "summary": _TEXT, "world": _TEXT, "tables": _TABLES})
 
 
 @dataclass(frozen=True)

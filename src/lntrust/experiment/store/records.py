@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from lntrust.core.files import clear, read_tensors, write_json, write_tensors, write_whole
-from lntrust.experiment.metrics import Predictions, finite
+from lntrust.core.files import clear, write_json, write_whole
+from lntrust.experiment.metrics import finite
 from lntrust.experiment.store.identity import revision
 from lntrust.study.settings import Study
 
@@ -31,15 +32,6 @@ def evaluated_rounds(study: Study) -> list[int]:
 
 def evaluation_file(folder: Path, number: int) -> Path:
     return folder / "evaluations" / f"round-{number:05d}.safetensors"
-
-
-def write_evaluation(folder: Path, number: int, predicted: Predictions) -> None:
-    tensors = {way: torch.from_numpy(classes) for way, classes in predicted.items()}
-    write_tensors(evaluation_file(folder, number), tensors)
-
-
-def read_evaluation(folder: Path, number: int) -> Predictions:
-    return {way: classes.numpy() for way, classes in read_tensors(evaluation_file(folder, number))[0].items()}
 
 
 def rounds_table(history: list[tuple[float, int]], rows: list[dict[str, Any]]) -> pa.Table:
@@ -75,9 +67,8 @@ def versions() -> dict[str, str]:
 def processor() -> str:
     """The CPU's name, where the system tells it."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:(.*)", info.read_text("utf-8") if info.is_file() else "", re.M)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -5,7 +5,6 @@ another result, or its record another form. An older record is then another run'
 A setting that only has another name now is no other run: the table of names stands beside the settings.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from lntrust.core.errors import LNTrustError
@@ -21,9 +20,7 @@ def upgrade(identity: Identity) -> Identity:
     schema = identity.get("content", {}).get("schema", 1)
     if schema not in range(1, SCHEMA + 1):
         raise LNTrustError(f"schema {schema}: recorded by a newer lntrust; this one knows up to {SCHEMA}")
-    for number in range(schema, SCHEMA):
-        identity = _NEXT[number](identity)
-    return _renamed(identity, RENAMED)
+    return _renamed(_from_1(identity) if schema == 1 else identity, RENAMED)
 
 
 def under_old_names(identity: Identity) -> Identity:
@@ -43,6 +40,3 @@ def _from_1(identity: Identity) -> Identity:
         if out.get(part, {}).get("weighting") == "weighted_majority":
             out[part] = {**out[part], "weighting": "weighted_majority (superseded)"}
     return out
-
-
-_NEXT: dict[int, Callable[[Identity], Identity]] = {1: _from_1}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lntrust.core.files import write_whole
+from lntrust.core.files import write_bytes
 from lntrust.experiment.store.identity import fingerprint
 from lntrust.experiment.store.schemas import Identity
 from lntrust.world import Dataset, World
@@ -63,5 +63,4 @@ def keep_world(folder: Path, identity: Identity, world: World, dataset: Dataset)
     """Write the description, unless another run has."""
     path = folder / world_file(identity)
     if not path.is_file():
-        text = json.dumps(describe_world(world, dataset), allow_nan=False)
-        write_whole(path, lambda temporary: temporary.write_text(text, "utf-8"))
+        write_bytes(path, json.dumps(describe_world(world, dataset), allow_nan=False).encode())

@@ -57,7 +57,8 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".attempt-") as own:
-            number, content = max(_numbers(folder), default=0), Path(own, "content")
+            taken = [int(path.stem.removeprefix("attempt-")) for path in folder.glob("attempt-*.json")]
+            number, content = max(taken, default=0), Path(own, "content")
             while not content.exists() or content.stat().st_nlink == 1:
                 number += 1
                 write_json(content, {"number": number, **about})
@@ -69,10 +70,6 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
             "system with hard links"
         ) from None
     return Attempt(folder, number)
-
-
-def _numbers(folder: Path) -> list[int]:
-    return [int(path.stem.removeprefix("attempt-")) for path in folder.glob("attempt-*.json")]
 
 
 def _file(folder: Path, number: int) -> Path:
@@ -107,7 +104,7 @@ def carry_out(
     def go(seeds: list[int]) -> list[Summary]:
         runs = Runs(
             task.study, task.method, seeds, views,
-            folder=folder, notice=notice, guard=guarded, share_stage1=task.share_stage1,
+            folder=folder, notice=notice, guard=guarded, share_stage1=folder if task.share_stage1 else None,
         )  # fmt: skip
         return runs(resume=True, progress=progress)
 
@@ -140,8 +137,8 @@ def answer(
         key = (shared, dataset, precision, task.device)
         if key not in _kept:
             _kept[key] = Views(load(dataset), pick_device(task.device), getattr(torch, precision))
-        options: dict[str, Any] = {"guard": guard, "progress": progress, "notice": made.notices.append}
-        made.summaries = carry_out(task, _kept[key], work.folder, **options)
+        told: dict[str, Any] = {"guard": guard, "progress": progress, "notice": made.notices.append}
+        made.summaries = carry_out(task, _kept[key], work.folder, **told)
     except LNTrustError as error:
         made.error = str(error)
     except torch.cuda.OutOfMemoryError:

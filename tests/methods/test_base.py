@@ -73,11 +73,9 @@ def test_the_verbs_in_their_order_and_what_they_leave(tiny: Any, views: Views, t
 
 @pytest.mark.parametrize("stop", [2, 4])
 def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
-    cut = Run(tiny(), DIARY, 0, views, folder=tmp_path)
+    whole, resumed = Run(tiny(), DIARY, 0, views), Run(tiny(), DIARY, 0, views, folder=tmp_path)
+    whole()
     with pytest.raises(Stopped):
-        cut(progress=stop_after(stop))
-    resumed = Run(tiny(), DIARY, 0, views, folder=tmp_path)
-    resumed._load()
-    torch.testing.assert_close(resumed.state, cut.state, rtol=0, atol=0, equal_nan=True)
-    summary = Run(tiny(), DIARY, 0, views, folder=tmp_path)(resume=True)
-    assert summary["method_report"] == {"rounds": 3, "open": [False, True]}
+        Run(tiny(), DIARY, 0, views, folder=tmp_path)(progress=stop_after(stop))
+    assert resumed(resume=True)["method_report"] == {"rounds": 3, "open": [False, True]}
+    torch.testing.assert_close(resumed.state, whole.state, rtol=0, atol=0, equal_nan=True)

@@ -1,12 +1,14 @@
 """Fleets of real nodes for tests: folders with certificates, processes, and ways to wait for what they do.
 
-Nodes run as `lntrust node run DIR`, each in a process of its own that is ended by its number. They train for
-ever, slowly, on few examples. Neighbours that answered a probe weigh the same, so that a test sees at once
-who counts; nodes that learn whom to trust have the tables `LEARNED`.
+Each node is a process of its own that is ended by its number. Where no test is about how a node is started,
+it does what `lntrust node run DIR` does, as a fork of a process that has imported all of it: imports take
+seconds. Nodes train for ever, slowly, on few examples. Neighbours that answered a probe weigh the same, so
+that a test sees at once who counts; nodes that learn whom to trust have the tables `LEARNED`.
 """
 
 import fcntl
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -21,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -35,6 +38,7 @@ from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import Node, place_of
 from lntrust.fleet.operations.certificates import NODE_FILES, Authority
 from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part, write_node
+from lntrust.fleet.operations.process import run_node
 from lntrust.fleet.peers.zenoh_config import Place
 from lntrust.fleet.settings import NodeSettings, load_node
 
@@ -45,6 +49,11 @@ PORTS = range(10_000, 20_000)  # below those of outgoing connections, and of `fr
 SLACK = 20.0  # seconds more that a busy machine may take: those who keep others waiting do so for ever
 LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
+digits = cache(example_part)
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["lntrust.fleet.operations.process", "sklearn.ensemble", "sklearn.linear_model", "zenoh"]
+)
 
 TABLES: dict[str, dict[str, Any]] = {
     "input": {"shape": [8, 8], "dtype": "uint8", "classes": list(EXAMPLE_CLASSES)},
@@ -111,15 +120,39 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+class Forked(_FORKS.Process):  # type: ignore[name-defined,misc]
+    """A node's process, to be waited for and told things as one of `subprocess`."""
+
+    def __init__(self, member: "Member") -> None:
+        super().__init__(target=_run, args=(member.folder, member.log), daemon=True)
+        self.start()
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, seconds: float) -> None:
+        self.join(seconds)
+        assert self.exitcode is not None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _run(folder: Path, log: Path) -> None:
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    run_node(folder)
+
+
 @dataclass
 class Member:
     """A node of the fleet: where its files lie, and its process, if it runs."""
 
     name: str
     folder: Path
-    listen: str
     settings: NodeSettings
-    process: "subprocess.Popen[bytes] | None" = None
+    process: "subprocess.Popen[bytes] | Forked | None" = None
 
     def __post_init__(self) -> None:
         self.log, self.state = self.folder / "log.jsonl", self.folder / "state" / "node.safetensors"
@@ -139,7 +172,7 @@ class Fleet:
 
     root: Path
     members: dict[str, Member] = field(default_factory=dict)
-    x: np.ndarray = field(default_factory=lambda: example_part(2)[2]["x"][:3])  # what clients ask about
+    x: np.ndarray = field(default_factory=lambda: digits(2)[2]["x"][:3])  # what clients ask about
 
     @classmethod
     def of(
@@ -161,7 +194,7 @@ class Fleet:
             tables = _over(tables, (overrides or {}).get(name, {}))
             others = [{"name": other, "address": listen[other]} for other in names if other != name]
             write_node(folder, {"name": name, **tables, "neighbours": others})
-            fleet.members[name] = Member(name, folder, listen[name], load_node(folder))
+            fleet.members[name] = Member(name, folder, load_node(folder))
         return fleet
 
     def __enter__(self) -> Self:
@@ -198,11 +231,14 @@ class Fleet:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def start(self, *names: str, program: Sequence[str] = LNTRUST) -> None:
-        """Run these nodes. Returns when each of them answers its clients."""
+    def start(self, *names: str, program: Sequence[str] = ()) -> None:
+        """Run these nodes, if need be by a program. Returns when each of them answers its clients."""
         for name in names:
             member = self.members[name]
             assert member.process is None
+            if not program:
+                member.process = Forked(member)
+                continue
             with member.log.open("ab") as log:
                 command = [*program, "node", "run", str(member.folder)]
                 member.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -228,7 +264,7 @@ class Fleet:
     def pid(self, name: str) -> int:
         process = self.members[name].process
         assert process is not None
-        return process.pid
+        return int(process.pid)
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -370,7 +406,7 @@ def _over(tables: Mapping[str, Table], more: Table) -> dict[str, dict[str, Any]]
 
 
 def _write_data(folder: Path, number: int) -> None:
-    labelled, shard, _ = example_part(number)
+    labelled, shard, _ = digits(number)
     every = len(labelled["y"]) // _LABELLED  # the favoured classes lie first
     np.savez(folder / "data.npz", allow_pickle=False, **{k: v[::every] for k, v in labelled.items()})
     np.savez(folder / "shard.npz", allow_pickle=False, x=shard["x"][:100])

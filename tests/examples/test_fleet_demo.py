@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.fleet_demo import demo
 from examples.fleet_demo.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_demo
 from examples.fleet_demo.nodes import LABELLED, MODELS, MOST, ONNX_FILE, SHARD, TEST, digits, make_nodes, rows
 from examples.fleet_demo.show import closing, share
@@ -27,14 +28,19 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_two_die_one_returns_and_all_questions_are_answered(tmp_path: Path) -> None:
+def test_two_die_one_returns_and_all_questions_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ever, but without the time that people want for looking."""
+    for name, seconds in {"_DOWN": 2.0, "_AFTER": 2.0, "_PAUSE": 0.05}.items():
+        monkeypatch.setattr(demo, name, seconds)
     result = run_demo(tmp_path / "demo", 4)
     assert [each.phase for each in result.phases] == list(PHASES)
     assert result.errors == []
     for phase in result.phases:
         assert phase.questions >= 10
         assert phase.answered == phase.questions
-        assert 0 < phase.p50 <= phase.p99 < 5
+        assert 0 < phase.p50 <= phase.p99 < 20  # else somebody was waited for without end
     back, gone_for_good = result.killed
     assert result.resumed_round >= result.saved_round > 15
     nodes = {each.name: each for each in result.nodes}

@@ -329,7 +329,7 @@ class Clients:
         self.answers: list[Answer] = []
 
     def _run(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.1):
             self.answers.append(self._fleet.ask(self._name))
 
     def wait_for_more(self) -> None:
@@ -376,12 +376,13 @@ SOON: dict[str, dict[str, Any]] = {
 
 def until(node: Node, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
     """The node's status, once it is such."""
-    return _status_when(node.status, what, seconds)
+    return _status_when(node.status, what, seconds, every=0.02)
 
 
 def _status_when(
-    look: Callable[[], Status], what: Callable[[Status], bool], seconds: float, why: Callable[[], str] = str
-) -> Status:
+    look: Callable[[], Status], what: Callable[[Status], bool], seconds: float,
+    why: Callable[[], str] = str, every: float = 0.05,
+) -> Status:  # fmt: skip
     status: Status = {}
 
     def seen() -> bool:
@@ -389,7 +390,7 @@ def _status_when(
         status = look()
         return bool(status) and what(status)
 
-    wait_until(seen, seconds, lambda: f"{json.dumps(status)}\n{why()}", every=0.02)
+    wait_until(seen, seconds, lambda: f"{json.dumps(status)}\n{why()}", every)
     return status
 
 

@@ -63,7 +63,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "limits": {"deadline": DEADLINE, "patience": 1.0, "pause": 0.2, "retries": 0},
     "http": {},
     "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2, "wait": 0.0},
-    "training": {"stage1_rounds": 3, "stage2_rounds": 1_000_000, "refresh": 4, "lr": 0.05, "batch": 16},
+    "training": {"stage1_rounds": 3, "stage2_rounds": 5000, "refresh": 4, "lr": 0.05, "batch": 16},
     "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off", "weighting": "uniform"},
 }
 LEARNED: Table = {"trust": {"weighting": "trust"}}  # a node that learns whom to trust
@@ -121,10 +121,10 @@ def frozen(pid: int) -> Iterator[None]:
 
 
 class Forked(_FORKS.Process):  # type: ignore[name-defined,misc]
-    """A node's process, to be waited for and told things as one of `subprocess`."""
+    """A process that does this, to be waited for and told things as one of `subprocess`."""
 
-    def __init__(self, member: "Member") -> None:
-        super().__init__(target=_run, args=(member.folder, member.log), daemon=True)
+    def __init__(self, what: Callable[..., None], *arguments: Any, log: Path) -> None:
+        super().__init__(target=_logged, args=(what, arguments, log), daemon=True)
         self.start()
 
     def poll(self) -> int | None:
@@ -139,10 +139,10 @@ class Forked(_FORKS.Process):  # type: ignore[name-defined,misc]
             os.kill(self.pid, number)
 
 
-def _run(folder: Path, log: Path) -> None:
+def _logged(what: Callable[..., None], arguments: tuple[Any, ...], log: Path) -> None:
     with log.open("ab") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
-    run_node(folder)
+    what(*arguments)
 
 
 @dataclass
@@ -237,7 +237,7 @@ class Fleet:
             member = self.members[name]
             assert member.process is None
             if not program:
-                member.process = Forked(member)
+                member.process = Forked(run_node, member.folder, log=member.log)
                 continue
             with member.log.open("ab") as log:
                 command = [*program, "node", "run", str(member.folder)]

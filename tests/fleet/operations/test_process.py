@@ -82,7 +82,7 @@ def ends_well(fleet: Fleet, number: signal.Signals) -> None:
 
 def test_a_node_that_is_hung_up_on_goes_on_and_ends_when_told_to(tmp_path: Path) -> None:
     with Fleet.of(tmp_path, "a") as fleet:
-        fleet.start("a", program=LNTRUST)
+        fleet.start("a")
         process, log = fleet.members["a"].process, fleet.members["a"].log
         assert process is not None
         for times in (1, 2):

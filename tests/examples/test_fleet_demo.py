@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fleets import gone, wait_until
 
 from examples.fleet_demo import demo
 from examples.fleet_demo.demo import PHASES, DemoResult, NodeResult, PhaseResult, run_demo
@@ -18,14 +18,6 @@ from examples.fleet_demo.nodes import LABELLED, MODELS, MOST, ONNX_FILE, SHARD, 
 from examples.fleet_demo.show import closing, share
 from lntrust.fleet.settings import load_node
 from lntrust.learners.onnx import OnnxClassifier
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_two_die_one_returns_and_all_questions_are_answered(
@@ -88,13 +80,15 @@ def test_however_it_ends_no_process_is_left(
 
 
 def _children(process: "subprocess.Popen[bytes]", count: int) -> list[int]:
-    path, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 300
-    while time.monotonic() < deadline and process.poll() is None:
-        children = path.read_text("utf-8").split()
-        if len(children) >= count:
-            return list(map(int, children))
-        time.sleep(0.05)
-    raise AssertionError(f"no {count} children came")
+    children: list[str] = []
+
+    def have_come() -> bool:
+        assert process.poll() is None
+        children[:] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8").split()
+        return len(children) >= count
+
+    wait_until(have_come, 300, every=0.05)
+    return list(map(int, children))
 
 
 def test_a_folder_in_use_is_refused(lntrust: Any, tmp_path: Path) -> None:

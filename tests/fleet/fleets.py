@@ -109,6 +109,15 @@ def stands_still(pid: int) -> bool:
     return all("State:\tT" in each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status"))
 
 
+def gone(pid: int) -> bool:
+    """Whether there is no process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """A process that is stopped for a while."""
@@ -245,14 +254,15 @@ class Fleet:
         for name in names:
             self.until(name, lambda status: True, 240)
 
-    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """By its number, and wait until it is gone."""
+    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> int | None:
+        """By its number, and wait until it is gone; its exit code."""
         process, self.members[name].process = self.members[name].process, None
         assert process is not None
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.send_signal(signal.SIGCONT)
         process.wait(60)
+        return process.poll()
 
     def kill(self, *names: str) -> None:
         """All at once, without a word."""

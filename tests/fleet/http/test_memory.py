@@ -72,15 +72,10 @@ class Served:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def served(log: Path) -> Iterator[Served]:
+def served(tmp_path: Path) -> Iterator[Served]:
     if sys.platform != "linux":
         pytest.skip("reads /proc")
-    address = f"127.0.0.1:{free_port()}"
+    log, address = tmp_path / "log", f"127.0.0.1:{free_port()}"
     process = Forked(serve, address, log=log)
 
     def is_there() -> bool:
@@ -219,7 +214,7 @@ def test_many_headers_on_many_connections(served: Served) -> None:
         served.bears_it()
 
 
-def test_strangers_write_nothing_into_the_log(served: Served, log: Path) -> None:
+def test_strangers_write_nothing_into_the_log(served: Served, tmp_path: Path) -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
     for request in (GET + upgrade, b"\x00\x01 garbage\r\n\r\n", POST + b"Content-Length: -1\r\n\r\n"):
         for _ in range(5):
@@ -232,4 +227,4 @@ def test_strangers_write_nothing_into_the_log(served: Served, log: Path) -> None
             send(client, *MILLION)
             client.recv(1)
     served.is_well()
-    assert log.read_text() == ""
+    assert (tmp_path / "log").read_text() == ""

@@ -1,28 +1,18 @@
 """Node processes: started, asked, frozen, killed and ended, all by the ids that were started."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fleets import stands_still, wait_until
+from fleets import gone, stands_still, wait_until
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.init import init_node
 from lntrust.fleet.operations.supervisor import LOG, Fleet, FleetError, free_ports
 
 X = np.zeros((2, 8, 8), dtype=np.uint8)
-
-
-def gone(pid: int) -> bool:
-    """Whether there is no process of this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ seconds. Nodes train for ever, slowly, on few examples. Neighbours that answered
 that a test sees at once who counts; nodes that learn whom to trust have the tables `LEARNED`.
 """
 
+import ctypes
 import fcntl
 import json
 import multiprocessing
@@ -49,6 +50,7 @@ PORTS = range(10_000, 20_000)  # below those of outgoing connections, and of `fr
 SLACK = 20.0  # seconds more that a busy machine may take: those who keep others waiting do so for ever
 LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
+_NETWORK = 0x40000000  # CLONE_NEWNET
 digits = cache(example_part)
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -148,6 +150,18 @@ class Forked(_FORKS.Process):  # type: ignore[name-defined,misc]
             os.kill(self.pid, number)
 
 
+def enter(network: Path) -> None:
+    """This thread is in this network namespace from now on, and all that it starts."""
+    with network.open("rb") as place:
+        assert ctypes.CDLL(None).setns(place.fileno(), _NETWORK) == 0
+
+
+def _run(folder: Path, network: Path | None) -> None:
+    if network:
+        enter(network)
+    run_node(folder)
+
+
 def _logged(what: Callable[..., None], arguments: tuple[Any, ...], log: Path) -> None:
     with log.open("ab") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
@@ -240,13 +254,14 @@ class Fleet:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def start(self, *names: str, program: Sequence[str] = ()) -> None:
-        """Run these nodes, if need be by a program. Returns when each of them answers its clients."""
+    def start(self, *names: str, program: Sequence[str] = (), network: Path | None = None) -> None:
+        """Run these nodes, if need be by a program, or in a network namespace. Returns when each of them
+        answers its clients."""
         for name in names:
             member = self.members[name]
             assert member.process is None
             if not program:
-                member.process = Forked(run_node, member.folder, log=member.log)
+                member.process = Forked(_run, member.folder, network, log=member.log)
                 continue
             with member.log.open("ab") as log:
                 command = [*program, "node", "run", str(member.folder)]

@@ -59,7 +59,7 @@ def is_live(client: socket.socket) -> None:
 )
 def test_requests_that_do_not_come(opened: Opened, before: bool, begun: bytes) -> None:
     """Nor, after one, are blank lines any."""
-    with connect(opened(Node(), slowest=0.5), 20) as client:
+    with connect(opened(Node(), slowest=1.0), 20) as client:
         if before:
             is_live(client)
         client.sendall(begun)
@@ -67,7 +67,7 @@ def test_requests_that_do_not_come(opened: Opened, before: bool, begun: bytes) -
 
 
 def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Opened) -> None:
-    with connect(opened(Node(), slowest=0.5, polite=0.0), 20) as client:
+    with connect(opened(Node(), slowest=1.0, polite=0.0), 20) as client:
         client.sendall(GET + b"Content-Length: 9\r\n\r\n1")
         assert responses(client, 1) == [(200, b'{"live":true}')]
         assert ended(client)

@@ -29,7 +29,7 @@ def until_it_answers(fleet: Fleet) -> None:
         fleet.check()
         return fleet.statuses()["solo"] is not None
 
-    wait_until(answers, 60, lambda: fleet.log_tail("solo"), every=0.1)
+    wait_until(answers, 240, lambda: fleet.log_tail("solo"), every=0.1)
 
 
 def test_a_node_from_start_to_stop(fleet: Fleet) -> None:

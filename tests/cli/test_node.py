@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleets import all_probed, wait_until
 from typer.testing import CliRunner
 
 from examples.fleet_demo.supervisor import LOG, Fleet, free_ports
@@ -61,22 +62,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     with Fleet(folders) as fleet:
         for name in folders:
             fleet.start(name)
-        deadline = time.monotonic() + 90
-        while not all(ready(status) for status in fleet.statuses().values()):
+
+        def are_ready() -> bool:
             fleet.check()
-            assert time.monotonic() < deadline, fleet.statuses()
-            time.sleep(0.1)
+            return all(status is not None and all_probed(status) for status in fleet.statuses().values())
+
+        wait_until(are_ready, 240, lambda: str(fleet.statuses()), every=0.1)
         yield Made(folders["a"], folders["b"], checked, fleet)
-
-
-def ready(status: dict[str, object] | None) -> bool:
-    neighbours = status and status["neighbours"]
-    return (
-        status is not None
-        and status["phase"] == "deployed"
-        and isinstance(neighbours, dict)
-        and all(each["probed"] for each in neighbours.values())
-    )
 
 
 # -- what runs ------------------------------------------------------------------------------------

@@ -1,28 +1,18 @@
 """Node processes: started, asked, frozen, killed and ended, all by the ids that were started."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fleets import stands_still, wait_until
+from fleets import gone, stands_still, wait_until
 
 from examples.fleet_demo.supervisor import LOG, Fleet, FleetError, free_ports
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.operations.init import init_node
 
 X = np.zeros((2, 8, 8), dtype=np.uint8)
-
-
-def gone(pid: int) -> bool:
-    """Whether there is no process of this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 @pytest.fixture
@@ -39,7 +29,7 @@ def until_it_answers(fleet: Fleet) -> None:
         fleet.check()
         return fleet.statuses()["solo"] is not None
 
-    wait_until(answers, 60, lambda: fleet.log_tail("solo"), every=0.1)
+    wait_until(answers, 240, lambda: fleet.log_tail("solo"), every=0.1)
 
 
 def test_a_node_from_start_to_stop(fleet: Fleet) -> None:

@@ -1,12 +1,15 @@
 """Fleets of real nodes for tests: folders with certificates, processes, and ways to wait for what they do.
 
-Nodes run as `lntrust node run DIR`, each in a process of its own that is ended by its number. They train for
-ever, slowly, on few examples. Neighbours that answered a probe weigh the same, so that a test sees at once
-who counts; nodes that learn whom to trust have the tables `LEARNED`.
+Each node is a process of its own that is ended by its number. Where no test is about how a node is started,
+it does what `lntrust node run DIR` does, as a fork of a process that has imported all of it: imports take
+seconds. Nodes train for ever, slowly, on few examples. Neighbours that answered a probe weigh the same, so
+that a test sees at once who counts; nodes that learn whom to trust have the tables `LEARNED`.
 """
 
+import ctypes
 import fcntl
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -21,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -35,6 +39,7 @@ from lntrust.fleet.http.client import Client
 from lntrust.fleet.node import Node, place_of
 from lntrust.fleet.operations.certificates import NODE_FILES, Authority
 from lntrust.fleet.operations.init import EXAMPLE_CLASSES, example_part, write_node
+from lntrust.fleet.operations.process import run_node
 from lntrust.fleet.peers.zenoh_config import Place
 from lntrust.fleet.settings import NodeSettings, load_node
 
@@ -45,6 +50,12 @@ PORTS = range(10_000, 20_000)  # below those of outgoing connections, and of `fr
 SLACK = 20.0  # seconds more that a busy machine may take: those who keep others waiting do so for ever
 LNTRUST = (sys.executable, "-m", "lntrust.cli")
 _LABELLED = 60
+_NETWORK = 0x40000000  # CLONE_NEWNET
+digits = cache(example_part)
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["lntrust.fleet.operations.process", "sklearn.ensemble", "sklearn.linear_model", "zenoh"]
+)
 
 TABLES: dict[str, dict[str, Any]] = {
     "input": {"shape": [8, 8], "dtype": "uint8", "classes": list(EXAMPLE_CLASSES)},
@@ -54,7 +65,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "limits": {"deadline": DEADLINE, "patience": 1.0, "pause": 0.2, "retries": 0},
     "http": {},
     "life": {"state": "state", "save_every": 0.4, "refresh_every": 1.0, "rest": 0.2, "wait": 0.0},
-    "training": {"stage1_rounds": 3, "stage2_rounds": 1_000_000, "refresh": 4, "lr": 0.05, "batch": 16},
+    "training": {"stage1_rounds": 3, "stage2_rounds": 5000, "refresh": 4, "lr": 0.05, "batch": 16},
     "trust": {"budget": 20, "sample": 20, "warmup": 1, "deployment_gate": "off", "weighting": "uniform"},
 }
 LEARNED: Table = {"trust": {"weighting": "trust"}}  # a node that learns whom to trust
@@ -100,6 +111,15 @@ def stands_still(pid: int) -> bool:
     return all("State:\tT" in each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status"))
 
 
+def gone(pid: int) -> bool:
+    """Whether there is no process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """A process that is stopped for a while."""
@@ -111,15 +131,51 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+class Forked(_FORKS.Process):  # type: ignore[name-defined,misc]
+    """A process that does this, to be waited for and told things as one of `subprocess`."""
+
+    def __init__(self, what: Callable[..., None], *arguments: Any, log: Path) -> None:
+        super().__init__(target=_logged, args=(what, arguments, log), daemon=True)
+        self.start()
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, seconds: float) -> None:
+        self.join(seconds)
+        assert self.exitcode is not None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def enter(network: Path) -> None:
+    """This thread is in this network namespace from now on, and all that it starts."""
+    with network.open("rb") as place:
+        assert ctypes.CDLL(None).setns(place.fileno(), _NETWORK) == 0
+
+
+def _run(folder: Path, network: Path | None) -> None:
+    if network:
+        enter(network)
+    run_node(folder)
+
+
+def _logged(what: Callable[..., None], arguments: tuple[Any, ...], log: Path) -> None:
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    what(*arguments)
+
+
 @dataclass
 class Member:
     """A node of the fleet: where its files lie, and its process, if it runs."""
 
     name: str
     folder: Path
-    listen: str
     settings: NodeSettings
-    process: "subprocess.Popen[bytes] | None" = None
+    process: "subprocess.Popen[bytes] | Forked | None" = None
 
     def __post_init__(self) -> None:
         self.log, self.state = self.folder / "log.jsonl", self.folder / "state" / "node.safetensors"
@@ -139,7 +195,7 @@ class Fleet:
 
     root: Path
     members: dict[str, Member] = field(default_factory=dict)
-    x: np.ndarray = field(default_factory=lambda: example_part(2)[2]["x"][:3])  # what clients ask about
+    x: np.ndarray = field(default_factory=lambda: digits(2)[2]["x"][:3])  # what clients ask about
 
     @classmethod
     def of(
@@ -161,7 +217,7 @@ class Fleet:
             tables = _over(tables, (overrides or {}).get(name, {}))
             others = [{"name": other, "address": listen[other]} for other in names if other != name]
             write_node(folder, {"name": name, **tables, "neighbours": others})
-            fleet.members[name] = Member(name, folder, listen[name], load_node(folder))
+            fleet.members[name] = Member(name, folder, load_node(folder))
         return fleet
 
     def __enter__(self) -> Self:
@@ -198,25 +254,30 @@ class Fleet:
 
     # -- processes --------------------------------------------------------------------------------
 
-    def start(self, *names: str, program: Sequence[str] = LNTRUST) -> None:
-        """Run these nodes. Returns when each of them answers its clients."""
+    def start(self, *names: str, program: Sequence[str] = (), network: Path | None = None) -> None:
+        """Run these nodes, if need be by a program, or in a network namespace. Returns when each of them
+        answers its clients."""
         for name in names:
             member = self.members[name]
             assert member.process is None
+            if not program:
+                member.process = Forked(_run, member.folder, network, log=member.log)
+                continue
             with member.log.open("ab") as log:
                 command = [*program, "node", "run", str(member.folder)]
                 member.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         for name in names:
             self.until(name, lambda status: True, 240)
 
-    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """By its number, and wait until it is gone."""
+    def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> int | None:
+        """By its number, and wait until it is gone; its exit code."""
         process, self.members[name].process = self.members[name].process, None
         assert process is not None
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.send_signal(signal.SIGCONT)
         process.wait(60)
+        return process.poll()
 
     def kill(self, *names: str) -> None:
         """All at once, without a word."""
@@ -228,7 +289,7 @@ class Fleet:
     def pid(self, name: str) -> int:
         process = self.members[name].process
         assert process is not None
-        return process.pid
+        return int(process.pid)
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -293,7 +354,7 @@ class Clients:
         self.answers: list[Answer] = []
 
     def _run(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.1):
             self.answers.append(self._fleet.ask(self._name))
 
     def wait_for_more(self) -> None:
@@ -340,12 +401,13 @@ SOON: dict[str, dict[str, Any]] = {
 
 def until(node: Node, what: Callable[[Status], bool], seconds: float = 90.0) -> Status:
     """The node's status, once it is such."""
-    return _status_when(node.status, what, seconds)
+    return _status_when(node.status, what, seconds, every=0.02)
 
 
 def _status_when(
-    look: Callable[[], Status], what: Callable[[Status], bool], seconds: float, why: Callable[[], str] = str
-) -> Status:
+    look: Callable[[], Status], what: Callable[[Status], bool], seconds: float,
+    why: Callable[[], str] = str, every: float = 0.05,
+) -> Status:  # fmt: skip
     status: Status = {}
 
     def seen() -> bool:
@@ -353,7 +415,7 @@ def _status_when(
         status = look()
         return bool(status) and what(status)
 
-    wait_until(seen, seconds, lambda: f"{json.dumps(status)}\n{why()}", every=0.02)
+    wait_until(seen, seconds, lambda: f"{json.dumps(status)}\n{why()}", every)
     return status
 
 
@@ -370,7 +432,7 @@ def _over(tables: Mapping[str, Table], more: Table) -> dict[str, dict[str, Any]]
 
 
 def _write_data(folder: Path, number: int) -> None:
-    labelled, shard, _ = example_part(number)
+    labelled, shard, _ = digits(number)
     every = len(labelled["y"]) // _LABELLED  # the favoured classes lie first
     np.savez(folder / "data.npz", allow_pickle=False, **{k: v[::every] for k, v in labelled.items()})
     np.savez(folder / "shard.npz", allow_pickle=False, x=shard["x"][:100])

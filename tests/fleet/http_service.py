@@ -1,16 +1,10 @@
-"""A node for the door for clients, small but honest, and questions to it.
-
-As a program it opens a door in a process of its own for each line that it reads, the name of that one's log;
-it prints the process's number and the door's address. Their nodes have one small number as input and ten
-classes, so that small questions have large answers.
-"""
+"""A node for the door for clients, small but honest, and questions to it."""
 
 import json
-import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -121,12 +115,8 @@ def question(x: ndarray = X, datatype: str = "FP32", name: str = "pixels", **mor
     return {"inputs": [entry], **more}
 
 
-if __name__ == "__main__":
+def serve(address: str) -> None:
+    """One small number as input and ten classes: small questions have large answers."""
     given = {"shape": [1], "dtype": "uint8", "classes": [f"class {number}" for number in range(10)]}
-    node = Ten(largest=16 << 20, input=given)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has ended is forgotten
-    for line in sys.stdin:
-        if os.fork() == 0:  # no thread has been started yet
-            os.dup2(os.open(line.strip(), os.O_WRONLY | os.O_CREAT), 2)
-            print(os.getpid(), HttpDoor(node, Bounds(grace=2.0)).address, flush=True)
-            signal.pause()
+    with closing(HttpDoor(Ten(largest=16 << 20, listen=address, input=given), Bounds(grace=2.0))):
+        signal.pause()

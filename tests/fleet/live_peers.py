@@ -1,8 +1,6 @@
 """Peers inside a test: doors, query handlers and neighbours, with real sessions over TLS on loopback."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 import small_nodes
 import zenoh
-from fleets import free_port, wait_until
+from fleets import Forked, free_port, wait_until
 
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.peers import messages as wire
@@ -80,17 +78,17 @@ class Peers:
         self.ends.callback(peer.session.close)
         return peer
 
-    def process(self, name: str) -> "subprocess.Popen[bytes]":
+    def process(self, name: str) -> Forked:
         """A door that echoes, in a process of its own."""
-        peers = [f"{n}={port}" for n, port in self.ports.items() if n != name]
-        script, folder = Path(__file__).with_name("live_door.py"), self.authority.folder / name
-        command = [sys.executable, str(script), name, str(self.ports[name]), str(folder), *peers]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.ends.enter_context(child)  # closes its pipes, and waits
+        child = Forked(_stand, self.place(name), log=self.authority.folder / "log")
         self.ends.callback(child.kill)
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
         return child
+
+
+def _stand(place: Place) -> None:
+    door = Door(place, lambda asker, question: f"{place.name} to {asker}: ".encode() + question)
+    threading.Event().wait()
+    door.close()
 
 
 class Asking(Peers):

@@ -87,8 +87,9 @@ class Rogue:
         reply = decode(self.door.ask(name, encode(wire.question(x)), timeout))
         return wire.probabilities_in(reply, len(x), len(self.settings.input.classes))
 
-    def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, int, set[str]]:
-        """Ask as fast as it goes: how many were asked, how many answered, and why others were not."""
+    def flood(self, name: str, x: ndarray, seconds: float, at_once: int = 64) -> tuple[int, set[str]]:
+        """Ask as fast as it goes, so long and at least some hundred times: how many were answered, and
+        why others were not."""
         question, end = encode(wire.question(x)), time.monotonic() + seconds
         answered, refusals = list[bool](), set[str]()
 
@@ -101,9 +102,9 @@ class Rogue:
                 answered.append(False)
 
         with ThreadPoolExecutor(at_once) as threads:
-            while time.monotonic() < end:
+            while time.monotonic() < end or len(answered) <= 200:
                 list(threads.map(ask, range(at_once)))
-        return len(answered), sum(answered), refusals
+        return sum(answered), refusals
 
 
 def honest(rogue: Rogue, x: ndarray) -> bytes:

@@ -184,7 +184,7 @@ def test_no_more_examples_than_an_answer_may_hold(opened: Opened) -> None:
 
 
 def test_a_client_that_leaves_and_one_that_dawdles(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    address, start = opened(Node(), slowest=0.3), POST + b"Content-Length: 100\r\n\r\n{"
+    address, start = opened(Node(), slowest=1.0), POST + b"Content-Length: 100\r\n\r\n{"
     with connect(address) as raw:
         raw.sendall(start)
     with connect(address) as raw:

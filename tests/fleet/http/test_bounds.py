@@ -59,7 +59,7 @@ def is_live(client: socket.socket) -> None:
 )
 def test_requests_that_do_not_come(opened: Opened, before: bool, begun: bytes) -> None:
     """Nor, after one, are blank lines any."""
-    with connect(opened(Node(), slowest=0.5), 20) as client:
+    with connect(opened(Node(), slowest=1.0), 20) as client:
         if before:
             is_live(client)
         client.sendall(begun)
@@ -67,7 +67,7 @@ def test_requests_that_do_not_come(opened: Opened, before: bool, begun: bytes) -
 
 
 def test_a_body_that_nobody_waits_for_has_to_come_in_time(opened: Opened) -> None:
-    with connect(opened(Node(), slowest=0.5, polite=0.0), 20) as client:
+    with connect(opened(Node(), slowest=1.0, polite=0.0), 20) as client:
         client.sendall(GET + b"Content-Length: 9\r\n\r\n1")
         assert responses(client, 1) == [(200, b'{"live":true}')]
         assert ended(client)
@@ -234,7 +234,7 @@ async def test_the_first_has_what_it_needs_and_the_others_share() -> None:
 
 @in_a_loop
 async def test_who_dawdles_makes_way_for_who_waits() -> None:
-    first, other, early, honest = shares(4)
+    first, other, early, honest = shares(4, grace=1.0)
     told: list[str] = []
 
     def makes_way(share: Share, name: str) -> Callable[[], None]:
@@ -243,7 +243,7 @@ async def test_who_dawdles_makes_way_for_who_waits() -> None:
     await first.take(FREE + MEMORY)
     await other.take(FREE + MEMORY)
     other.wait_for_client(makes_way(other, "other"))
-    await asyncio.sleep(0.35)  # more than the grace
+    await asyncio.sleep(1.1)  # more than the grace
     assert told == [], "as long as nobody waits"
     waiting = asyncio.create_task(early.take(FREE + MEMORY))
     first.wait_for_client(makes_way(first, "first"))

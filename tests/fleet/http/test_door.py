@@ -5,7 +5,6 @@ import json
 import logging
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import urllib3
+from fleets import wait_until
 from http_service import INFER, Node, X, ask, question
 
 from lntrust import LNTrustError
@@ -127,14 +127,14 @@ def test_many_at_once_get_each_their_own_answer(address: str, node: Node) -> Non
 
 
 def test_an_answer_comes_at_once(address: str) -> None:
-    connection, times = http.client.HTTPConnection(address, timeout=10), []
-    for _ in range(30):
+    def is_quick() -> bool:
         begun = time.monotonic()
         connection.request("POST", INFER, json.dumps(question()))
         connection.getresponse().read()
-        times.append(time.monotonic() - begun)
-    connection.close()
-    assert min(times) < 0.03, "each would take 40 ms, if packets waited for each other"
+        return time.monotonic() - begun < 0.03
+
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        wait_until(is_quick, why=lambda: "each would take 40 ms, if packets waited for each other")
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -144,7 +144,7 @@ def test_it_closes_in_time_whoever_is_there(busy: bool, caplog: pytest.LogCaptur
 
     def wait() -> None:
         computing.set()
-        go.wait(10)
+        go.wait(60)
 
     node.before = wait
     door = HttpDoor(node)
@@ -153,10 +153,10 @@ def test_it_closes_in_time_whoever_is_there(busy: bool, caplog: pytest.LogCaptur
     asker = http.client.HTTPConnection(door.address, timeout=10)
     if busy:
         asker.request("POST", INFER, json.dumps(question()))
-        assert computing.wait(10)
+        assert computing.wait(60)
     begun = time.monotonic()
     door.close()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30, "the node computes for a minute"
     assert "http" not in {thread.name for thread in set(threading.enumerate()) - before}
     assert "Traceback" not in caplog.text
     if busy:

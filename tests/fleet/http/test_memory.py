@@ -4,22 +4,19 @@ The door is in a process of its own. The system tells the most memory that it ev
 """
 
 import json
-import os
 import re
-import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import http_service
 import pytest
-from http_service import CHUNKED, GET, INFER, POST, ask, connect
+from fleets import Forked, free_port, wait_until
+from http_service import CHUNKED, GET, INFER, POST, ask, connect, serve
 
 BEARABLE = 100 << 20  # bytes
 LARGEST = 16 << 20
@@ -75,35 +72,23 @@ class Served:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture(scope="module")
-def doors() -> Iterator[Callable[[Path], tuple[int, str]]]:
-    """Open a door in a process of its own, with this log; the process's number, and the address."""
-    program, pipe = [sys.executable, http_service.__file__], subprocess.PIPE
-    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True) as process:
-
-        def open_(log: Path) -> tuple[int, str]:
-            print(log, file=process.stdin, flush=True)
-            assert process.stdout is not None
-            pid, address = process.stdout.readline().split()
-            return int(pid), address
-
-        yield open_
-        process.kill()
-
-
-@pytest.fixture
-def served(log: Path, doors: Callable[[Path], tuple[int, str]]) -> Iterator[Served]:
+def served(tmp_path: Path) -> Iterator[Served]:
     if sys.platform != "linux":
         pytest.skip("reads /proc")
-    pid, address = doors(log)
+    log, address = tmp_path / "log", f"127.0.0.1:{free_port()}"
+    process = Forked(serve, address, log=log)
+
+    def is_there() -> bool:
+        assert process.poll() is None, log.read_text()
+        with suppress(ConnectionError), connect(address):
+            return True
+        return False
+
     try:
-        yield Served(address, pid)
+        wait_until(is_there)
+        yield Served(address, process.pid)
     finally:
-        os.kill(pid, signal.SIGKILL)
+        process.kill()
 
 
 def send(client: socket.socket, *parts: bytes) -> None:
@@ -229,7 +214,7 @@ def test_many_headers_on_many_connections(served: Served) -> None:
         served.bears_it()
 
 
-def test_strangers_write_nothing_into_the_log(served: Served, log: Path) -> None:
+def test_strangers_write_nothing_into_the_log(served: Served, tmp_path: Path) -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
     for request in (GET + upgrade, b"\x00\x01 garbage\r\n\r\n", POST + b"Content-Length: -1\r\n\r\n"):
         for _ in range(5):
@@ -242,4 +227,4 @@ def test_strangers_write_nothing_into_the_log(served: Served, log: Path) -> None
             send(client, *MILLION)
             client.recv(1)
     served.is_well()
-    assert log.read_text() == ""
+    assert (tmp_path / "log").read_text() == ""

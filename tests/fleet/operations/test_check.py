@@ -201,7 +201,7 @@ def test_a_node_that_is_not_where_its_certificate_says_is_not_believed(fleet: Fl
     authority.remove("b")
     authority.issue("b", ["192.0.2.7"])
     certified_as(b, authority.folder / "b")
-    changed(b, f'address = "{fleet.members["a"].listen}"', "")  # it dials nobody
+    changed(b, f'address = "{fleet.members["a"].settings.network.listen}"', "")  # it dials nobody
     with Node.from_file(b, train=False):
         assert findings(folder, 2.0)["b"].text.startswith("no answer")
 

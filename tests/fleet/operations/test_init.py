@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fleets import all_probed, free_port, until
+from small_nodes import settings
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.node import Node
@@ -89,14 +91,11 @@ def test_two_new_nodes_run_it(tmp_path: Path) -> None:
         assert (a.predict(test["x"]).probabilities.argmax(1) == test["y"]).mean() > 0.6
 
 
-def test_the_documented_settings_can_be_lived(tmp_path: Path) -> None:
+def test_the_documented_settings_can_be_lived() -> None:
     """Those of the preset `best`, but for what live nodes refuse."""
-    table = re.search(r"```toml\n(\[trust\]\n.*?)```", DOCS, re.DOTALL)
-    assert table is not None
-    init(tmp_path)
-    path = tmp_path / "NODE.toml"
-    path.write_text(path.read_text("utf-8").partition("[trust]")[0] + table[1], "utf-8")
-    assert load_node(tmp_path).trust.model_dump(exclude_defaults=True) == BEST
+    (table,) = re.findall(r"```toml\n(\[trust\]\n.*?)```", DOCS, re.DOTALL)
+    trust = settings(**tomllib.loads(table)).trust
+    assert trust.model_dump(exclude_defaults=True) == BEST
 
 
 def test_what_the_documents_copy_is_all_that_a_node_needs(tmp_path: Path, certified: Path) -> None:

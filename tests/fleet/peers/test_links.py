@@ -3,7 +3,6 @@
 A wrong permanent entry among one side's neighbours (ARP) sends its frames nowhere, while it still receives.
 """
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import LNTRUST, Fleet, probed, without
+from fleets import Fleet, enter, probed, without
 
 from lntrust.fleet.http.client import Client
 
 ADDRESS = {"a": "10.77.0.1", "b": "10.77.0.2"}
-_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 
 
 def ip(*words: str, check: bool = True) -> None:
@@ -44,6 +42,9 @@ class Cable:
     def inside(self, name: str, *words: str) -> None:
         ip("-n", self.names[name], *words)
 
+    def place(self, name: str) -> Path:
+        return Path(f"/run/netns/{self.names[name]}")
+
     def remove(self) -> None:
         for name in self.names.values():
             ip("netns", "del", name, check=False)
@@ -51,13 +52,8 @@ class Cable:
     def visit(self, name: str, what: Callable[[], Any]) -> Any:
         """Do this in a thread that is in the namespace."""
 
-        def there() -> Any:
-            with Path(f"/run/netns/{self.names[name]}").open("rb") as place:
-                assert ctypes.CDLL(None).setns(place.fileno(), _NEW_NETWORK) == 0
-            return what()
-
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(there).result()
+        with ThreadPoolExecutor(1, initializer=enter, initargs=[self.place(name)]) as thread:
+            return thread.submit(what).result()
 
 
 class Apart(Fleet):
@@ -89,7 +85,7 @@ def test_a_link_cut_one_way_and_mended(cable: Cable, tmp_path: Path) -> None:
     with Apart.of(tmp_path, "ab", hosts=ADDRESS) as fleet:
         fleet.cable = cable
         for name in "ab":
-            fleet.start(name, program=("ip", "netns", "exec", cable.names[name], *LNTRUST))
+            fleet.start(name, network=cable.place(name))
 
         def find_each_other() -> None:
             fleet.until("a", probed("b"))

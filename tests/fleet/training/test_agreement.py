@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fleets import free_port, wait_until
+from fleets import Fleet, Member, Status, free_port, wait_until
 from sklearn.datasets import load_digits
 
-from examples.fleet_demo.supervisor import Fleet
 from lntrust.core.files import read_tensors
 from lntrust.experiment.driver import Run
 from lntrust.experiment.evaluation import blended, mixing, one_by_one
 from lntrust.fleet.http.client import Client
 from lntrust.fleet.operations.certificates import Authority
 from lntrust.fleet.operations.init import write_node
+from lntrust.fleet.settings import load_node
 from lntrust.learners.views import load_views
 from lntrust.methods.base import below
 from lntrust.study.loading import load_study
@@ -86,22 +86,19 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run()
     authority = Authority.open(tmp_path_factory.mktemp("fleet"))
     ports = [free_port() for _ in range(2 * NODES)]
-    folders = {f"n{i}": authority.folder / f"n{i}" for i in range(NODES)}
-    for i, (name, folder) in enumerate(folders.items()):
-        authority.issue(name, ["127.0.0.1"])
-        bring_to_life(folder, run, i, ports)
+    with Fleet(authority.folder) as fleet:
+        for i, name in enumerate(f"n{i}" for i in range(NODES)):
+            authority.issue(name, ["127.0.0.1"])
+            bring_to_life(folder := authority.folder / name, run, i, ports)
+            fleet.members[name] = Member(name, folder, load_node(folder))
+        fleet.start(*fleet.members)
+        for name in fleet.members:
+            fleet.until(name, is_over, 240)
+        yield run, [Client(each.settings) for each in fleet.members.values()], authority.folder
 
-    def all_deployed() -> bool:
-        fleet.check()
-        statuses = [each for each in fleet.statuses().values() if each is not None]
-        deployed = [each["round"] == ROUNDS and "ensemble" in each["validation"] for each in statuses]
-        return sum(deployed) == NODES
 
-    with Fleet(folders) as fleet:
-        for name in folders:
-            fleet.start(name)
-        wait_until(all_deployed, 240, lambda: "\n".join(map(fleet.log_tail, folders)), every=0.1)
-        yield run, [Client.of(folder) for folder in folders.values()], authority.folder
+def is_over(status: Status) -> bool:
+    return bool(status["round"] == ROUNDS and "ensemble" in status["validation"])
 
 
 def test_trust_is_the_same(both: Both) -> None:

@@ -149,7 +149,7 @@ def test_replies_travel_in_the_form_asked_for_and_trust_has_a_rhythm_of_its_own(
 
 
 def test_a_newcomer_is_probed_out_of_turn_and_training_goes_on_with_any_model(tmp_path: Path) -> None:
-    endless, slow = {**SOON["training"], "stage2_rounds": 100_000}, {**SOON["life"], "rest": 0.05}
+    endless, slow = {**SOON["training"], "stage2_rounds": 5000}, {**SOON["life"], "rest": 0.05}
     own = {**trusting(refresh=50_000), "training": endless, "life": slow}
     fleet = Fleet.of(tmp_path, "abc", {"a": own}, everybody=SIX)
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time

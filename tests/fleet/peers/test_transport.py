@@ -22,9 +22,9 @@ from lntrust.fleet.peers.transport import Door, NoAnswerError, QuotaError, Refus
 LONG = 60.0  # seconds, for what comes soon even on a busy machine
 
 
-def answers(door: Door, name: str) -> bool:
+def answers(door: Door, name: str, seconds: float = 2.0) -> bool:
     with suppress(NoAnswerError):
-        return door.ask(name, b"x", 2.0).endswith(b"x")
+        return door.ask(name, b"x", seconds).endswith(b"x")
     return False
 
 
@@ -37,6 +37,21 @@ def test_they_see_and_hear_each_other(peers: Peers) -> None:
     assert b.ask("c", b"", LONG) == b"to b: "
     large = bytes(3 << 20)
     assert c.ask("a", large, LONG) == b"to c: " + large
+
+
+def test_a_door_that_nobody_answers_opens_anew(peers: Peers) -> None:
+    """b is there, and mute. As long as c answers, that is b's affair."""
+    a, b, c = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b"), peers.door("c")
+    b.appear()
+    assert a.wait_for("bc", LONG)
+    first = a.session
+    for _ in range(30):
+        assert not answers(a, "b", 0.02)
+        assert answers(a, "c")
+    assert a.session == first
+    c.close()
+    wait_until(lambda: not answers(a, "b", 0.02) and a.session != first)
+    assert a.wait_for("b", LONG)
 
 
 class TestWhoIsWho:

@@ -39,6 +39,7 @@ _LONGEST_REASON = 300  # bytes of a refusal that we read
 _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is longer
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
 _FLOOD, _WITHIN = 1000, 2.0  # more refusals than this in so many seconds: each of them costs time, too
+_DEAF, _PATIENCE = 5, 600.0  # questions without an answer; seconds until the next try, at most
 _OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
 
 
@@ -60,11 +61,13 @@ class Door:
     def __init__(
         self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8,
         busy: Callable[[str], None] = lambda _: None, duplicates: DuplicateNames | None = None,
-        look_every: float = 2.0, ignore_floods_for: float = 10.0,
+        look_every: float = 2.0, ignore_floods_for: float = 10.0, deaf_after: float = 10.0,
     ) -> None:  # fmt: skip
         self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
+        self._deaf_after = self._patience = deaf_after
+        self._unanswered, self._silent_since = 0, 0.0  # questions, since anybody was heard
         # Questions of ours that Zenoh has not ended.
         self.open_questions: dict[str, set[Future[Any]]] = {name: set() for name in place.peers}
         self._refusals = {name: deque[float](maxlen=_FLOOD + 1) for name in place.peers}  # when
@@ -156,6 +159,9 @@ class Door:
             token.cancel()  # else Zenoh would go on waiting
             reply = None
         if reply is None:
+            with self._lock:
+                self._silent_since = self._silent_since if self._unanswered else time.monotonic()
+                self._unanswered += 1
             raise NoAnswerError(f"no answer within {timeout:g} s")
         if len(self.open_questions[name]) > _OPEN_ANSWERED:
             token.cancel()  # else a question is open until whoever answered it ends it
@@ -168,6 +174,7 @@ class Door:
         after another: none of them may take long."""
         if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
             return
+        self._unanswered, self._patience = 0, self._deaf_after
         with suppress(InvalidStateError):  # the first counts, in time; others would only fill the memory
             answer.set_result(reply)
         if reply.replier_id is not None:
@@ -247,18 +254,24 @@ class Door:
     def _renew_if_due(self) -> None:
         """Open anew with certificates that are new: what listens goes on with those it began with.
 
-        And once when they have run out: a link that was made in the last second would outlive them.
+        And once when they have run out: a link that was made in the last second would outlive them. And if
+        nobody answers, though some are there: after a freeze Zenoh (1.10) may carry tokens, but no questions.
         """
         due = self._renewal.due()
         over = not self._ran_out and datetime.now(UTC) > self.expires + _LAST_SECOND
+        with self._lock:
+            silence = time.monotonic() - self._silent_since
+            deaf = bool(self._present) and self._unanswered >= _DEAF and silence > self._patience
         with self._changing:
-            if not (due or over) or self._closed.is_set():
+            if not (due or over or deaf) or self._closed.is_set():
                 return
             with self._lock:  # first: nobody is asked in vain
                 self._changes.update(self._present)
                 self._present.clear()
+                self._unanswered, self._patience = 0, min(2 * self._patience, _PATIENCE)
             self._session.close()
-            what = "certificates renewed" if due else "certificate has run out"
+            expired = "certificate has run out" if over else "nobody answers: opened anew"
+            what = "certificates renewed" if due else expired
             try:
                 self._open_session()
                 if due:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -28,7 +28,7 @@ from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.traffic import HELLO, RETRY, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import Door, NoAnswerError, RefusedError
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, encode
+from lntrust.network.codec import Message, Size, encode
 from lntrust.network.encodings import ReplyEncoding
 
 _BACKOFF = 0.05  # seconds before the first retry; doubles
@@ -47,7 +47,20 @@ _THREADS = 80  # per neighbour: so many questions to it at the same time, more t
 
 # Waits for what a neighbour says, so many seconds: the numbers, and the version of its model.
 _Hear = Callable[[float], tuple[Float[ndarray, "m C"], int]]
+_Wait = Callable[[float], bytes]  # the same, for the reply as it is written
 _Outcome = Callable[[], Reply | Failure]  # waits as long as a question's deadline lets it
+
+
+class _Written(NamedTuple):
+    """A message as it travels."""
+
+    data: bytes
+    size: Size
+
+
+def _written(message: Message) -> _Written:
+    data = encode(message)
+    return _Written(data, size_of(message.tensors.values(), len(data)))
 
 
 @dataclass
@@ -77,10 +90,16 @@ class _Question:
     deadline: float
     retries: int
     attachment: bytes | None  # its round, in lockstep
+    encoding: ReplyEncoding
 
     @property
     def time_left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
+
+    @cached_property
+    def written(self) -> _Written:
+        """The same for all nodes."""
+        return _written(wire.question(self.x, encoding=self.encoding))
 
 
 class Neighbours:
@@ -175,7 +194,7 @@ class Neighbours:
         """Say hello: do both mean the same by an input, and by a class? Returns whether it had an answer."""
         mine, change, since = self._facts(), self.changes(each.name), time.monotonic()
         try:
-            reply = self._send(each, wire.hello(mine), HELLO)(timeout)
+            reply = self._reply(each, HELLO, self._send(each, _written(wire.hello(mine)), HELLO), timeout)
             theirs = wire.facts_in(reply)
             reason = wire.mismatch(mine, theirs)
         except NoAnswerError:  # whoever asks it something sees that it is silent
@@ -208,7 +227,8 @@ class Neighbours:
         deadline = time.monotonic() + timeout
         if self._lockstep:
             self.wait_for_all(timeout)
-        question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
+        attachment = str(round_).encode() if self._lockstep else None
+        question = _Question(x, phase, deadline, retries, attachment, self._encoding)
         present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, _Outcome]()
         for name in names:
             each = self.members[name]
@@ -320,14 +340,14 @@ class Neighbours:
             self._traffic.count("retries", each.name)
         if each.server is not None:
             return partial(self._ask_server, each, each.server, question, phase)
-        message = wire.question(question.x, encoding=self._encoding)
-        wait_for = self._send(each, message, phase, question.attachment)
+        answer = self._send(each, question.written, phase, question.attachment)
+        return partial(self._hear, each, question, phase, answer)
 
-        def hear(timeout: float) -> tuple[Float[ndarray, "m C"], int]:
-            reply, C = wait_for(timeout), len(self._settings.input.classes)
-            return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
-
-        return hear
+    def _hear(
+        self, each: Neighbour, question: _Question, phase: str, answer: _Wait, timeout: float
+    ) -> tuple[Float[ndarray, "m C"], int]:
+        reply, C = self._reply(each, phase, answer, timeout), len(self._settings.input.classes)
+        return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
 
     def _ask_server(
         self, each: Neighbour, server: InferenceServer, question: _Question, phase: str, timeout: float
@@ -338,23 +358,19 @@ class Neighbours:
         self._traffic.received(each.name, phase, "reply", size_of([p], received))
         return p, 0
 
-    def _send(
-        self, each: Neighbour, message: Message, phase: str, attachment: bytes | None = None
-    ) -> Callable[[float], Message]:
-        """Send a node a message; what comes back waits for its reply. Both are counted."""
+    def _send(self, each: Neighbour, written: _Written, phase: str, attachment: bytes | None = None) -> _Wait:
+        """Send a node a message, and count it."""
         assert self._door is not None
-        data = encode(message)
         self._traffic.count("queries out", each.name)
-        self._traffic.sent(each.name, phase, "query", size_of(message.tensors.values(), len(data)))
-        answer = self._door.send(each.name, data, attachment)
+        self._traffic.sent(each.name, phase, "query", written.size)
+        return self._door.send(each.name, written.data, attachment)
 
-        def hear(timeout: float) -> Message:
-            data = answer(timeout)
-            reply = wire.read(data)
-            self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
-            return reply
-
-        return hear
+    def _reply(self, each: Neighbour, phase: str, answer: _Wait, timeout: float) -> Message:
+        """Wait for a node's reply, and count it."""
+        data = answer(timeout)
+        reply = wire.read(data)
+        self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
+        return reply
 
     def _refusal(self, each: Neighbour, reason: str, late: bool) -> Failure:
         failure = wire.failure_of(reason)

@@ -1,5 +1,6 @@
 """The trust model: one network per node, fitted at once, each with its lowest state; and its priors."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from random_evidence import alpha_of, evidence, generator, learned, simplex
 
 from lntrust.methods.lntrust.settings import LNTrustSettings
-from lntrust.trust.blend import validation_loss
+from lntrust.trust import fit
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.fit import Fit, TrustModel, TrustNetwork, fresh_model, permutation_importance, scores
 from lntrust.trust.weights import renormalised, trust_weights
@@ -27,7 +28,7 @@ def alpha_with(psi: TrustModel, e: Evidence) -> torch.Tensor:
 
 
 def loss_of(psi: TrustModel, e: Evidence) -> torch.Tensor:
-    return validation_loss(e.p_true, alpha_with(psi, e), e.offsets)
+    return fit.trust_loss(e.p_true, alpha_with(psi, e), e.offsets)
 
 
 def apart(seed: int, n: int, D: int) -> Evidence:
@@ -177,3 +178,8 @@ class TestPrior:
     def test_other_weightings_have_none(self, weighting: str) -> None:
         with pytest.raises(ValidationError, match=f"prior = self needs weighting = trust, not {weighting}"):
             LNTrustSettings(weighting=weighting, prior="self")
+
+
+def test_the_loss_is_clipped() -> None:
+    p, alone, offsets = torch.tensor([[0.0], [1.0]]).double(), torch.ones(1, 1).double(), torch.tensor([0, 2])
+    assert float(fit.trust_loss(p, alone, offsets)) == pytest.approx(-math.log(1e-8) / 2)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from random_evidence import alpha_of, evidence, learned
 from torch import Tensor
 
-from lntrust.trust import rivals
-from lntrust.trust.blend import validation_loss
+from lntrust.trust import fit, rivals
 from lntrust.trust.evidence import Evidence
 
 seeds = st.integers(0, 10_000)
@@ -171,7 +170,7 @@ def test_a_long_run_does_not_underflow(kind: type[rivals.Hedge] | type[rivals.We
 
 
 def objective(e: Evidence, alpha: Tensor) -> Tensor:
-    return validation_loss(e.p_true, alpha, e.offsets) + 0.01 * alpha.square().sum(-1)
+    return fit.trust_loss(e.p_true, alpha, e.offsets) + 0.01 * alpha.square().sum(-1)
 
 
 def test_simplex_erm_is_nearly_the_optimum_of_two_members_and_starts_afresh_at_each_refresh() -> None:

@@ -107,14 +107,6 @@ def mixed(
     return q / q.sum(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).tiny)
 
 
-def validation_loss(
-    p_true: Float[Tensor, "T D"], alpha: Float[Tensor, "n D"], offsets: Int[Tensor, "n+1"]
-) -> Float[Tensor, "n"]:
-    """R̂_i = mean over V_i of −log max(Σ_j α_ij p_j^y(x), 1e-8)."""
-    q = (p_true * spread(alpha, offsets, len(p_true))).sum(-1)
-    return segment_mean(-q.clamp(min=CLIP).log(), offsets)
-
-
 def validation_accuracy(
     probabilities: Float[Tensor, "T C"], labels: Int[Tensor, "T"], offsets: Int[Tensor, "n+1"]
 ) -> Float[Tensor, "n"]:

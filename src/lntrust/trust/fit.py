@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from lntrust.core.cuda_graphs import CudaGraph
 from lntrust.core.randomness import Seeds
+from lntrust.core.segments import segment_mean, spread
 from lntrust.core.threads import threads_for
-from lntrust.trust.blend import CLIP, validation_loss
+from lntrust.trust.blend import CLIP
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.features import FEATURES
 from lntrust.trust.weights import Alpha, Members, Memory, Weighting, renormalised, trust_weights
@@ -49,6 +50,14 @@ def scores(psi: TrustModel, phi: Float[Tensor, "n D 6"]) -> Float[Tensor, "n D"]
         x = torch.baddbmm(psi[f"bias {index}"][:, None], x, psi[f"weight {index}"].transpose(1, 2))
         x = x.relu() if index < 2 else x
     return x.squeeze(-1)
+
+
+def trust_loss(
+    p_true: Float[Tensor, "T D"], alpha: Float[Tensor, "n D"], offsets: Int[Tensor, "n+1"]
+) -> Float[Tensor, "n"]:
+    """What trust is fitted to: R̂_i = mean over V_i of −log max(Σ_j α_ij p_j^y(x), 1e-8)."""
+    q = (p_true * spread(alpha, offsets, len(p_true))).sum(-1)
+    return segment_mean(-q.clamp(min=CLIP).log(), offsets)
 
 
 class Fit:
@@ -98,7 +107,7 @@ class Fit:
         for step in range(max(1, count)):
             now = memory["now"].detach().requires_grad_(count > 0)
             alpha = trust_weights(scores(_unflat(now), phi), mask)
-            losses = validation_loss(p_true, alpha, offsets)
+            losses = trust_loss(p_true, alpha, offsets)
             if prior is not None:
                 losses = losses - (prior * alpha.clamp(min=CLIP).log()).sum(-1)
             better = losses.detach() < memory["lowest"]
@@ -117,8 +126,8 @@ def _adam(memory: dict[str, Tensor], gradient: Float[Tensor, "n P"], lr: float) 
     mean.lerp_(gradient, 1.0 - beta_1)
     square.mul_(beta_2).addcmul_(gradient, gradient, value=1.0 - beta_2)
     step = (lr / (1.0 - beta_1**taken)).to(gradient.dtype)
-    spread = (1.0 - beta_2**taken).sqrt().to(gradient.dtype)
-    memory["now"].sub_(mean / (square.sqrt() / spread + epsilon) * step)
+    width = (1.0 - beta_2**taken).sqrt().to(gradient.dtype)
+    memory["now"].sub_(mean / (square.sqrt() / width + epsilon) * step)
 
 
 def _unflat(flat: Float[Tensor, "n P"]) -> TrustModel:
@@ -173,7 +182,7 @@ def permutation_importance(
     phi, p_true = evidence.phi, evidence.p_true
 
     def loss(features: Float[Tensor, "n D 6"]) -> Float[Tensor, "n"]:
-        return validation_loss(p_true, trust_weights(scores(psi, features), evidence.mask), evidence.offsets)
+        return trust_loss(p_true, trust_weights(scores(psi, features), evidence.mask), evidence.offsets)
 
     base = loss(phi)
     out = torch.empty(*orders.shape[:2], phi.shape[-1], dtype=phi.dtype, device=phi.device)

@@ -9,9 +9,8 @@ from torch.nn.functional import one_hot
 
 from lntrust.core.randomness import Seeds
 from lntrust.core.segments import segment_mean, segment_sum
-from lntrust.trust.blend import validation_loss
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.fit import TrustNetwork
+from lntrust.trust.fit import TrustNetwork, trust_loss
 from lntrust.trust.weights import Alpha, Members, Memory, Weighting, renormalised, trust_weights
 
 
@@ -29,7 +28,7 @@ class SimplexERM(Weighting):
         lowest = torch.full_like(best[:, 0], torch.inf)
         for step in range(self.steps + 1):
             alpha = trust_weights(logits, mask)
-            losses = validation_loss(p_true, alpha, evidence.offsets)
+            losses = trust_loss(p_true, alpha, evidence.offsets)
             losses = losses + self.penalty * alpha.square().sum(-1)
             with torch.no_grad():
                 better = losses < lowest

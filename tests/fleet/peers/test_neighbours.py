@@ -67,14 +67,14 @@ def test_what_is_never_sent_says_nothing_of_the_neighbour(
     kit = asking(good={})
     kit.hang("good")
     with ThreadPoolExecutor(8) as many:
-        first = many.submit(ask, kit.neighbours, "good", 4.0, 1)
+        first = many.submit(ask, kit.neighbours, "good", 4.0)
         wait_until(lambda: "good" in kit.traffic.counted("queries out"))
-        others = [many.submit(ask, kit.neighbours, "good", SHORT, 1) for _ in range(7)]
+        others = [many.submit(ask, kit.neighbours, "good", SHORT) for _ in range(7)]
         assert [other.result() for other in others] == ["queue"] * 7
         assert first.result() == "silent"
     assert kit.neighbours.members["good"].breaker.state(time.monotonic()) is State.CLOSED
     kit.neighbours.close()
-    assert ask(kit.neighbours, "good", retries=1) == "queue"
+    assert ask(kit.neighbours, "good") == "queue"
 
 
 def test_no_more_is_asked_at_once_than_a_neighbour_takes(asking: MakeAsking) -> None:

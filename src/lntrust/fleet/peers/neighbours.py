@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -28,7 +27,7 @@ from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.traffic import HELLO, RETRY, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import Door, NoAnswerError, RefusedError
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, Size, encode
+from lntrust.network.codec import Message, encode
 from lntrust.network.encodings import ReplyEncoding
 
 _BACKOFF = 0.05  # seconds before the first retry; doubles
@@ -43,24 +42,6 @@ _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
 _THREADS = 80  # per neighbour: so many questions to it at the same time, more than clients are served at once
-
-
-# Waits for what a neighbour says, so many seconds: the numbers, and the version of its model.
-_Hear = Callable[[float], tuple[Float[ndarray, "m C"], int]]
-_Wait = Callable[[float], bytes]  # the same, for the reply as it is written
-_Outcome = Callable[[], Reply | Failure]  # waits as long as a question's deadline lets it
-
-
-class _Written(NamedTuple):
-    """A message as it travels."""
-
-    data: bytes
-    size: Size
-
-
-def _written(message: Message) -> _Written:
-    data = encode(message)
-    return _Written(data, size_of(message.tensors.values(), len(data)))
 
 
 @dataclass
@@ -90,16 +71,10 @@ class _Question:
     deadline: float
     retries: int
     attachment: bytes | None  # its round, in lockstep
-    encoding: ReplyEncoding
 
     @property
     def time_left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
-
-    @cached_property
-    def written(self) -> _Written:
-        """The same for all nodes."""
-        return _written(wire.question(self.x, encoding=self.encoding))
 
 
 class Neighbours:
@@ -194,7 +169,7 @@ class Neighbours:
         """Say hello: do both mean the same by an input, and by a class? Returns whether it had an answer."""
         mine, change, since = self._facts(), self.changes(each.name), time.monotonic()
         try:
-            reply = self._reply(each, HELLO, self._send(each, _written(wire.hello(mine)), HELLO), timeout)
+            reply = self._send(each, wire.hello(mine), HELLO, timeout)
             theirs = wire.facts_in(reply)
             reason = wire.mismatch(mine, theirs)
         except NoAnswerError:  # whoever asks it something sees that it is silent
@@ -227,27 +202,21 @@ class Neighbours:
         deadline = time.monotonic() + timeout
         if self._lockstep:
             self.wait_for_all(timeout)
-        attachment = str(round_).encode() if self._lockstep else None
-        question = _Question(x, phase, deadline, retries, attachment, self._encoding)
-        present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, _Outcome]()
+        question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
+        present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, Future[Any]]()
         for name in names:
             each = self.members[name]
             if name not in present:
                 results[name] = Failure("absent", "not there")
             elif not each.breaker.admits(time.monotonic(), self.changes(name)):
                 results[name] = Failure("breaker", "left alone after failures")
-            elif self._simple(each, question):
-                asked[name] = partial(self._answer, each, question, self._speak(each, question, phase))
             else:
                 try:
-                    asked[name] = partial(_in_time, each.threads.submit(self._ask, each, question), question)
+                    asked[name] = each.threads.submit(self._ask, each, question)
                 except RuntimeError:  # no fault of theirs
                     results[name] = Failure("queue", "this node is closing")
-        for name, outcome in asked.items():
-            try:
-                result = results[name] = outcome()
-            except Exception as error:  # an error over one neighbour loses no other's answer
-                result = results[name] = Failure("malformed", why(error))
+        for name, future in asked.items():
+            result = results[name] = self._outcome(future, question)
             well = isinstance(result, Reply) or _WELL.get(result.kind, False)
             self.members[name].breaker.tell(well, time.monotonic())
             if (instances := self.instances(name)) > 1:
@@ -258,14 +227,16 @@ class Neighbours:
             self._traffic.count("failures", failure.kind)
         return {name: result for name, result in results.items() if isinstance(result, Reply)}, failed
 
-    def _simple(self, each: Neighbour, question: _Question) -> bool:
-        """Whether it takes one message to a node that we know. That needs no thread, which takes longer."""
-        known = each.server is None and each.refused is None and not self._is_new(each)
-        return known and not question.retries and len(question.x) <= min(self._at_once, each.at_once)
-
-    def _answer(self, each: Neighbour, question: _Question, hear: _Hear) -> Reply | Failure:
-        """To a question that was sent before."""
-        return self._ask_once(each, question, question.phase, question.time_left, hear=hear)
+    def _outcome(self, asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
+        """What has become of a question in time, whatever that is. One never sent is no fault of theirs."""
+        try:
+            return asked.result(question.time_left)
+        except (TimeoutError, CancelledError):
+            if asked.cancel():
+                return Failure("queue", "other questions to it took all the time")
+            return Failure("silent", "no answer in time")
+        except Exception as error:  # an error over one neighbour loses no other's answer
+            return Failure("malformed", why(error))
 
     def _ask(self, each: Neighbour, question: _Question) -> Reply | Failure:
         """In as many messages as it takes; if one fails, the rest is not asked."""
@@ -307,18 +278,14 @@ class Neighbours:
         return result
 
     def _ask_once(
-        self, each: Neighbour, question: _Question, phase: str, timeout: float, *,
-        hear: _Hear | None = None, greet: bool = True,
-    ) -> Reply | Failure:  # fmt: skip
-        """The reply, checked; `hear` waits for that to a question that was sent before.
-
-        A node that has forgotten us is greeted, and asked again at once.
-        """
-        if timeout <= 0 and hear is None:
+        self, each: Neighbour, question: _Question, phase: str, timeout: float, greet: bool = True
+    ) -> Reply | Failure:
+        """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
+        if timeout <= 0:
             return Failure("silent", "no time left")
         begun = time.monotonic()
         try:
-            p, version = (hear or self._speak(each, question, phase))(timeout)
+            p, version = self._hear(each, question, phase, timeout)
         except RefusedError as error:
             if str(error) == wire.HELLO_FIRST and greet:
                 self._greet(each, min(_HELLO_PATIENCE, question.time_left))
@@ -334,40 +301,32 @@ class Neighbours:
         each.version, each.replied_at, each.put_off = version, time.monotonic(), 0
         return Reply(p, version)
 
-    def _speak(self, each: Neighbour, question: _Question, phase: str) -> _Hear:
-        """Ask a node or, when it is waited for, a server."""
+    def _hear(
+        self, each: Neighbour, question: _Question, phase: str, timeout: float
+    ) -> tuple[Float[ndarray, "m C"], int]:
+        """The numbers that a node or a server says, and the version of its model."""
         if phase == RETRY:
             self._traffic.count("retries", each.name)
-        if each.server is not None:
-            return partial(self._ask_server, each, each.server, question, phase)
-        answer = self._send(each, question.written, phase, question.attachment)
-        return partial(self._hear, each, question, phase, answer)
-
-    def _hear(
-        self, each: Neighbour, question: _Question, phase: str, answer: _Wait, timeout: float
-    ) -> tuple[Float[ndarray, "m C"], int]:
-        reply, C = self._reply(each, phase, answer, timeout), len(self._settings.input.classes)
-        return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
-
-    def _ask_server(
-        self, each: Neighbour, server: InferenceServer, question: _Question, phase: str, timeout: float
-    ) -> tuple[Float[ndarray, "m C"], int]:
+        if each.server is None:
+            message = wire.question(question.x, encoding=self._encoding)
+            reply = self._send(each, message, phase, timeout, question.attachment)
+            C = len(self._settings.input.classes)
+            return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
         self._traffic.count("queries out", each.name)
-        p, sent, received = server.ask(question.x, timeout)
+        p, sent, received = each.server.ask(question.x, timeout)
         self._traffic.sent(each.name, phase, "query", size_of([question.x], sent))
         self._traffic.received(each.name, phase, "reply", size_of([p], received))
         return p, 0
 
-    def _send(self, each: Neighbour, written: _Written, phase: str, attachment: bytes | None = None) -> _Wait:
-        """Send a node a message, and count it."""
+    def _send(
+        self, each: Neighbour, message: Message, phase: str, timeout: float, attachment: bytes | None = None
+    ) -> Message:
+        """A node's reply to a message; both are counted."""
         assert self._door is not None
+        data = encode(message)
         self._traffic.count("queries out", each.name)
-        self._traffic.sent(each.name, phase, "query", written.size)
-        return self._door.send(each.name, written.data, attachment)
-
-    def _reply(self, each: Neighbour, phase: str, answer: _Wait, timeout: float) -> Message:
-        """Wait for a node's reply, and count it."""
-        data = answer(timeout)
+        self._traffic.sent(each.name, phase, "query", size_of(message.tensors.values(), len(data)))
+        data = self._door.ask(each.name, data, timeout, attachment)
         reply = wire.read(data)
         self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
         return reply
@@ -380,13 +339,3 @@ class Neighbours:
         if failure.kind == "quota" and each.put_off > self._settings.limits.failures:
             return Failure("put off", f"nothing but refusals, {each.put_off} in a row: {reason}")
         return failure
-
-
-def _in_time(asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
-    """What a thread has found out in time. A question that was never sent is no fault of theirs."""
-    try:
-        return asked.result(question.time_left)
-    except (TimeoutError, CancelledError):
-        if asked.cancel():
-            return Failure("queue", "other questions to it took all the time")
-        return Failure("silent", "no answer in time")

@@ -39,7 +39,7 @@ _LONGEST_REASON = 300  # bytes of a refusal that we read
 _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is longer
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
 _FLOOD, _WITHIN = 1000, 2.0  # more refusals than this in so many seconds: each of them costs time, too
-_DEAF, _PATIENCE = 5, 600.0  # questions without an answer; seconds until the next try, at most
+_DEAF, _SELDOM = 5, 600.0  # questions without an answer; the longest silence that is borne, in seconds
 _OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
 
 
@@ -66,8 +66,8 @@ class Door:
         self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
-        self._deaf_after = self._patience = deaf_after
-        self._unanswered, self._silent_since = 0, 0.0  # questions, since anybody was heard
+        self._deaf_after = deaf_after  # seconds; doubles
+        self._unanswered = list[float]()  # when questions had no answer, since somebody was heard
         # Questions of ours that Zenoh has not ended.
         self.open_questions: dict[str, set[Future[Any]]] = {name: set() for name in place.peers}
         self._refusals = {name: deque[float](maxlen=_FLOOD + 1) for name in place.peers}  # when
@@ -126,11 +126,8 @@ class Door:
     # -- asking -----------------------------------------------------------------------------------
 
     def ask(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> bytes:
-        """A neighbour's answer, within the time. Raises `RefusedError` or `NoAnswerError`."""
-        return self.send(name, question, attachment)(timeout)
-
-    def send(self, name: str, question: bytes, attachment: bytes | None = None) -> Callable[[float], bytes]:
-        """Send a question; call what comes back, once, to wait for the answer for so many seconds."""
+        """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
+        deadline = time.monotonic() + timeout
         answer = Future[Any]()
         token: Any = zenoh.CancellationToken()
         with self._lock:
@@ -149,19 +146,15 @@ class Door:
             )  # fmt: skip
         except zenoh.ZError:  # the door was closed meanwhile, perhaps to be opened again
             self._ended(name, answer)
-        return partial(self._hear, name, answer, token)
-
-    def _hear(self, name: str, answer: Future[Any], token: Any, timeout: float) -> bytes:
         try:
-            reply = answer.result(max(0.0, timeout))
+            reply = answer.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             answer.cancel()
             token.cancel()  # else Zenoh would go on waiting
             reply = None
         if reply is None:
             with self._lock:
-                self._silent_since = self._silent_since if self._unanswered else time.monotonic()
-                self._unanswered += 1
+                self._unanswered.append(time.monotonic())
             raise NoAnswerError(f"no answer within {timeout:g} s")
         if len(self.open_questions[name]) > _OPEN_ANSWERED:
             token.cancel()  # else a question is open until whoever answered it ends it
@@ -174,7 +167,8 @@ class Door:
         after another: none of them may take long."""
         if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
             return
-        self._unanswered, self._patience = 0, self._deaf_after
+        with self._lock:
+            self._unanswered.clear()
         with suppress(InvalidStateError):  # the first counts, in time; others would only fill the memory
             answer.set_result(reply)
         if reply.replier_id is not None:
@@ -257,28 +251,45 @@ class Door:
         And once when they have run out: a link that was made in the last second would outlive them. And if
         nobody answers, though some are there: after a freeze Zenoh (1.10) may carry tokens, but no questions.
         """
-        due = self._renewal.due()
+        due, deaf = self._renewal.due(), self._hears_nobody()
         over = not self._ran_out and datetime.now(UTC) > self.expires + _LAST_SECOND
-        with self._lock:
-            silence = time.monotonic() - self._silent_since
-            deaf = bool(self._present) and self._unanswered >= _DEAF and silence > self._patience
         with self._changing:
             if not (due or over or deaf) or self._closed.is_set():
                 return
             with self._lock:  # first: nobody is asked in vain
                 self._changes.update(self._present)
                 self._present.clear()
-                self._unanswered, self._patience = 0, min(2 * self._patience, _PATIENCE)
             self._session.close()
-            expired = "certificate has run out" if over else "nobody answers: opened anew"
-            what = "certificates renewed" if due else expired
+            what = "certificates renewed" if due else "certificate has run out" if over else "nobody answers"
             try:
                 self._open_session()
-                if due:
+                if due or deaf:
                     event(what, expires=self.expires.isoformat())
             except LNTrustError as error:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
+            if deaf:  # ever more seldom: this door may be well, and the others not
+                self._deaf_after = min(2 * self._deaf_after, _SELDOM)
+            with self._lock:
+                self._unanswered.clear()
+
+    def _hears_nobody(self) -> bool:
+        """Whether nobody has answered for a while, though some are there, nor does anybody say a word now."""
+        with self._lock:
+            present, silent = sorted(self._present), self._unanswered
+            if not present or len(silent) < _DEAF or silent[-1] - silent[0] < self._deaf_after:
+                return False
+
+        def mute(name: str) -> bool:
+            try:
+                self.ask(name, b"", self._look_every)
+            except NoAnswerError:
+                return True
+            except RefusedError:  # that is a word, too
+                return False
+            return False
+
+        return all(mute(name) for name in present)
 
     # -- answering --------------------------------------------------------------------------------
 

@@ -132,10 +132,10 @@ def test_half_a_file_is_named_and_put_aside(tmp_path: Path, part: float) -> None
 
 @pytest.mark.parametrize("name", ["ledger/probe/query", "method/open"])
 def test_tensors_that_do_not_fit_are_no_bug(tmp_path: Path, name: str) -> None:
-    fleet = Fleet.of(tmp_path, "ab", everybody=SOON)
-    folder = fleet.members["a"].folder
-    with Node.from_file(folder):
-        pass  # it saves when it ends
+    alone = SOON | {"life": SOON["life"] | {"wait": 0.0}}
+    folder = Fleet.of(tmp_path, "ab", everybody=alone).members["a"].folder
+    with Node.from_file(folder) as node:
+        until(node, deployed)  # it saves when it ends
     tensors, metadata = read_tensors(folder / "state" / FILE)
     write_tensors(folder / "state" / FILE, {**tensors, name: torch.zeros(1)}, metadata)
     with pytest.raises(LNTrustError, match=r"state: holds another model's state .*; move it away, or set"):

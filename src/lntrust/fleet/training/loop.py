@@ -343,6 +343,12 @@ class TrainingLoop:
             # Columns are in the order of the neighbours.
             if "open" in method and same_model and node.neighbours == self._names:
                 state = TrustState.from_tensors(method)
+                around = (1, 1 + len(self._names))
+                if any(
+                    t.shape[:2] != around
+                    for t in (state.open, state.open_votes, state.closed, state.closed_votes)
+                ):
+                    raise ValueError(f"method: trust in others than the {len(self._names)} neighbours")
                 self.trust = Trust.of(state, [self.settings.name, *self._names], node.probed)
                 self._network.probed = dict(node.probed)
                 if same_data:  # else weights count until they are learned anew, and replies are of no use

@@ -39,19 +39,34 @@ def test_they_see_and_hear_each_other(peers: Peers) -> None:
     assert c.ask("a", large, LONG) == b"to c: " + large
 
 
-def test_a_door_that_nobody_answers_opens_anew(peers: Peers) -> None:
-    """b is there, and mute. As long as c answers, that is b's affair."""
-    a, b, c = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b"), peers.door("c")
+def test_a_neighbour_that_is_there_and_mute_has_the_door_opened_anew(peers: Peers) -> None:
+    """Ever more seldom; and whoever answers is heard as before."""
+    a, b = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b")
+    peers.door("c")
     b.appear()
     assert a.wait_for("bc", LONG)
+    lasted = list[float]()
+    for _ in range(4):
+        session, begun = a.session, time.monotonic()
+        wait_until(lambda session=session: not answers(a, "b", 0.02) and a.session != session)
+        lasted.append(time.monotonic() - begun)
+        assert a.wait_for("bc", LONG)
+        assert answers(a, "c", LONG)
+    assert lasted[3] > 0.8
+
+
+def test_a_door_is_not_opened_anew_for_those_who_answer_or_are_away(peers: Peers) -> None:
+    """b refuses all that it is asked; c is not there."""
+    a, b = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b")
+    b.answer("a", lambda query: query.reply_err(b"not now"))
+    b.appear()
+    assert a.wait_for("b", LONG)
     first = a.session
     for _ in range(30):
-        assert not answers(a, "b", 0.02)
-        assert answers(a, "c")
+        with pytest.raises(RefusedError):
+            a.ask("b", b"x", LONG)
+        assert not answers(a, "c", 0.02)
     assert a.session == first
-    c.close()
-    wait_until(lambda: not answers(a, "b", 0.02) and a.session != first)
-    assert a.wait_for("b", LONG)
 
 
 class TestWhoIsWho:

@@ -66,8 +66,9 @@ class Door:
         self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
-        self._deaf_after = deaf_after  # seconds; doubles
-        self._unanswered = list[float]()  # when questions had no answer, since somebody was heard
+        self._deaf_after = dict.fromkeys(place.peers, deaf_after)  # seconds of silence; doubles
+        # Questions that had no answer since a neighbour was heard, and when the first of them had none.
+        self._unanswered, self._silent_since = Counter[str](), dict[str, float]()
         # Questions of ours that Zenoh has not ended.
         self.open_questions: dict[str, set[Future[Any]]] = {name: set() for name in place.peers}
         self._refusals = {name: deque[float](maxlen=_FLOOD + 1) for name in place.peers}  # when
@@ -154,7 +155,8 @@ class Door:
             reply = None
         if reply is None:
             with self._lock:
-                self._unanswered.append(time.monotonic())
+                self._unanswered[name] += 1
+                self._silent_since.setdefault(name, time.monotonic())
             raise NoAnswerError(f"no answer within {timeout:g} s")
         if len(self.open_questions[name]) > _OPEN_ANSWERED:
             token.cancel()  # else a question is open until whoever answered it ends it
@@ -168,11 +170,15 @@ class Door:
         if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
             return
         with self._lock:
-            self._unanswered.clear()
+            self._heard(name)
         with suppress(InvalidStateError):  # the first counts, in time; others would only fill the memory
             answer.set_result(reply)
         if reply.replier_id is not None:
             self.duplicates.add(name, str(reply.replier_id.zid), time.monotonic())
+
+    def _heard(self, name: str) -> None:
+        del self._unanswered[name]
+        self._silent_since.pop(name, None)
 
     def _ended(self, name: str, answer: Future[Any]) -> None:
         with suppress(InvalidStateError):
@@ -249,47 +255,51 @@ class Door:
         """Open anew with certificates that are new: what listens goes on with those it began with.
 
         And once when they have run out: a link that was made in the last second would outlive them. And if
-        nobody answers, though some are there: after a freeze Zenoh (1.10) may carry tokens, but no questions.
+        neighbours are there, and mute: after a freeze Zenoh (1.10) may carry tokens, but no questions.
         """
-        due, deaf = self._renewal.due(), self._hears_nobody()
+        due, mute = self._renewal.due(), self._mute()
         over = not self._ran_out and datetime.now(UTC) > self.expires + _LAST_SECOND
         with self._changing:
-            if not (due or over or deaf) or self._closed.is_set():
+            if not (due or over or mute) or self._closed.is_set():
                 return
             with self._lock:  # first: nobody is asked in vain
                 self._changes.update(self._present)
                 self._present.clear()
             self._session.close()
-            what = "certificates renewed" if due else "certificate has run out" if over else "nobody answers"
+            silent = f"no answer from {', '.join(mute)}"
+            what = "certificates renewed" if due else "certificate has run out" if over else silent
             try:
                 self._open_session()
-                if due or deaf:
+                if due or mute:
                     event(what, expires=self.expires.isoformat())
             except LNTrustError as error:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
-            if deaf:  # ever more seldom: this door may be well, and the others not
-                self._deaf_after = min(2 * self._deaf_after, _SELDOM)
             with self._lock:
+                for name in mute:  # ever more seldom: this door may be well, and theirs not
+                    self._deaf_after[name] = min(2 * self._deaf_after[name], _SELDOM)
                 self._unanswered.clear()
+                self._silent_since.clear()
 
-    def _hears_nobody(self) -> bool:
-        """Whether nobody has answered for a while, though some are there, nor does anybody say a word now."""
+    def _mute(self) -> list[str]:
+        """The neighbours that are there, have not answered for a while, and do not say a word now."""
+        now = time.monotonic()
         with self._lock:
-            present, silent = sorted(self._present), self._unanswered
-            if not present or len(silent) < _DEAF or silent[-1] - silent[0] < self._deaf_after:
-                return False
+            silent = [
+                name for name, since in self._silent_since.items()
+                if name in self._present and self._unanswered[name] >= _DEAF
+                and now - since >= self._deaf_after[name]
+            ]  # fmt: skip
+        return [name for name in silent if not self._says_a_word(name)]
 
-        def mute(name: str) -> bool:
-            try:
-                self.ask(name, b"", self._look_every)
-            except NoAnswerError:
-                return True
-            except RefusedError:  # that is a word, too
-                return False
+    def _says_a_word(self, name: str) -> bool:
+        try:
+            self.ask(name, b"", self._look_every)
+        except NoAnswerError:
             return False
-
-        return all(mute(name) for name in present)
+        except RefusedError:
+            return True
+        return True
 
     # -- answering --------------------------------------------------------------------------------
 

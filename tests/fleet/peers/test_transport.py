@@ -1,5 +1,6 @@
 """Doors between nodes: real sessions over TLS on loopback, some in processes that are killed or frozen."""
 
+import shutil
 import sys
 import threading
 import time
@@ -34,7 +35,7 @@ def test_they_see_and_hear_each_other(peers: Peers) -> None:
     assert b.wait_for("ac", LONG)
     assert c.wait_for("ab", LONG)
     assert a.ask("b", b"x", LONG) == b"to a: x"
-    assert b.ask("c", b"", LONG) == b"to b: "
+    assert b.ask("c", b"", LONG) == b""
     large = bytes(3 << 20)
     assert c.ask("a", large, LONG) == b"to c: " + large
 
@@ -67,6 +68,36 @@ def test_a_door_is_not_opened_anew_for_those_who_answer_or_are_away(peers: Peers
             a.ask("b", b"x", LONG)
         assert not answers(a, "c", 0.02)
     assert a.session == first
+
+
+def test_a_door_is_not_opened_anew_for_those_whose_models_hang(peers: Peers) -> None:
+    go_on = threading.Event()
+    peers.ends.callback(go_on.set)
+    a = peers.door("a", look_every=0.5, deaf_after=0.1)
+    peers.door("b", lambda *_: b"x" if go_on.wait(LONG) else b"", workers=1, waiting=1000)
+    assert a.wait_for("b", LONG)
+    first, until = a.session, time.monotonic() + 3
+    while time.monotonic() < until:
+        assert not answers(a, "b", 0.05)
+    assert a.session == first
+    go_on.set()
+    wait_until(lambda: answers(a, "b"))
+
+
+def test_a_door_is_not_opened_anew_with_files_that_would_shut_it(peers: Peers, tmp_path: Path) -> None:
+    """Of a new certificate only one half has come."""
+    issued = peers.authority.folder / "a"
+    own = shutil.copytree(issued, tmp_path / "own")
+    a, b = peers.door(peers.place("a", own), look_every=0.05, deaf_after=0.1), peers.raw("b")
+    b.appear()
+    assert a.wait_for("b", LONG)
+    peers.authority.renew("a")
+    shutil.copy(issued / "node.pem", own)
+    first, until = a.session, time.monotonic() + 2
+    while time.monotonic() < until:
+        assert not answers(a, "b", 0.05)
+    assert a.session == first
+    assert a.present == {"b"}
 
 
 class TestWhoIsWho:

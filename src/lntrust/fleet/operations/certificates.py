@@ -250,6 +250,11 @@ class Renewal:
         """They could not be used: they are due at the next look."""
         self._used = None
 
+    @property
+    def fits(self) -> bool:
+        """Whether the files went together at the last look."""
+        return self._misfits == 0
+
     def due(self) -> bool:
         """Whether there are new ones that go together. What is in their way is logged once."""
         try:

@@ -3,7 +3,8 @@
 A node answers questions under `lntrust/NAME/ask/ASKER`. Access control, on both ends of every link, ties
 the last part to the name in the asker's certificate, and the first to the answerer's: so a node knows who
 asks and who answers, and a stranger, or somebody who speaks in another's name, gets nothing. Liveliness
-tokens tell who is there. A question has a deadline; a neighbour that hangs costs nobody else anything.
+tokens tell who is there. A question has a deadline, whatever its neighbour does. An empty one asks whether a
+door is there, and gets an empty answer at once.
 
 What passes is bytes, the codec's business. Our refusals come with a reason. Zenoh's own limits lie
 above ours, and what they stop is dropped in silence.
@@ -14,6 +15,7 @@ have the same one there, and deadlines are kept here.
 
 import json
 import logging
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -40,6 +42,7 @@ _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is l
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
 _FLOOD, _WITHIN = 1000, 2.0  # more refusals than this in so many seconds: each of them costs time, too
 _DEAF, _SELDOM = 5, 600.0  # questions without an answer; the longest silence that is borne, in seconds
+_ANYBODY = b""  # the empty question
 _OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
 
 
@@ -66,7 +69,8 @@ class Door:
         self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
         self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
-        self._deaf_after = dict.fromkeys(place.peers, deaf_after)  # seconds of silence; doubles
+        self._deaf_after = self._patience = deaf_after  # seconds of silence; the latter doubles
+        self._reopened = -math.inf  # when, because a neighbour was mute
         # Questions that had no answer since a neighbour was heard, and when the first of them had none.
         self._unanswered, self._silent_since = Counter[str](), dict[str, float]()
         # Questions of ours that Zenoh has not ended.
@@ -102,7 +106,7 @@ class Door:
         self.expires = expires  # of the certificate that is in use
         self._ran_out = datetime.now(UTC) > expires
         if self._ran_out:  # nobody will speak to it
-            event("certificate has run out", level=logging.ERROR, note="renew it")
+            event("certificate has run out", level=logging.ERROR, expires=str(expires), note="renew it")
         queryables = {name: self._listen_to(name) for name in place.peers}
         with self._lock:
             self._queryables, self._ignored = queryables, dict[str, float]()
@@ -216,6 +220,7 @@ class Door:
             else:
                 self._present.discard(name)
                 self._changes[name] += 1
+                self._heard(name)  # its silence begins anew when it comes back
 
     def _appeared(self, name: str) -> None:
         self._present.add(name)
@@ -224,12 +229,13 @@ class Door:
 
     def _look_around(self) -> None:
         """Until the door is closed, see to what nobody reports: new certificates, floods that are over, and
-        neighbours that came back unnoticed."""
+        neighbours that are mute, or came back unnoticed."""
         while not self._closed.wait(self._look_every):
             try:
                 self._renew_if_due()
             except Exception as error:  # whatever is wrong with files: who comes back is still looked for
                 failed("certificates not looked at", error)
+            self._open_anew_if_mute()
             self._listen_again()
             self._find_unnoticed()
 
@@ -254,56 +260,69 @@ class Door:
     def _renew_if_due(self) -> None:
         """Open anew with certificates that are new: what listens goes on with those it began with.
 
-        And once when they have run out: a link that was made in the last second would outlive them. And if
-        neighbours are there, and mute: after a freeze Zenoh (1.10) may carry tokens, but no questions.
+        And once when they have run out: a link that was made in the last second would outlive them.
         """
-        due, mute = self._renewal.due(), self._mute()
-        over = not self._ran_out and datetime.now(UTC) > self.expires + _LAST_SECOND
+        if self._renewal.due():
+            if self._open_anew(what := "certificates renewed"):
+                event(what, expires=self.expires.isoformat())
+        elif not self._ran_out and datetime.now(UTC) > self.expires + _LAST_SECOND:
+            self._open_anew("certificate has run out")
+
+    def _open_anew_if_mute(self) -> None:
+        """Open anew if a neighbour is there, and mute: after a freeze Zenoh (1.10) may carry its token and no
+        questions. Ever more seldom: it costs all links, and may not help."""
+        now = time.monotonic()
+        if now - self._reopened > 2 * _SELDOM:
+            self._patience = self._deaf_after
+        with self._lock:
+            silent = [
+                name for name, since in self._silent_since.items()
+                if name in self._present and self._unanswered[name] >= _DEAF and now - since >= self._patience
+            ]  # fmt: skip
+        mute = next((name for name in silent if not self._says_a_word(name)), None)
+        if mute is None or not self._renewal.fits:  # files that do not fit would shut the door
+            return
+        self._patience, self._reopened = min(2 * self._patience, _SELDOM), now
+        if self._open_anew(what := "door opened anew"):
+            event(what, level=logging.WARNING, mute=mute)
+
+    def _says_a_word(self, name: str) -> bool:
+        try:
+            self.ask(name, _ANYBODY, self._look_every)
+        except RefusedError:
+            return True
+        except NoAnswerError:
+            return False
+        return True
+
+    def _open_anew(self, what: str) -> bool:
+        """Whether the door is open again; not if it was closed, or cannot be opened."""
         with self._changing:
-            if not (due or over or mute) or self._closed.is_set():
-                return
+            if self._closed.is_set():
+                return False
             with self._lock:  # first: nobody is asked in vain
                 self._changes.update(self._present)
                 self._present.clear()
             self._session.close()
-            silent = f"no answer from {', '.join(mute)}"
-            what = "certificates renewed" if due else "certificate has run out" if over else silent
             try:
                 self._open_session()
-                if due or mute:
-                    event(what, expires=self.expires.isoformat())
             except LNTrustError as error:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
-            with self._lock:
-                for name in mute:  # ever more seldom: this door may be well, and theirs not
-                    self._deaf_after[name] = min(2 * self._deaf_after[name], _SELDOM)
+                return False
+            with self._lock:  # what nobody could answer meanwhile is no silence
                 self._unanswered.clear()
                 self._silent_since.clear()
-
-    def _mute(self) -> list[str]:
-        """The neighbours that are there, have not answered for a while, and do not say a word now."""
-        now = time.monotonic()
-        with self._lock:
-            silent = [
-                name for name, since in self._silent_since.items()
-                if name in self._present and self._unanswered[name] >= _DEAF
-                and now - since >= self._deaf_after[name]
-            ]  # fmt: skip
-        return [name for name in silent if not self._says_a_word(name)]
-
-    def _says_a_word(self, name: str) -> bool:
-        try:
-            self.ask(name, b"", self._look_every)
-        except NoAnswerError:
-            return False
-        except RefusedError:
             return True
-        return True
 
     # -- answering --------------------------------------------------------------------------------
 
     def _question_arrived(self, asker: str, query: Any) -> None:
+        if not query.payload:
+            query.reply(str(query.key_expr), _ANYBODY)  # at once: here is a door, whatever its model is at
+            query.drop()
+            self._count_refusal(asker)  # it costs as much as one
+            return
         with self._lock:  # the last quarter is for those who have no question inside: no flood takes it
             reserved = self._capacity // 4 if self._inside[asker] else 0
             enters = self._inside.total() < self._capacity - reserved
@@ -318,7 +337,7 @@ class Door:
 
     def _answer_question(self, asker: str, query: Any) -> None:
         try:
-            question = b"" if query.payload is None else bytes(query.payload.to_bytes())
+            question = bytes(query.payload.to_bytes())
             if len(question) > LIMIT:
                 raise LNTrustError(f"{len(question)} bytes; at most {LIMIT} are taken")
             attachment = () if query.attachment is None else (bytes(query.attachment.to_bytes()),)

@@ -96,15 +96,13 @@ def pack(study: Study, views: Views, path: Path) -> None:
         np.savez(file, x=x, y=y, edges=run.world.edges, classes=classes, batch=np.array(BATCH), lr=lr)
 
 
-def theirs(
-    python: Path, study: Study, views: Views, rounds: int, threads: list[int], script: Path = SCRIPT
-) -> dict[str, Any]:
+def theirs(python: Path, study: Study, views: Views, rounds: int, threads: list[int]) -> dict[str, Any]:
     """gossipy's versions and measurements, one for each entry of `threads`."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "peer.npz"
         pack(study, views, data)
         wanted = [part for count in threads for part in ("--threads", str(count))]
-        command = [str(python), str(script), str(data), "--rounds", str(rounds), *wanted]
+        command = [str(python), str(SCRIPT), str(data), "--rounds", str(rounds), *wanted]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:

@@ -3,20 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.speed.fleet import BATCH, CLASSES, FEATURES, latency, make_nodes, throughput
-from lntrust.fleet.settings import load_node
-from lntrust.fleet.training.data import load_data
-
-
-def test_nodes_that_all_know_each_other(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folders = make_nodes(tmp_path_factory.mktemp("nodes"), ["a", "b"], ["asker"])
-    one, other = (load_node(folder) for folder in folders.values())
-    assert [each.name for each in one.neighbours] == ["b", "asker"]
-    assert one.neighbours[0].address == other.network.listen
-    assert one.neighbours[1].address is None
-    data = load_data(one)
-    assert data.inputs.shape[1:] == (FEATURES,)
-    assert set(data.labels[data.train]) == set(range(CLASSES))
+from benchmarks.speed.fleet import BATCH, CLASSES, FEATURES, latency, throughput
 
 
 def test_throughput_is_measured_beside_an_echo(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -170,17 +170,16 @@ class TestWhatIsRun:
         assert not [path for path in Path("runs").rglob(".*") if path.is_file()]
 
 
-class TestPresets:
-    def test_it_is_short_for_a_method_s_name(self, lntrust: Any, tiny_file: Path, here: Path) -> None:
-        summaries = []
-        for k, how in enumerate((["--preset", "safe"], ["--method", "lntrust+safe"])):
-            got = lntrust("run", tiny_file, *how, "--json", "--out", str(k))
-            assert got.code == 0
-            assert "trust is learned once" in got.err  # 50 final rounds, and Stage 2 has three
-            summaries.append(json.loads(got.out) | {"seconds": None})
-        assert summaries[0] == summaries[1]
-        (first,), (second,) = (Path(str(k)).glob("tiny/lntrust+safe/seed-0-*") for k in (0, 1))
-        assert first.name == second.name
-        identity = json.loads((first / "run.json").read_text())
-        assert identity["method"] == summaries[0]["method"] == "lntrust+safe"
-        assert SAFE.settings.items() <= identity["settings"].items()
+def test_a_preset_is_short_for_a_method_s_name(lntrust: Any, tiny_file: Path, here: Path) -> None:
+    summaries = []
+    for k, how in enumerate((["--preset", "safe"], ["--method", "lntrust+safe"])):
+        got = lntrust("run", tiny_file, *how, "--json", "--out", str(k))
+        assert got.code == 0
+        assert "trust is learned once" in got.err  # 50 final rounds, and Stage 2 has three
+        summaries.append(json.loads(got.out) | {"seconds": None})
+    assert summaries[0] == summaries[1]
+    (first,), (second,) = (Path(str(k)).glob("tiny/lntrust+safe/seed-0-*") for k in (0, 1))
+    assert first.name == second.name
+    identity = json.loads((first / "run.json").read_text())
+    assert identity["method"] == summaries[0]["method"] == "lntrust+safe"
+    assert SAFE.settings.items() <= identity["settings"].items()

@@ -68,19 +68,18 @@ class TestMethods:
         assert "→ " in got.out
 
 
-class TestData:
-    def test_what_is_here(self, lntrust: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "uci_har").mkdir()
-        (tmp_path / "uci_har" / "windows.npz").touch()
-        got = lntrust("data", "--data", tmp_path)
-        assert got.code == 0
-        here = {name: yes for name, (yes, _) in got.cells.items()}
-        assert here["digits"] == here["uci_har"] == "yes"
-        assert here["cifar10"] == here["cifar100"] == here["eurosat"] == "no"
-        assert got.cells["eurosat"][1] == f"{tmp_path}/eurosat/labels.npzisnotthere"
-        assert "lntrust data download NAME" in got.words
-        monkeypatch.setenv("LNTRUST_DATA", str(tmp_path))  # or as the environment says
-        assert lntrust("data").out == got.out
+def test_what_data_is_here(lntrust: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uci_har").mkdir()
+    (tmp_path / "uci_har" / "windows.npz").touch()
+    got = lntrust("data", "--data", tmp_path)
+    assert got.code == 0
+    here = {name: yes for name, (yes, _) in got.cells.items()}
+    assert here["digits"] == here["uci_har"] == "yes"
+    assert here["cifar10"] == here["cifar100"] == here["eurosat"] == "no"
+    assert got.cells["eurosat"][1] == f"{tmp_path}/eurosat/labels.npzisnotthere"
+    assert "lntrust data download NAME" in got.words
+    monkeypatch.setenv("LNTRUST_DATA", str(tmp_path))  # or as the environment says
+    assert lntrust("data").out == got.out
 
 
 class TestGraph:

@@ -13,29 +13,28 @@ from lntrust.methods.sharing import subgraphs
 METHOD = "decdiff_vt"
 
 
-class TestTheStep:
-    @pytest.mark.parametrize("scale", [0.0, 1e-3, 100.0])
-    def test_it_is_towards_the_weighted_mean_and_shorter_than_one(self, views64: Views, scale: float) -> None:
-        one = begun(views64, TORCH, *UNEQUAL, method=METHOD)
-        samples = one.labelled.lists.lengths
-        assert len(set(samples.tolist())) > 3
-        alone = 0
-        for subgraph in subgraphs(one.site):
-            w = scatter(one, subgraph.stack, scale)
-            one.method.approach(one.site, subgraph)
-            moved = one.population.parameters(subgraph.stack) - w
-            for i in subgraph.stack.nodes.tolist():
-                near = subgraph.sender[subgraph.receiver == i].tolist()
-                if not near:
-                    alone += 1
-                    assert (moved[i] == 0).all()
-                    continue
-                total = sum(int(samples[j]) for j in near)
-                way = sum((int(samples[j]) / total * w[j] for j in near), torch.zeros_like(w[i])) - w[i]
-                distance = float(way.norm())
-                torch.testing.assert_close(moved[i], way / (distance + 1), rtol=0, atol=1e-11)
-                assert float(moved[i].norm()) < 1
-        assert alone == 1  # node 5 of the small graph has no neighbour of its kind
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 100.0])
+def test_the_step_is_towards_the_weighted_mean_and_shorter_than_one(views64: Views, scale: float) -> None:
+    one = begun(views64, TORCH, *UNEQUAL, method=METHOD)
+    samples = one.labelled.lists.lengths
+    assert len(set(samples.tolist())) > 3
+    alone = 0
+    for subgraph in subgraphs(one.site):
+        w = scatter(one, subgraph.stack, scale)
+        one.method.approach(one.site, subgraph)
+        moved = one.population.parameters(subgraph.stack) - w
+        for i in subgraph.stack.nodes.tolist():
+            near = subgraph.sender[subgraph.receiver == i].tolist()
+            if not near:
+                alone += 1
+                assert (moved[i] == 0).all()
+                continue
+            total = sum(int(samples[j]) for j in near)
+            way = sum((int(samples[j]) / total * w[j] for j in near), torch.zeros_like(w[i])) - w[i]
+            distance = float(way.norm())
+            torch.testing.assert_close(moved[i], way / (distance + 1), rtol=0, atol=1e-11)
+            assert float(moved[i].norm()) < 1
+    assert alone == 1  # node 5 of the small graph has no neighbour of its kind
 
 
 class TestTheTeacher:

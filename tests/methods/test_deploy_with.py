@@ -132,13 +132,12 @@ def test_centralized_is_refused(views: Views) -> None:
     assert find_method("centralized", small.study("deploy=none")).about
 
 
-class TestValidationLabels:
-    def test_who_uses_them(self) -> None:
-        """Others have them to train on; a method that looks at them never has."""
-        for deploy in DEPLOYMENTS:
-            uses = find_method("independent", small.study(f"deploy={deploy}")).uses_validation
-            assert uses == (deploy in CHOSEN)
-            assert find_method("lntrust", small.study(f"deploy={deploy}")).uses_validation
+def test_who_uses_validation_labels() -> None:
+    """Others have them to train on; a method that looks at them never has."""
+    for deploy in DEPLOYMENTS:
+        uses = find_method("independent", small.study(f"deploy={deploy}")).uses_validation
+        assert uses == (deploy in CHOSEN)
+        assert find_method("lntrust", small.study(f"deploy={deploy}")).uses_validation
 
 
 class TestWhoAnswers:

@@ -249,31 +249,28 @@ class TestLoss:
         assert torch.equal(with_.flat(), without.flat()) == (learner == small.LINEAR)
 
 
-class TestMessages:
-    def test_bytes(self, views: Views) -> None:
-        """Forests take no part."""
-        one = small.shared(
-            views, small.MIXED, QUICK, "graph.kind=complete", "partition.skew=100", method=METHOD
-        )
-        mine, known, kinds = classes_of(one), one.state["has"], one.world.kinds
-        learns = one.population.takes_steps
-        ledger = one.network.ledger
-        anchors, averages, logits = (
-            ledger.payload(kind, phase)
-            for kind, phase in (("anchors", "anchors"), ("anchors", "average"), ("reply", "logits"))
-        )
-        a_class = 4 * A * D + 2
-        inside = 0
-        for e, (sender, receiver) in enumerate(one.world.edges.tolist()):
-            same = kinds[sender] == kinds[receiver] and bool(learns[sender])
-            inside += same
-            assert anchors[e] == same * a_class * int(mine[sender].sum())
-            assert averages[e] == same * a_class * int(known[sender].sum())
-            # Of the same kind one tells about the receiver's anchors, of another about one's own.
-            about = int(known[receiver if same else sender].sum())
-            both = bool(learns[sender] and learns[receiver])
-            assert logits[e] == both * small.ROUNDS * 4 * C * A * about
-        assert inside > 0
-        assert (known.sum(1) > mine.sum(1)).any()
-        assert not known[~learns].any()
-        assert {phase for phase, _, _ in ledger} == {"anchors", "average", "logits"}
+def test_bytes(views: Views) -> None:
+    """Forests take no part."""
+    one = small.shared(views, small.MIXED, QUICK, "graph.kind=complete", "partition.skew=100", method=METHOD)
+    mine, known, kinds = classes_of(one), one.state["has"], one.world.kinds
+    learns = one.population.takes_steps
+    ledger = one.network.ledger
+    anchors, averages, logits = (
+        ledger.payload(kind, phase)
+        for kind, phase in (("anchors", "anchors"), ("anchors", "average"), ("reply", "logits"))
+    )
+    a_class = 4 * A * D + 2
+    inside = 0
+    for e, (sender, receiver) in enumerate(one.world.edges.tolist()):
+        same = kinds[sender] == kinds[receiver] and bool(learns[sender])
+        inside += same
+        assert anchors[e] == same * a_class * int(mine[sender].sum())
+        assert averages[e] == same * a_class * int(known[sender].sum())
+        # Of the same kind one tells about the receiver's anchors, of another about one's own.
+        about = int(known[receiver if same else sender].sum())
+        both = bool(learns[sender] and learns[receiver])
+        assert logits[e] == both * small.ROUNDS * 4 * C * A * about
+    assert inside > 0
+    assert (known.sum(1) > mine.sum(1)).any()
+    assert not known[~learns].any()
+    assert {phase for phase, _, _ in ledger} == {"anchors", "average", "logits"}

@@ -47,33 +47,31 @@ def gap(real: Tensor, anchors: Tensor, R: Tensor) -> Tensor:
     return ((real @ R).relu().mean(0) - (anchors @ R).relu().mean(0)).square().sum()
 
 
-class TestNormal:
-    @given(st.integers(0, 1000))
-    def test_standard_within_the_error_of_a_sample(self, word: int) -> None:
-        """Five standard errors, of the first moments and of the distribution function at a few places."""
-        n = 20_000
-        x = normal(fold(torch.tensor(0), word), n)
-        for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15)):
-            assert abs(float(x.pow(power).mean()) - moment) < 5 * math.sqrt(variance / n)
-        for z in (-2.0, -1.0, 0.0, 0.5, 2.5):
-            share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-            assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
+@given(st.integers(0, 1000))
+def test_draws_are_standard_normal_within_the_error_of_a_sample(word: int) -> None:
+    """Five standard errors, of the first moments and of the distribution function at a few places."""
+    n = 20_000
+    x = normal(fold(torch.tensor(0), word), n)
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15)):
+        assert abs(float(x.pow(power).mean()) - moment) < 5 * math.sqrt(variance / n)
+    for z in (-2.0, -1.0, 0.0, 0.5, 2.5):
+        share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
+        assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
 
 
-class TestStart:
-    def test_noise_of_the_mean_and_spread_of_the_nodes_inputs(self, run: Run) -> None:
-        """Where the inputs do not vary, nor do the anchors; elsewhere they are standard normal, rescaled."""
-        anchors, _ = condensed(run, per_class=50)
-        stack = run.population.torch_stacks[0]
-        for k, i in enumerate(stack.nodes.tolist()):
-            x = stack.view[torch.from_numpy(run.labelled.lists[i].copy())].flatten(1)
-            flat, spread = anchors[k].flatten(0, 1), x.std(0, unbiased=False)
-            still = spread == 0
-            torch.testing.assert_close(flat[:, still], x.mean(0)[still].expand(len(flat), -1))
-            z = (flat - x.mean(0))[:, ~still] / spread[~still]
-            assert abs(float(z.mean())) < 5 / math.sqrt(z.numel())
-            assert abs(float(z.square().mean()) - 1) < 5 * math.sqrt(2 / z.numel())
-        assert not torch.equal(anchors[0], anchors[1])  # of its own
+def test_anchors_begin_with_noise_of_the_mean_and_spread_of_the_nodes_inputs(run: Run) -> None:
+    """Where the inputs do not vary, nor do the anchors; elsewhere they are standard normal, rescaled."""
+    anchors, _ = condensed(run, per_class=50)
+    stack = run.population.torch_stacks[0]
+    for k, i in enumerate(stack.nodes.tolist()):
+        x = stack.view[torch.from_numpy(run.labelled.lists[i].copy())].flatten(1)
+        flat, spread = anchors[k].flatten(0, 1), x.std(0, unbiased=False)
+        still = spread == 0
+        torch.testing.assert_close(flat[:, still], x.mean(0)[still].expand(len(flat), -1))
+        z = (flat - x.mean(0))[:, ~still] / spread[~still]
+        assert abs(float(z.mean())) < 5 / math.sqrt(z.numel())
+        assert abs(float(z.square().mean()) - 1) < 5 * math.sqrt(2 / z.numel())
+    assert not torch.equal(anchors[0], anchors[1])  # of its own
 
 
 class TestMatching:

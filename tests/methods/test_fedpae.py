@@ -148,14 +148,13 @@ class TestEvolution:
         made(views, TORCH, method=METHOD)  # few candidates do not need it
 
 
-class TestVote:
-    @given(SIZES)
-    def test_the_most_often_right_then_the_smaller_then_the_earlier(self, sizes: Sizes) -> None:
-        p, labels = opinions(*sizes)
-        subsets = all_subsets(p.shape[1], p.shape[1])[::-1].copy()  # large ones first
-        right = [int((p[:, row].mean(1).argmax(1) == labels).sum()) for row in torch.from_numpy(subsets)]
-        keys = [(-right[k], int(row.sum()), k) for k, row in enumerate(subsets)]
-        assert np.array_equal(best_vote(p, labels, subsets), subsets[min(keys)[2]])
+@given(SIZES)
+def test_the_vote_is_for_the_most_often_right_then_the_smaller_then_the_earlier(sizes: Sizes) -> None:
+    p, labels = opinions(*sizes)
+    subsets = all_subsets(p.shape[1], p.shape[1])[::-1].copy()  # large ones first
+    right = [int((p[:, row].mean(1).argmax(1) == labels).sum()) for row in torch.from_numpy(subsets)]
+    keys = [(-right[k], int(row.sum()), k) for k, row in enumerate(subsets)]
+    assert np.array_equal(best_vote(p, labels, subsets), subsets[min(keys)[2]])
 
 
 def closed_answers(run: Run, i: int) -> tuple[list[int], Tensor, Tensor]:

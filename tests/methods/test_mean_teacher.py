@@ -26,48 +26,46 @@ def setting(**values: float) -> list[str]:
     return [f"methods.{METHOD}.{name}={value}" for name, value in values.items()]
 
 
-class TestStudent:
-    def test_unlabelled_examples_matter(self, views64: Views) -> None:
-        with_, without, empty = (
-            small.made(views64, small.TORCH, *setting(ramp=0), change, method=METHOD)
-            for change in (*setting(unlabelled=64), *setting(unlabelled=0), "partition.shard=0")
-        )
-        for student in (f"student/{name}" for name in NAMES):
-            assert not torch.allclose(with_.state[student], without.state[student])
-            # The labelled ones are then all that student and teacher can agree on.
-            assert torch.equal(empty.state[student], without.state[student])
-
-
-class TestTeacher:
-    @pytest.mark.parametrize(
-        ("decay", "schedule"), [(0.99, "every_node"), (0.7, "random_node"), (0, "random_node")]
+def test_unlabelled_examples_matter(views64: Views) -> None:
+    with_, without, empty = (
+        small.made(views64, small.TORCH, *setting(ramp=0), change, method=METHOD)
+        for change in (*setting(unlabelled=64), *setting(unlabelled=0), "partition.shard=0")
     )
-    def test_it_is_the_running_mean_of_the_student(self, views64: Views, decay: float, schedule: str) -> None:
-        """0.7 is reached at the third step, 0.99 never in twenty: both branches of the minimum.
+    for student in (f"student/{name}" for name in NAMES):
+        assert not torch.allclose(with_.state[student], without.state[student])
+        # The labelled ones are then all that student and teacher can agree on.
+        assert torch.equal(empty.state[student], without.state[student])
 
-        Who is not drawn has a teacher that stands still, and the decay of the others goes by the steps that
-        they have taken, not by the steps of all.
-        """
-        how = (small.TORCH, f"training.schedule={schedule}")
-        one = small.begun(views64, *how, *setting(decay=decay), method=METHOD)
-        # Before each step: who takes it, the student, and whether it is of Stage 2.
-        calls = small.record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
-        one()
-        steps = [(active, student) for active, student, rest in calls if rest]
-        teacher = own(small.made(views64, *how, "training.stage2_rounds=0", method="independent"))
-        students = [student for _, student in steps[1:]]
-        students.append({name: one.state[f"student/{name}"] for name in NAMES})
-        taken = torch.zeros(6, dtype=torch.int64)
-        for (active, _), student in zip(steps, students, strict=True):
-            active = torch.ones(6, dtype=torch.bool) if active is None else active
-            taken = taken + active
-            for name, i in ((name, i) for name in NAMES for i in torch.nonzero(active).flatten().tolist()):
-                a = min(1 - 1 / (int(taken[i]) + 1), decay)
-                teacher[name][i] = a * teacher[name][i] + (1 - a) * student[name][i]
-        for name in NAMES:
-            torch.testing.assert_close(one.state[f"teacher/{name}"], teacher[name], rtol=0, atol=1e-12)
-        assert torch.equal(one.state["steps"], taken)
-        assert (len(set(taken.tolist())) > 1) == (schedule == "random_node")
+
+@pytest.mark.parametrize(
+    ("decay", "schedule"), [(0.99, "every_node"), (0.7, "random_node"), (0, "random_node")]
+)
+def test_the_teacher_is_the_running_mean_of_the_student(views64: Views, decay: float, schedule: str) -> None:
+    """0.7 is reached at the third step, 0.99 never in twenty: both branches of the minimum.
+
+    Who is not drawn has a teacher that stands still, and the decay of the others goes by the steps that
+    they have taken, not by the steps of all.
+    """
+    how = (small.TORCH, f"training.schedule={schedule}")
+    one = small.begun(views64, *how, *setting(decay=decay), method=METHOD)
+    # Before each step: who takes it, the student, and whether it is of Stage 2.
+    calls = small.record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
+    one()
+    steps = [(active, student) for active, student, rest in calls if rest]
+    teacher = own(small.made(views64, *how, "training.stage2_rounds=0", method="independent"))
+    students = [student for _, student in steps[1:]]
+    students.append({name: one.state[f"student/{name}"] for name in NAMES})
+    taken = torch.zeros(6, dtype=torch.int64)
+    for (active, _), student in zip(steps, students, strict=True):
+        active = torch.ones(6, dtype=torch.bool) if active is None else active
+        taken = taken + active
+        for name, i in ((name, i) for name in NAMES for i in torch.nonzero(active).flatten().tolist()):
+            a = min(1 - 1 / (int(taken[i]) + 1), decay)
+            teacher[name][i] = a * teacher[name][i] + (1 - a) * student[name][i]
+    for name in NAMES:
+        torch.testing.assert_close(one.state[f"teacher/{name}"], teacher[name], rtol=0, atol=1e-12)
+    assert torch.equal(one.state["steps"], taken)
+    assert (len(set(taken.tolist())) > 1) == (schedule == "random_node")
 
 
 @pytest.mark.parametrize("dropout", [0.2, 0.0])

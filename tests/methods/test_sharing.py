@@ -53,24 +53,23 @@ def matrix(subgraph: Subgraph) -> Tensor:
     return W
 
 
-class TestSubgraphs:
-    @settings(max_examples=15)
-    @given(society=societies())
-    def test_they_are_the_edges_inside_one_architecture(self, views: Views, society: Society) -> None:
-        graph, kinds = society
-        one = placed(views, graph, kinds)
-        seen: set[tuple[int, int]] = set()
-        for subgraph in subgraphs(one.site):
-            kind = KINDS.index(subgraph.stack.learner.name)
-            edges = list(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
-            assert len(set(edges)) == len(edges)  # an edge is there once
-            assert one.network.edges[subgraph.edges].tolist() == [list(edge) for edge in edges]
-            assert {kinds[node] for edge in edges for node in edge} <= {kind}
-            inside = graph.subgraph(subgraph.stack.nodes.tolist())
-            assert subgraph.degree.tolist() == [inside.degree(i) if i in inside else 0 for i in graph]
-            seen.update(edges)
-        alike = {(i, j) for i, j in graph.edges if kinds[i] == kinds[j] != KINDS.index("forest")}
-        assert seen == alike | {(j, i) for i, j in alike}
+@settings(max_examples=15)
+@given(society=societies())
+def test_subgraphs_are_the_edges_inside_one_architecture(views: Views, society: Society) -> None:
+    graph, kinds = society
+    one = placed(views, graph, kinds)
+    seen: set[tuple[int, int]] = set()
+    for subgraph in subgraphs(one.site):
+        kind = KINDS.index(subgraph.stack.learner.name)
+        edges = list(zip(subgraph.sender.tolist(), subgraph.receiver.tolist(), strict=True))
+        assert len(set(edges)) == len(edges)  # an edge is there once
+        assert one.network.edges[subgraph.edges].tolist() == [list(edge) for edge in edges]
+        assert {kinds[node] for edge in edges for node in edge} <= {kind}
+        inside = graph.subgraph(subgraph.stack.nodes.tolist())
+        assert subgraph.degree.tolist() == [inside.degree(i) if i in inside else 0 for i in graph]
+        seen.update(edges)
+    alike = {(i, j) for i, j in graph.edges if kinds[i] == kinds[j] != KINDS.index("forest")}
+    assert seen == alike | {(j, i) for i, j in alike}
 
 
 def test_a_star(views: Views) -> None:
@@ -129,27 +128,26 @@ def test_without_a_neighbour_of_its_kind_everybody_trains_alone(views64: Views, 
     assert_same(one, plain, 1e-12 if method == "decdiff_vt" else 0)
 
 
-class TestMessages:
-    @pytest.mark.parametrize(
-        ("method", "setting", "messages", "beside"),
-        [
-            *(("d_psgd", f"local_steps={k}", ROUNDS * STEPS // k, 0) for k in (1, 2, 5)),
-            *(("dfedavg", f"every={k}", ROUNDS // k, 0) for k in (1, 2, 5)),
-            ("decdiff_vt", "beta=0.95", ROUNDS, 8),
-        ],
-    )
-    def test_bytes(self, views: Views, method: str, setting: str, messages: int, beside: int) -> None:
-        """4P, and perhaps a sample count, over every edge inside an architecture, nothing over any other.
+@pytest.mark.parametrize(
+    ("method", "setting", "messages", "beside"),
+    [
+        *(("d_psgd", f"local_steps={k}", ROUNDS * STEPS // k, 0) for k in (1, 2, 5)),
+        *(("dfedavg", f"every={k}", ROUNDS // k, 0) for k in (1, 2, 5)),
+        ("decdiff_vt", "beta=0.95", ROUNDS, 8),
+    ],
+)
+def test_bytes(views: Views, method: str, setting: str, messages: int, beside: int) -> None:
+    """4P, and perhaps a sample count, over every edge inside an architecture, nothing over any other.
 
-        Steps are counted through rounds: with k = 2, every second of all twenty is followed by mixing.
-        """
-        one = shared(views, TORCH, f"methods.{method}.{setting}", method=method)
-        expected = np.zeros(len(one.world.edges), dtype=np.int64)
-        for stack in one.population.torch_stacks:
-            inside = np.isin(one.world.edges, stack.nodes.numpy()).all(1)
-            assert inside.any()
-            expected[inside] = messages * (4 * stack.flat().shape[1] + beside)
-        assert one.network.ledger.payload("parameters", "mix").tolist() == expected.tolist()
-        assert one.network.ledger.payload().tolist() == expected.tolist()
-        assert (expected == 0).any()
-        assert one.population.torch_stacks[0].flat().shape[1] == (64 + 1) * 10  # a linear head on 64 pixels
+    Steps are counted through rounds: with k = 2, every second of all twenty is followed by mixing.
+    """
+    one = shared(views, TORCH, f"methods.{method}.{setting}", method=method)
+    expected = np.zeros(len(one.world.edges), dtype=np.int64)
+    for stack in one.population.torch_stacks:
+        inside = np.isin(one.world.edges, stack.nodes.numpy()).all(1)
+        assert inside.any()
+        expected[inside] = messages * (4 * stack.flat().shape[1] + beside)
+    assert one.network.ledger.payload("parameters", "mix").tolist() == expected.tolist()
+    assert one.network.ledger.payload().tolist() == expected.tolist()
+    assert (expected == 0).any()
+    assert one.population.torch_stacks[0].flat().shape[1] == (64 + 1) * 10  # a linear head on 64 pixels

@@ -230,27 +230,26 @@ WRONG: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
 }
 
 
-class TestWrongAnswers:
-    @pytest.mark.parametrize("how", WRONG)
-    def test_a_reply_that_is_no_probability_is_refused_whole(self, how: str) -> None:
-        run = make("graph.kind=complete")
-        honest, network = fresh(run), fresh(run)
-        network.misbehaviour[2] = WRONG[how]
-        asked = questions(run.world, 4, "shard")
-        right, replies = honest.ask(asked, "probe"), network.ask(asked, "probe")
-        from_wrong = network.edges[:, 1] == 2
-        assert right.sound.all()
-        assert torch.equal(replies.sound, ~from_wrong)
-        assert network.faulty.tolist() == from_wrong.long().tolist()
-        assert not replies.regular()[from_wrong].any()
-        assert torch.equal(replies.regular()[~from_wrong], right.regular()[~from_wrong])
-        everything = run.population.predict_all(asked.ids[:4])
-        others, heard = torch.arange(5) != 2, network.heard(everything)
-        assert torch.equal(heard[others], everything[others])
-        assert how == "not a number" or not heard[2].any()  # there it is one row of four
-        resumed = fresh(run)
-        resumed.load(network.state())
-        assert resumed.faulty.tolist() == network.faulty.tolist()
+@pytest.mark.parametrize("how", WRONG)
+def test_a_reply_that_is_no_probability_is_refused_whole(how: str) -> None:
+    run = make("graph.kind=complete")
+    honest, network = fresh(run), fresh(run)
+    network.misbehaviour[2] = WRONG[how]
+    asked = questions(run.world, 4, "shard")
+    right, replies = honest.ask(asked, "probe"), network.ask(asked, "probe")
+    from_wrong = network.edges[:, 1] == 2
+    assert right.sound.all()
+    assert torch.equal(replies.sound, ~from_wrong)
+    assert network.faulty.tolist() == from_wrong.long().tolist()
+    assert not replies.regular()[from_wrong].any()
+    assert torch.equal(replies.regular()[~from_wrong], right.regular()[~from_wrong])
+    everything = run.population.predict_all(asked.ids[:4])
+    others, heard = torch.arange(5) != 2, network.heard(everything)
+    assert torch.equal(heard[others], everything[others])
+    assert how == "not a number" or not heard[2].any()  # there it is one row of four
+    resumed = fresh(run)
+    resumed.load(network.state())
+    assert resumed.faulty.tolist() == network.faulty.tolist()
 
 
 def test_a_node_alone_has_nobody_to_ask() -> None:

@@ -81,28 +81,27 @@ class TestGate:
         assert error <= 1.5 / math.sqrt(m), "and it shrinks with the validation set"
 
 
-class TestGradient:
-    @settings(deadline=None, max_examples=40)
-    @given(
-        st.integers(0, 2**31), st.integers(2, 12), st.integers(1, 8), st.sampled_from(["paper", "mean_one"])
-    )
-    def test_norm_is_below_its_bound(self, seed: int, C: int, B: int, kind: distillation.Importance) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(1, B, 7, generator=generator, dtype=torch.float64)
-        weight = torch.randn(1, C, 7, generator=generator, dtype=torch.float64).requires_grad_()
-        bias = torch.randn(1, C, generator=generator, dtype=torch.float64).requires_grad_()
-        p_bar = torch.softmax(4 * torch.randn(1, B, C, generator=generator, dtype=torch.float64), -1)
-        w = torch.softmax(3 * torch.randn(1, C, generator=generator, dtype=torch.float64), -1)
-        kept = torch.ones(1, B, dtype=torch.bool)
-        omega = distillation.importance_weights(kind, w, p_bar.argmax(-1), kept)
-        logits = x @ weight.transpose(1, 2) + bias[:, None]
-        loss = distillation.soft_loss(logits, p_bar, omega, torch.full((1,), 1 / B, dtype=torch.float64))
-        parts = torch.autograd.grad(loss.sum(), [weight, bias])
-        norm = float(torch.cat([g.flatten() for g in parts]).norm())
-        M = bounds.linear_jacobian_norm(x)
-        assert norm <= float(bounds.distillation_gradient_bound(omega.amax(), M)) + 1e-12
-        if kind == "paper":
-            assert norm <= C * math.sqrt(2) * float(M) + 1e-12
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**31), st.integers(2, 12), st.integers(1, 8), st.sampled_from(["paper", "mean_one"]))
+def test_the_gradients_norm_is_below_its_bound(
+    seed: int, C: int, B: int, kind: distillation.Importance
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(1, B, 7, generator=generator, dtype=torch.float64)
+    weight = torch.randn(1, C, 7, generator=generator, dtype=torch.float64).requires_grad_()
+    bias = torch.randn(1, C, generator=generator, dtype=torch.float64).requires_grad_()
+    p_bar = torch.softmax(4 * torch.randn(1, B, C, generator=generator, dtype=torch.float64), -1)
+    w = torch.softmax(3 * torch.randn(1, C, generator=generator, dtype=torch.float64), -1)
+    kept = torch.ones(1, B, dtype=torch.bool)
+    omega = distillation.importance_weights(kind, w, p_bar.argmax(-1), kept)
+    logits = x @ weight.transpose(1, 2) + bias[:, None]
+    loss = distillation.soft_loss(logits, p_bar, omega, torch.full((1,), 1 / B, dtype=torch.float64))
+    parts = torch.autograd.grad(loss.sum(), [weight, bias])
+    norm = float(torch.cat([g.flatten() for g in parts]).norm())
+    M = bounds.linear_jacobian_norm(x)
+    assert norm <= float(bounds.distillation_gradient_bound(omega.amax(), M)) + 1e-12
+    if kind == "paper":
+        assert norm <= C * math.sqrt(2) * float(M) + 1e-12
 
 
 class TestDrift:

@@ -113,21 +113,20 @@ class TestFit:
         assert all(torch.equal(p, psi[name]) for name, p in best.items())
 
 
-class TestImportance:
-    def test_equals_a_loop_and_a_feature_that_is_not_used_has_none(self) -> None:
-        e, psi, g = evidence(2, least=2), fresh(5), generator(0)
-        psi["weight 0"][..., 2] = 0.0
-        orders = torch.stack([torch.randperm(4, generator=g) for _ in range(10)]).view(2, 5, 4)
-        out = permutation_importance(psi, e, orders)
-        for r in range(2):
-            for f in range(6):
-                phi = e.phi.clone()
-                for i in range(5):
-                    phi[i, :, f] = e.phi[i, orders[r, i], f]
-                rise = loss_of(psi, replace(e, phi=phi)) - loss_of(psi, e)
-                torch.testing.assert_close(out[r, :, f], rise)
-        assert (out[..., 2] == 0).all()
-        assert (out[..., 1].abs() > 0).any()
+def test_importance_equals_a_loop_and_a_feature_that_is_not_used_has_none() -> None:
+    e, psi, g = evidence(2, least=2), fresh(5), generator(0)
+    psi["weight 0"][..., 2] = 0.0
+    orders = torch.stack([torch.randperm(4, generator=g) for _ in range(10)]).view(2, 5, 4)
+    out = permutation_importance(psi, e, orders)
+    for r in range(2):
+        for f in range(6):
+            phi = e.phi.clone()
+            for i in range(5):
+                phi[i, :, f] = e.phi[i, orders[r, i], f]
+            rise = loss_of(psi, replace(e, phi=phi)) - loss_of(psi, e)
+            torch.testing.assert_close(out[r, :, f], rise)
+    assert (out[..., 2] == 0).all()
+    assert (out[..., 1].abs() > 0).any()
 
 
 def test_two_hundred_steps_and_then_fifty() -> None:

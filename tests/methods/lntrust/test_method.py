@@ -73,18 +73,17 @@ class TestRuns:
         )
 
 
-class TestBackends:
-    @pytest.mark.parametrize(
-        "settings", [(), small.levers(targets="soft", weighting="weighted_majority"), small.ALL_LEVERS]
+@pytest.mark.parametrize(
+    "settings", [(), small.levers(targets="soft", weighting="weighted_majority"), small.ALL_LEVERS]
+)
+def test_backends_equal_in_float64(views64: Views, settings: list[str]) -> None:
+    batched, loop = (
+        small.made(views64, small.TORCH, *settings, backend=backend) for backend in ("batched", "loop")
     )
-    def test_equal_in_float64(self, views64: Views, settings: list[str]) -> None:
-        batched, loop = (
-            small.made(views64, small.TORCH, *settings, backend=backend) for backend in ("batched", "loop")
-        )
-        small.assert_same_trust(batched, loop)
-        for name, tensor in batched.population.state().items():
-            torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
-        assert batched.network.ledger.summary() == loop.network.ledger.summary()
+    small.assert_same_trust(batched, loop)
+    for name, tensor in batched.population.state().items():
+        torch.testing.assert_close(tensor, loop.population.state()[name], rtol=0, atol=1e-8, msg=name)
+    assert batched.network.ledger.summary() == loop.network.ledger.summary()
 
 
 class TestReductions:
@@ -192,28 +191,27 @@ class TestForests:
             assert mine.sum() == pytest.approx(0.25 * one.labelled.lists.lengths[i], rel=1e-5)
 
 
-class TestRecords:
-    def test_a_resumed_run_equals_an_uninterrupted_one_and_keeps_trust_over_time(
-        self, views: Views, tmp_path: Path
-    ) -> None:
-        one = small.assert_resumes(views, tmp_path, small.MIXED)
-        tables = [
-            [pq.read_table(*tmp_path.glob(f"{run}/**/{name}.parquet")) for name in ("trust", "features")]
-            for run in ("whole", "stopped")
-        ]
-        assert tables[0] == tables[1]
-        trust, features = (table.to_pydict() for table in tables[0])
-        known = {(i, i) for i in range(6)} | {tuple(edge) for edge in one.world.edges.tolist()}
-        assert set(zip(trust["node"], trust["member"], strict=True)) == known
-        assert len(trust["node"]) == 4 * len(known)
-        assert all(0 <= strength <= 0.5 for strength in trust["lambda"])
-        total: Counter[tuple[int, int]] = Counter()
-        for number, node, alpha in zip(trust["round"], trust["node"], trust["trust"], strict=True):
-            total[number, node] += alpha
-        assert set(total) == {(number, node) for number in (0, 2, 4, 5) for node in range(6)}
-        assert list(total.values()) == pytest.approx([1.0] * len(total))
-        assert list(features) == [
-            "node", "member", "overlap", "probe_accuracy", "weighted_probe_accuracy", "KL", "entropy",
-            "degree",
-        ]  # fmt: skip
-        assert features["degree"] == pytest.approx(one.world.degrees[features["member"]] / 6)
+def test_a_resumed_run_equals_an_uninterrupted_one_and_keeps_trust_over_time(
+    views: Views, tmp_path: Path
+) -> None:
+    one = small.assert_resumes(views, tmp_path, small.MIXED)
+    tables = [
+        [pq.read_table(*tmp_path.glob(f"{run}/**/{name}.parquet")) for name in ("trust", "features")]
+        for run in ("whole", "stopped")
+    ]
+    assert tables[0] == tables[1]
+    trust, features = (table.to_pydict() for table in tables[0])
+    known = {(i, i) for i in range(6)} | {tuple(edge) for edge in one.world.edges.tolist()}
+    assert set(zip(trust["node"], trust["member"], strict=True)) == known
+    assert len(trust["node"]) == 4 * len(known)
+    assert all(0 <= strength <= 0.5 for strength in trust["lambda"])
+    total: Counter[tuple[int, int]] = Counter()
+    for number, node, alpha in zip(trust["round"], trust["node"], trust["trust"], strict=True):
+        total[number, node] += alpha
+    assert set(total) == {(number, node) for number in (0, 2, 4, 5) for node in range(6)}
+    assert list(total.values()) == pytest.approx([1.0] * len(total))
+    assert list(features) == [
+        "node", "member", "overlap", "probe_accuracy", "weighted_probe_accuracy", "KL", "entropy",
+        "degree",
+    ]  # fmt: skip
+    assert features["degree"] == pytest.approx(one.world.degrees[features["member"]] / 6)

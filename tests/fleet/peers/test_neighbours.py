@@ -13,11 +13,11 @@ import pytest
 import small_nodes
 from fleets import wait_until
 from live_peers import MakeAsking, is_hello
-from small_servers import OURS, Street, good, hang
+from small_servers import OURS, Server, Street, good, hang
 
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers import neighbours
+from lntrust.fleet.peers import neighbours as peers
 from lntrust.fleet.peers.limits import State
 from lntrust.fleet.peers.neighbours import Neighbours
 from lntrust.fleet.peers.traffic import TrafficCounters
@@ -57,24 +57,6 @@ def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(asking: M
     replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=12)
     assert replies["good"].probabilities.shape == (3, 2)
     assert failed["hung"].kind == "silent"
-
-
-def test_what_is_never_sent_says_nothing_of_the_neighbour(
-    asking: MakeAsking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Because questions wait for each other, or the node is closing."""
-    monkeypatch.setattr(neighbours, "_THREADS", 1)
-    kit = asking(good={})
-    kit.hang("good")
-    with ThreadPoolExecutor(8) as many:
-        first = many.submit(ask, kit.neighbours, "good", 4.0)
-        wait_until(lambda: "good" in kit.traffic.counted("queries out"))
-        others = [many.submit(ask, kit.neighbours, "good", SHORT) for _ in range(7)]
-        assert [other.result() for other in others] == ["queue"] * 7
-        assert first.result() == "silent"
-    assert kit.neighbours.members["good"].breaker.state(time.monotonic()) is State.CLOSED
-    kit.neighbours.close()
-    assert ask(kit.neighbours, "good") == "queue"
 
 
 def test_no_more_is_asked_at_once_than_a_neighbour_takes(asking: MakeAsking) -> None:
@@ -266,12 +248,15 @@ def test_one_that_refuses_our_hello_is_not_asked(asking: MakeAsking) -> None:
 # -- servers --------------------------------------------------------------------------------------
 
 
+def asking_servers(**servers: Server) -> tuple[Neighbours, TrafficCounters]:
+    traffic, known = TrafficCounters(list(servers)), [{"name": n, "url": s.url} for n, s in servers.items()]
+    mine = small_nodes.settings(name="me", input=OURS.model_dump(), neighbours=known)
+    return Neighbours(mine, traffic, None, dict), traffic
+
+
 def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count(street: Street) -> None:
-    traffic = TrafficCounters(["them", "slow"])
     them, slow = street.server(good), street.server(hang)
-    servers = [{"name": "them", "url": them.url}, {"name": "slow", "url": slow.url}]
-    mine = small_nodes.settings(name="me", input=OURS.model_dump(), neighbours=servers)
-    neighbours = Neighbours(mine, traffic, None, dict)
+    neighbours, traffic = asking_servers(them=them, slow=slow)
     x = np.ones((4, 2, 3), np.float32)
     assert neighbours.present == {"them", "slow"}
     replies, failed = neighbours.ask(["them", "slow"], x, "deploy", timeout=3)
@@ -280,6 +265,30 @@ def test_a_server_is_asked_beside_the_nodes_and_its_bytes_count(street: Street) 
     assert failed["slow"].kind == "silent"
     assert traffic.bytes_by_kind()["out"]["query"] == x.nbytes
     assert sum(traffic.bytes_by_kind()["out"].values()) == len(them.seen[-1][2])
+
+
+def test_what_is_never_sent_says_nothing_of_the_server(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because questions wait for each other, or the node is closing."""
+    monkeypatch.setattr(peers, "_THREADS", 1)
+    slow = street.server(hang)
+    neighbours, traffic = asking_servers(slow=slow)
+    x = np.ones((4, 2, 3), np.float32)
+
+    def ask_slow(timeout: float) -> str:
+        return neighbours.ask(["slow"], x, "deploy", timeout=timeout)[1]["slow"].kind
+
+    with ThreadPoolExecutor(8) as many:
+        first = many.submit(ask_slow, 4.0)
+        wait_until(lambda: len(slow.seen) > 0)
+        others = [many.submit(ask_slow, SHORT) for _ in range(7)]
+        assert [other.result() for other in others] == ["queue"] * 7
+        assert first.result() == "silent"
+    assert traffic.counted("queries out") == {"slow": 1}
+    assert neighbours.members["slow"].breaker.state(time.monotonic()) is State.CLOSED
+    neighbours.close()
+    assert ask_slow(LONG) == "queue"
 
 
 # -- one name, two nodes --------------------------------------------------------------------------

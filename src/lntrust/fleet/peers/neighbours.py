@@ -1,18 +1,18 @@
 """The neighbours of a live node: who is there, who fits, and asking them.
 
-Every question has a deadline, and each neighbour is asked in a thread of its own: one that hangs costs the
-time that was granted, and nobody else anything. One that is busy or silent is asked again while there is
-time; after some failures in a row its breaker leaves it alone for a while.
+Every question has a deadline. Talks with several neighbours are led side by side, in the thread of whoever
+asks: one that hangs costs the time that was granted, and nobody else anything. One that is busy or silent is
+asked again while there is time; after some failures in a row its breaker leaves it alone for a while.
 """
 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -41,7 +41,15 @@ _MUTE = 30.0  # seconds for which one that ignored a hello is not greeted again
 _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
-_THREADS = 80  # per neighbour: so many questions to it at the same time, more than clients are served at once
+_THREADS = 80  # per server: so many questions to it at the same time, more than clients are served at once
+
+T = TypeVar("T")
+# With one neighbour, step by step: says what it waits for and until when, and returns what became of it.
+Talk = Generator[tuple[Future[Any], float], None, T]
+
+
+class NotSentError(LNTrustError):
+    """A question was not sent, for which the neighbour can do nothing."""
 
 
 @dataclass
@@ -51,8 +59,8 @@ class Neighbour:
     name: str
     breaker: Breaker
     waits: Quota  # the seconds for which it may be waited for because of its quota
-    threads: ThreadPoolExecutor
     server: InferenceServer | None  # none: it is a node
+    threads: ThreadPoolExecutor  # of questions to a server
     greeted: int = 0  # when it answered a hello, in comings and goings; 0: never
     mute: tuple[int, float] = (0, -math.inf)  # when it last ignored one, so and in seconds
     put_off: int = 0  # refusals for its quota in a row, without a reply between
@@ -91,8 +99,8 @@ class Neighbours:
                 each.name,
                 Breaker(limits.failures, limits.pause),
                 Quota(limits.patience / _MINUTE, limits.patience),
-                ThreadPoolExecutor(_THREADS, f"ask {each.name}"),
                 InferenceServer(each, settings.input) if each.url else None,
+                ThreadPoolExecutor(_THREADS, f"ask {each.name}"),
             )
             for each in settings.neighbours
         }
@@ -151,25 +159,23 @@ class Neighbours:
 
         One that has just kept silent is passed over for a while; `ask` greets it, if it is new.
         """
-        present, greetings = self.present - self._servers.keys(), list[Future[bool]]()
+        present, greetings = self.present - self._servers.keys(), dict[str, Talk[bool]]()
         for each in self.members.values():
             change, since = each.mute
             mute = change == self.changes(each.name) and time.monotonic() - since < _MUTE
             if each.name in present and not mute and (self._is_new(each) or not only_new):
-                greetings.append(each.threads.submit(self._greet, each, timeout))
-        # None takes longer than its time, unless questions that hang keep it waiting.
-        for greeting in wait(greetings, timeout + _HELLO_PATIENCE).done:
-            greeting.result()
+                greetings[each.name] = self._greet(each, timeout)
+        _side_by_side(greetings)
 
     def _is_new(self, each: Neighbour) -> bool:
         """Whether we have not met since it came, or never."""
         return each.server is None and each.greeted < max(1, self.changes(each.name))
 
-    def _greet(self, each: Neighbour, timeout: float) -> bool:
+    def _greet(self, each: Neighbour, timeout: float) -> Talk[bool]:
         """Say hello: do both mean the same by an input, and by a class? Returns whether it had an answer."""
         mine, change, since = self._facts(), self.changes(each.name), time.monotonic()
         try:
-            reply = self._send(each, wire.hello(mine), HELLO, timeout)
+            reply = yield from self._send(each, wire.hello(mine), HELLO, timeout)
             theirs = wire.facts_in(reply)
             reason = wire.mismatch(mine, theirs)
         except NoAnswerError:  # whoever asks it something sees that it is silent
@@ -203,47 +209,40 @@ class Neighbours:
         if self._lockstep:
             self.wait_for_all(timeout)
         question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
-        present, results, asked = self.present, dict[str, Reply | Failure](), dict[str, Future[Any]]()
+        present, failed, talks = self.present, dict[str, Failure](), dict[str, Talk[Reply | Failure]]()
         for name in names:
             each = self.members[name]
             if name not in present:
-                results[name] = Failure("absent", "not there")
+                failed[name] = Failure("absent", "not there")
             elif not each.breaker.admits(time.monotonic(), self.changes(name)):
-                results[name] = Failure("breaker", "left alone after failures")
+                failed[name] = Failure("breaker", "left alone after failures")
             else:
-                try:
-                    asked[name] = each.threads.submit(self._ask, each, question)
-                except RuntimeError:  # no fault of theirs
-                    results[name] = Failure("queue", "this node is closing")
-        for name, future in asked.items():
-            result = results[name] = self._outcome(future, question)
+                talks[name] = self._ask_safely(each, question)
+        results = _side_by_side(talks)
+        for name, result in results.items():
             well = isinstance(result, Reply) or _WELL.get(result.kind, False)
             self.members[name].breaker.tell(well, time.monotonic())
             if (instances := self.instances(name)) > 1:
                 note = "a second certificate, or a copied key: look who has it"
                 self._seldom.event("one name, several nodes", neighbour=name, count=instances, note=note)
-        failed = {name: result for name, result in results.items() if isinstance(result, Failure)}
+        failed |= {name: result for name, result in results.items() if isinstance(result, Failure)}
         for failure in failed.values():
             self._traffic.count("failures", failure.kind)
         return {name: result for name, result in results.items() if isinstance(result, Reply)}, failed
 
-    def _outcome(self, asked: Future[Reply | Failure], question: _Question) -> Reply | Failure:
-        """What has become of a question in time, whatever that is. One never sent is no fault of theirs."""
+    def _ask_safely(self, each: Neighbour, question: _Question) -> Talk[Reply | Failure]:
+        """An error over one neighbour loses no other's answer."""
         try:
-            return asked.result(question.time_left)
-        except (TimeoutError, CancelledError):
-            if asked.cancel():
-                return Failure("queue", "other questions to it took all the time")
-            return Failure("silent", "no answer in time")
-        except Exception as error:  # an error over one neighbour loses no other's answer
+            return (yield from self._ask(each, question))
+        except NotSentError as error:
+            return Failure("queue", str(error))
+        except Exception as error:
             return Failure("malformed", why(error))
 
-    def _ask(self, each: Neighbour, question: _Question) -> Reply | Failure:
+    def _ask(self, each: Neighbour, question: _Question) -> Talk[Reply | Failure]:
         """In as many messages as it takes; if one fails, the rest is not asked."""
-        if not question.time_left:
-            return Failure("queue", "other questions to it took all the time")
         patience = min(_HELLO_PATIENCE, _HELLO_SHARE * question.time_left)
-        if self._is_new(each) and not self._greet(each, patience):
+        if self._is_new(each) and not (yield from self._greet(each, patience)):
             return Failure("silent", "no answer to a hello")
         if each.refused is not None:
             return Failure("mismatch", each.refused)
@@ -256,44 +255,47 @@ class Neighbours:
             return Failure("few", text)
         parts = list[Reply]()
         for start in range(0, max(1, len(x)), size):
-            result = self._ask_patiently(each, replace(question, x=x[start : start + size]))
+            result = yield from self._ask_patiently(each, replace(question, x=x[start : start + size]))
             if isinstance(result, Failure):
                 return result
             parts.append(result)
         return Reply(np.concatenate([part.probabilities for part in parts]), parts[-1].version)
 
-    def _ask_patiently(self, each: Neighbour, question: _Question) -> Reply | Failure:
+    def _ask_patiently(self, each: Neighbour, question: _Question) -> Talk[Reply | Failure]:
         """One message, and after a pause again if it was busy, silent or had enough."""
         for attempt in count():
             others = question.retries - attempt  # that may follow
             timeout = question.time_left / (1 + others)
-            result = self._ask_once(each, question, RETRY if attempt else question.phase, timeout)
+            phase = RETRY if attempt else question.phase
+            result = yield from self._ask_once(each, question, phase, timeout)
             if isinstance(result, Reply) or result.kind not in _RETRIED or not others:
                 break
             left = question.time_left
             if result.wait >= left or each.waits.take(result.wait, time.monotonic()):
                 break
             pause = _BACKOFF * 2**attempt * (0.5 + random.random())  # not all at the same moment again
-            time.sleep(min(max(pause, result.wait), left))
+            yield Future(), time.monotonic() + min(max(pause, result.wait), left)
         return result
 
     def _ask_once(
         self, each: Neighbour, question: _Question, phase: str, timeout: float, greet: bool = True
-    ) -> Reply | Failure:
+    ) -> Talk[Reply | Failure]:
         """The reply, checked. A node that has forgotten us is greeted, and asked again at once."""
         if timeout <= 0:
             return Failure("silent", "no time left")
         begun = time.monotonic()
         try:
-            p, version = self._hear(each, question, phase, timeout)
+            p, version = yield from self._hear(each, question, phase, timeout)
         except RefusedError as error:
             if str(error) == wire.HELLO_FIRST and greet:
-                self._greet(each, min(_HELLO_PATIENCE, question.time_left))
+                yield from self._greet(each, min(_HELLO_PATIENCE, question.time_left))
                 if each.refused is None:
-                    return self._ask_once(each, question, RETRY, question.time_left, greet=False)
+                    return (yield from self._ask_once(each, question, RETRY, question.time_left, greet=False))
             return self._refusal(each, str(error), time.monotonic() - begun > _LATE * timeout)
         except NoAnswerError as error:
             return Failure("silent", str(error))
+        except NotSentError:
+            raise
         except LNTrustError as error:
             return Failure("malformed", str(error))
         if not wire.are_probabilities(p):
@@ -303,30 +305,41 @@ class Neighbours:
 
     def _hear(
         self, each: Neighbour, question: _Question, phase: str, timeout: float
-    ) -> tuple[Float[ndarray, "m C"], int]:
+    ) -> Talk[tuple[Float[ndarray, "m C"], int]]:
         """The numbers that a node or a server says, and the version of its model."""
         if phase == RETRY:
             self._traffic.count("retries", each.name)
         if each.server is None:
             message = wire.question(question.x, encoding=self._encoding)
-            reply = self._send(each, message, phase, timeout, question.attachment)
+            reply = yield from self._send(each, message, phase, timeout, question.attachment)
             C = len(self._settings.input.classes)
             return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
+        try:
+            asked = each.threads.submit(each.server.ask, question.x, timeout)
+        except RuntimeError:
+            raise NotSentError("this node is closing") from None
+        yield asked, time.monotonic() + timeout
+        if asked.cancel():
+            raise NotSentError("other questions to it took all the time")
         self._traffic.count("queries out", each.name)
-        p, sent, received = each.server.ask(question.x, timeout)
+        if not asked.done():
+            raise NoAnswerError("no answer in time")
+        p, sent, received = asked.result()
         self._traffic.sent(each.name, phase, "query", size_of([question.x], sent))
         self._traffic.received(each.name, phase, "reply", size_of([p], received))
         return p, 0
 
     def _send(
         self, each: Neighbour, message: Message, phase: str, timeout: float, attachment: bytes | None = None
-    ) -> Message:
+    ) -> Talk[Message]:
         """A node's reply to a message; both are counted."""
         assert self._door is not None
         data = encode(message)
         self._traffic.count("queries out", each.name)
         self._traffic.sent(each.name, phase, "query", size_of(message.tensors.values(), len(data)))
-        data = self._door.ask(each.name, data, timeout, attachment)
+        sent = self._door.send(each.name, data, attachment)
+        yield sent.reply, time.monotonic() + timeout
+        data = self._door.answer(sent)
         reply = wire.read(data)
         self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
         return reply
@@ -339,3 +352,23 @@ class Neighbours:
         if failure.kind == "quota" and each.put_off > self._settings.limits.failures:
             return Failure("put off", f"nothing but refusals, {each.put_off} in a row: {reason}")
         return failure
+
+
+def _side_by_side(talks: Mapping[str, Talk[T]]) -> dict[str, T]:
+    """Lead these talks in this thread: each goes on when what it waits for is there, or its time is over."""
+    results, waiting, go_on = dict[str, T](), dict[str, tuple[Future[Any], float]](), list(talks)
+    while go_on:
+        for name in go_on:
+            waiting.pop(name, None)
+            try:
+                waiting[name] = next(talks[name])
+            except StopIteration as end:
+                results[name] = end.value
+        go_on = []
+        while waiting and not go_on:
+            soonest = min(until for _, until in waiting.values())
+            futures = [future for future, _ in waiting.values()]
+            wait(futures, max(0.0, soonest - time.monotonic()), FIRST_COMPLETED)
+            now = time.monotonic()
+            go_on = [name for name, (future, until) in waiting.items() if future.done() or now >= until]
+    return results

@@ -20,8 +20,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -56,6 +57,16 @@ class QuotaError(LNTrustError):
 
 class RefusedError(LNTrustError):
     """An answer that says no, and why."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A question that is under way to a neighbour."""
+
+    name: str
+    reply: Future[Any]  # Zenoh's; none: there will be none
+    token: Any
+    at: float  # seconds
 
 
 class Door:
@@ -132,63 +143,70 @@ class Door:
 
     def ask(self, name: str, question: bytes, timeout: float, attachment: bytes | None = None) -> bytes:
         """A neighbour's answer, within the deadline. Raises `RefusedError` or `NoAnswerError`."""
-        deadline = time.monotonic() + timeout
-        answer = Future[Any]()
-        token: Any = zenoh.CancellationToken()
+        sent = self.send(name, question, attachment)
+        wait([sent.reply], timeout)
+        return self.answer(sent)
+
+    def send(self, name: str, question: bytes, attachment: bytes | None = None) -> "Sent":
+        """Send a neighbour a question; wait for its reply, and then have the answer."""
+        sent = Sent(name, Future(), zenoh.CancellationToken(), time.monotonic())
         with self._lock:
-            self.open_questions[name].add(answer)
+            self.open_questions[name].add(sent.reply)
         # Called in Zenoh's own thread: a thread for each question would take longer than its answer.
         handler = zenoh.handlers.Callback(
-            partial(self._reply_arrived, name, answer), partial(self._ended, name, answer), indirect=False
+            partial(self._reply_arrived, sent), partial(self._ended, sent), indirect=False
         )
         try:
             self._session.get(
                 f"lntrust/{name}/ask/{self.place.name}", handler, payload=question, attachment=attachment,
-                timeout=_TIMEOUT, cancellation_token=token,
+                timeout=_TIMEOUT, cancellation_token=sent.token,
                 consolidation=zenoh.ConsolidationMode.NONE,  # else an answer waits for a second one's
                 # Blocking, the default, would wait for a hung neighbour's queue, past any deadline.
                 congestion_control=zenoh.CongestionControl.DROP,
             )  # fmt: skip
         except zenoh.ZError:  # the door was closed meanwhile, perhaps to be opened again
-            self._ended(name, answer)
-        try:
-            reply = answer.result(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            answer.cancel()
-            token.cancel()  # else Zenoh would go on waiting
-            reply = None
+            self._ended(sent)
+        return sent
+
+    def answer(self, sent: "Sent") -> bytes:
+        """What has been answered by now: what comes later counts no more. Raises as `ask` does."""
+        given_up = sent.reply.cancel()
+        if given_up:
+            sent.token.cancel()  # else Zenoh would go on waiting
+        reply = None if given_up else sent.reply.result()
+        name = sent.name
         if reply is None:
             with self._lock:
                 self._unanswered[name] += 1
                 self._silent_since.setdefault(name, time.monotonic())
-            raise NoAnswerError(f"no answer within {timeout:g} s")
+            raise NoAnswerError(f"no answer within {time.monotonic() - sent.at:.2g} s")
         if len(self.open_questions[name]) > _OPEN_ANSWERED:
-            token.cancel()  # else a question is open until whoever answered it ends it
+            sent.token.cancel()  # else a question is open until whoever answered it ends it
         if reply.ok is None:
             raise RefusedError(_reason(reply))
         return bytes(reply.ok.payload.to_bytes())
 
-    def _reply_arrived(self, name: str, answer: Future[Any], reply: Any) -> None:
+    def _reply_arrived(self, sent: "Sent", reply: Any) -> None:
         """Zenoh calls this, `_ended`, `_presence_changed` and `_question_arrived` in a thread of its own, one
         after another: none of them may take long."""
         if reply.ok is None and _reason(reply) == "Timeout":  # Zenoh says so, not the neighbour
             return
         with self._lock:
-            self._heard(name)
+            self._heard(sent.name)
         with suppress(InvalidStateError):  # the first counts, in time; others would only fill the memory
-            answer.set_result(reply)
+            sent.reply.set_result(reply)
         if reply.replier_id is not None:
-            self.duplicates.add(name, str(reply.replier_id.zid), time.monotonic())
+            self.duplicates.add(sent.name, str(reply.replier_id.zid), time.monotonic())
 
     def _heard(self, name: str) -> None:
         del self._unanswered[name]
         self._silent_since.pop(name, None)
 
-    def _ended(self, name: str, answer: Future[Any]) -> None:
+    def _ended(self, sent: "Sent") -> None:
         with suppress(InvalidStateError):
-            answer.set_result(None)  # there will be no reply
+            sent.reply.set_result(None)  # there will be no reply
         with self._lock:
-            self.open_questions[name].discard(answer)
+            self.open_questions[sent.name].discard(sent.reply)
 
     # -- who is there -----------------------------------------------------------------------------
 

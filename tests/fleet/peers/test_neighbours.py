@@ -5,13 +5,14 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import small_nodes
-from fleets import wait_until
+from fleets import frozen, wait_until
 from live_peers import MakeAsking, is_hello
 from small_servers import OURS, Server, Street, good, hang
 
@@ -57,6 +58,30 @@ def test_one_that_hangs_costs_the_others_nothing_however_much_is_asked(asking: M
     replies, failed = kit.neighbours.ask(["good", "hung"], x, "deploy", timeout=12)
     assert replies["good"].probabilities.shape == (3, 2)
     assert failed["hung"].kind == "silent"
+
+
+def test_full_queues_to_many_that_are_frozen_take_no_time_from_others(asking: MakeAsking) -> None:
+    """To hand over a question to one of them takes a quarter of a second: eight in turn would take two."""
+    many = [f"frozen-{k}" for k in range(8)]
+    kit = asking(SHAPE, limits={"failures": 1000, "pause": 0.1}, good={}, **dict.fromkeys(many))
+    processes = [kit.process(name) for name in many]
+    assert kit.me.wait_for([*many, "good"], LONG)
+    for name in many:
+        kit.neighbours.members[name].greeted = 1000  # they echo only
+    x = np.zeros((1, *SHAPE), np.float32)
+    with ExitStack() as ends:
+        for process in processes:
+            ends.enter_context(frozen(process.pid))
+        for _ in range(3):
+            replies, failed = kit.neighbours.ask([*many, "good"], x, "deploy", timeout=1.5)
+            assert list(replies) == ["good"]
+            assert {failure.kind for failure in failed.values()} <= {"silent", "absent", "queue"}
+
+
+def test_one_that_no_time_is_left_for_is_not_blamed(asking: MakeAsking) -> None:
+    kit = asking(good={})
+    assert [ask(kit.neighbours, "good", 0.0) for _ in range(5)] == ["queue"] * 5
+    assert ask(kit.neighbours, "good") == "replied"
 
 
 def test_no_more_is_asked_at_once_than_a_neighbour_takes(asking: MakeAsking) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from ssl import DER_cert_to_PEM_cert
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +24,9 @@ from lntrust.fleet.peers.transport import Door, NoAnswerError, QuotaError, Refus
 LONG = 60.0  # seconds, for what comes soon even on a busy machine
 
 
-def answers(door: Door, name: str, seconds: float = 2.0) -> bool:
+def answers(door: Door, name: str, seconds: float = 2.0, question: bytes = b"x") -> bool:
     with suppress(NoAnswerError):
-        return door.ask(name, b"x", seconds).endswith(b"x")
+        return door.ask(name, question, seconds).endswith(question)
     return False
 
 
@@ -54,11 +55,14 @@ def test_a_neighbour_that_is_there_and_mute_has_the_door_opened_anew(peers: Peer
         assert a.wait_for("bc", LONG)
         assert answers(a, "c", LONG)
     assert lasted[3] > 0.8
+    b.leave()
+    session = a.session
+    wait_until(lambda: a.session != session)  # its link carries not even a token
 
 
 def test_a_door_is_not_opened_anew_for_those_who_answer_or_are_away(peers: Peers) -> None:
-    """b refuses all that it is asked; c is not there."""
-    a, b = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b")
+    """b refuses all that it is asked; c has a link, and was never there."""
+    a, b, _ = peers.door("a", look_every=0.05, deaf_after=0.1), peers.raw("b"), peers.raw("c")
     b.answer("a", lambda query: query.reply_err(b"not now"))
     b.appear()
     assert a.wait_for("b", LONG)
@@ -84,8 +88,11 @@ def test_a_door_is_not_opened_anew_for_those_whose_models_hang(peers: Peers) -> 
     wait_until(lambda: answers(a, "b"))
 
 
-def test_a_door_is_not_opened_anew_with_files_that_would_shut_it(peers: Peers, tmp_path: Path) -> None:
-    """Of a new certificate only one half has come."""
+@pytest.mark.parametrize("key", ["the old one", "of a kind that nobody knows"])
+def test_a_door_is_not_opened_anew_with_files_that_would_shut_it(
+    peers: Peers, tmp_path: Path, key: str
+) -> None:
+    """Of a new certificate only one half has come, or one that cannot be used."""
     issued = peers.authority.folder / "a"
     own = shutil.copytree(issued, tmp_path / "own")
     a, b = peers.door(peers.place("a", own), look_every=0.05, deaf_after=0.1), peers.raw("b")
@@ -93,6 +100,9 @@ def test_a_door_is_not_opened_anew_with_files_that_would_shut_it(peers: Peers, t
     assert a.wait_for("b", LONG)
     peers.authority.renew("a")
     shutil.copy(issued / "node.pem", own)
+    if key != "the old one":
+        der = bytes.fromhex("301c020100300d06092a864886f70d010163050004083132333435363738")
+        (own / "node.key").write_text(DER_cert_to_PEM_cert(der).replace("CERTIFICATE", "PRIVATE KEY"))
     first, until = a.session, time.monotonic() + 2
     while time.monotonic() < until:
         assert not answers(a, "b", 0.05)
@@ -208,6 +218,14 @@ class TestRefusals:
         wait_until(is_ignored, 120)
         assert errors["RefusedError"] > 900
         wait_until(lambda: answers(b, "a"))
+
+    def test_empty_questions_have_a_quota(self, peers: Peers) -> None:
+        peers.door("a")
+        b = peers.door("b")
+        assert b.wait_for("a", LONG)
+        for _ in range(100):
+            assert b.ask("a", b"", LONG) == b""
+        wait_until(lambda: not all(answers(b, "a", 2.0, b"") for _ in range(100)))
 
     def test_refused_questions_do_not_stay_open(self, peers: Peers) -> None:
         """One that refuses and never ends what it was asked: each would be held for minutes."""

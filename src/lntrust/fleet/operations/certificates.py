@@ -192,12 +192,12 @@ class NodeCertificate:
     def faults(self, name: str) -> list[str]:
         """Why it will not do for a node of this name, as far as the files tell: name, key, and authority."""
         _, key, authority = self.files
+        found = [] if self.name == name else [f"node.pem is {self.name}'s, and not {name}'s"]
         try:
             signed_by = x509.load_pem_x509_certificate(authority)
             own = serialization.load_pem_private_key(key, None).public_key()
-        except (ValueError, TypeError) as error:
-            return [f"ca.pem or node.key cannot be read: {error}"]
-        found = [] if self.name == name else [f"node.pem is {self.name}'s, and not {name}'s"]
+        except Exception as error:  # of many kinds: what is no key, or of a kind that nobody knows
+            return [*found, f"ca.pem or node.key cannot be read: {error}"]
         if own != self._made.public_key():
             found.append("node.key is not the key of node.pem")
         try:

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from enum import StrEnum
 
+EMPTY_QUOTA = (20.0, 100.0)  # of one neighbour's messages that are about no example: a second, and at once
 _REMEMBER_SESSIONS = 600.0  # seconds
 _SESSIONS_PER_NAME = 16  # whoever makes up ever more fills no memory
 

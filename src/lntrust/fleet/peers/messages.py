@@ -206,6 +206,8 @@ def probabilities_in(
         if part.dtype != dtype or part.shape != shape:
             raise LNTrustError(f"{name} are {part.dtype}{list(part.shape)}; must be {dtype}{list(shape)}")
         parts[name] = part.copy()  # what was read is a window on the message, and cannot be written to
+    if encoding.exact:
+        return parts[PROBABILITIES]
     if "codes" in parts and not parts["codes"].any(1).all():
         raise LNTrustError("codes are all 0, so that no class is likely")
     if "classes" in parts:

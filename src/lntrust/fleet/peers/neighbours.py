@@ -1,18 +1,23 @@
 """The neighbours of a live node: who is there, who fits, and asking them.
 
 Every question has a deadline. Talks with several neighbours are led side by side, in the thread of whoever
-asks: one that hangs costs the time that was granted, and nobody else anything. One that is busy or silent is
-asked again while there is time; after some failures in a row its breaker leaves it alone for a while.
+asks: one that hangs costs the time that was granted, and nobody else anything. Servers, and nodes that kept
+silent last, are asked in threads of their own: to hand over a question to them may take long. One that is
+busy or silent is asked again while there is time; after some failures in a row its breaker leaves it alone
+for a while.
 """
 
 import math
 import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -27,7 +32,7 @@ from lntrust.fleet.peers.messages import Failure, Reply
 from lntrust.fleet.peers.traffic import HELLO, RETRY, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import Door, NoAnswerError, RefusedError
 from lntrust.fleet.settings import NodeSettings
-from lntrust.network.codec import Message, encode
+from lntrust.network.codec import Message, Size, encode
 from lntrust.network.encodings import ReplyEncoding
 
 _BACKOFF = 0.05  # seconds before the first retry; doubles
@@ -41,7 +46,7 @@ _MUTE = 30.0  # seconds for which one that ignored a hello is not greeted again
 _READY = 1.0  # seconds that a server has to say that it is ready
 _MINUTE = 60.0  # in which one neighbour's quota is waited for as long as `limits.patience`, and no longer
 _MOST_PIECES = 32  # messages of one question because a neighbour takes few inputs at once
-_THREADS = 80  # per server: so many questions to it at the same time, more than clients are served at once
+_THREADS = 80  # per neighbour: so many questions to it at the same time, more than clients are served at once
 
 T = TypeVar("T")
 # With one neighbour, step by step: says what it waits for and until when, and returns what became of it.
@@ -60,7 +65,7 @@ class Neighbour:
     breaker: Breaker
     waits: Quota  # the seconds for which it may be waited for because of its quota
     server: InferenceServer | None  # none: it is a node
-    threads: ThreadPoolExecutor  # of questions to a server
+    threads: ThreadPoolExecutor
     greeted: int = 0  # when it answered a hello, in comings and goings; 0: never
     mute: tuple[int, float] = (0, -math.inf)  # when it last ignored one, so and in seconds
     put_off: int = 0  # refusals for its quota in a row, without a reply between
@@ -72,6 +77,18 @@ class Neighbour:
     round_trip: float | None = None  # seconds a hello takes
 
 
+class _Written(NamedTuple):
+    """A message as it travels."""
+
+    data: bytes
+    size: Size
+
+    @classmethod
+    def of(cls, message: Message) -> "_Written":
+        data = encode(message)
+        return cls(data, size_of(message.tensors.values(), len(data)))
+
+
 @dataclass(frozen=True)
 class _Question:
     x: Shaped[ndarray, "m *s"]
@@ -79,10 +96,16 @@ class _Question:
     deadline: float
     retries: int
     attachment: bytes | None  # its round, in lockstep
+    encoding: ReplyEncoding
 
     @property
     def time_left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
+
+    @cached_property
+    def written(self) -> _Written:
+        """The same for all nodes."""
+        return _Written.of(wire.question(self.x, encoding=self.encoding))
 
 
 class Neighbours:
@@ -175,7 +198,7 @@ class Neighbours:
         """Say hello: do both mean the same by an input, and by a class? Returns whether it had an answer."""
         mine, change, since = self._facts(), self.changes(each.name), time.monotonic()
         try:
-            reply = yield from self._send(each, wire.hello(mine), HELLO, timeout)
+            reply = yield from self._send(each, _Written.of(wire.hello(mine)), HELLO, timeout)
             theirs = wire.facts_in(reply)
             reason = wire.mismatch(mine, theirs)
         except NoAnswerError:  # whoever asks it something sees that it is silent
@@ -208,7 +231,8 @@ class Neighbours:
         deadline = time.monotonic() + timeout
         if self._lockstep:
             self.wait_for_all(timeout)
-        question = _Question(x, phase, deadline, retries, str(round_).encode() if self._lockstep else None)
+        attachment = str(round_).encode() if self._lockstep else None
+        question = _Question(x, phase, deadline, retries, attachment, self._encoding)
         present, failed, talks = self.present, dict[str, Failure](), dict[str, Talk[Reply | Failure]]()
         for name in names:
             each = self.members[name]
@@ -241,6 +265,8 @@ class Neighbours:
 
     def _ask(self, each: Neighbour, question: _Question) -> Talk[Reply | Failure]:
         """In as many messages as it takes; if one fails, the rest is not asked."""
+        if not question.time_left:
+            raise NotSentError("no time left to ask it")
         patience = min(_HELLO_PATIENCE, _HELLO_SHARE * question.time_left)
         if self._is_new(each) and not (yield from self._greet(each, patience)):
             return Failure("silent", "no answer to a hello")
@@ -255,7 +281,8 @@ class Neighbours:
             return Failure("few", text)
         parts = list[Reply]()
         for start in range(0, max(1, len(x)), size):
-            result = yield from self._ask_patiently(each, replace(question, x=x[start : start + size]))
+            piece = question if pieces <= 1 else replace(question, x=x[start : start + size])
+            result = yield from self._ask_patiently(each, piece)
             if isinstance(result, Failure):
                 return result
             parts.append(result)
@@ -310,12 +337,36 @@ class Neighbours:
         if phase == RETRY:
             self._traffic.count("retries", each.name)
         if each.server is None:
-            message = wire.question(question.x, encoding=self._encoding)
-            reply = yield from self._send(each, message, phase, timeout, question.attachment)
+            reply = yield from self._send(each, question.written, phase, timeout, question.attachment)
             C = len(self._settings.input.classes)
             return wire.probabilities_in(reply, len(question.x), C, self._encoding), reply.version
+        p, sent, received = yield from self._in_thread(each, timeout, each.server.ask, question.x, timeout)
+        self._traffic.sent(each.name, phase, "query", size_of([question.x], sent))
+        self._traffic.received(each.name, phase, "reply", size_of([p], received))
+        return p, 0
+
+    def _send(
+        self, each: Neighbour, message: _Written, phase: str, timeout: float, attachment: bytes | None = None
+    ) -> Talk[Message]:
+        """A node's reply to a message; both are counted."""
+        assert self._door is not None
+        self._traffic.sent(each.name, phase, "query", message.size)
+        if self._door.hangs(each.name):
+            ask = partial(self._door.ask, attachment=attachment)
+            data = yield from self._in_thread(each, timeout, ask, each.name, message.data, timeout)
+        else:
+            self._traffic.count("queries out", each.name)
+            sent = self._door.send(each.name, message.data, attachment)
+            yield sent.reply, time.monotonic() + timeout
+            data = self._door.answer(sent)
+        reply = wire.read(data)
+        self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
+        return reply
+
+    def _in_thread(self, each: Neighbour, timeout: float, ask: Callable[..., T], *question: Any) -> Talk[T]:
+        """What `ask` returns in time, in one of this neighbour's threads."""
         try:
-            asked = each.threads.submit(each.server.ask, question.x, timeout)
+            asked = each.threads.submit(ask, *question)
         except RuntimeError:
             raise NotSentError("this node is closing") from None
         yield asked, time.monotonic() + timeout
@@ -324,25 +375,7 @@ class Neighbours:
         self._traffic.count("queries out", each.name)
         if not asked.done():
             raise NoAnswerError("no answer in time")
-        p, sent, received = asked.result()
-        self._traffic.sent(each.name, phase, "query", size_of([question.x], sent))
-        self._traffic.received(each.name, phase, "reply", size_of([p], received))
-        return p, 0
-
-    def _send(
-        self, each: Neighbour, message: Message, phase: str, timeout: float, attachment: bytes | None = None
-    ) -> Talk[Message]:
-        """A node's reply to a message; both are counted."""
-        assert self._door is not None
-        data = encode(message)
-        self._traffic.count("queries out", each.name)
-        self._traffic.sent(each.name, phase, "query", size_of(message.tensors.values(), len(data)))
-        sent = self._door.send(each.name, data, attachment)
-        yield sent.reply, time.monotonic() + timeout
-        data = self._door.answer(sent)
-        reply = wire.read(data)
-        self._traffic.received(each.name, phase, "reply", size_of(reply.tensors.values(), len(data)))
-        return reply
+        return asked.result()
 
     def _refusal(self, each: Neighbour, reason: str, late: bool) -> Failure:
         failure = wire.failure_of(reason)
@@ -357,6 +390,7 @@ class Neighbours:
 def _side_by_side(talks: Mapping[str, Talk[T]]) -> dict[str, T]:
     """Lead these talks in this thread: each goes on when what it waits for is there, or its time is over."""
     results, waiting, go_on = dict[str, T](), dict[str, tuple[Future[Any], float]](), list(talks)
+    news = SimpleQueue[Future[Any]]()  # quicker than to wait for any of the futures
     while go_on:
         for name in go_on:
             waiting.pop(name, None)
@@ -364,11 +398,13 @@ def _side_by_side(talks: Mapping[str, Talk[T]]) -> dict[str, T]:
                 waiting[name] = next(talks[name])
             except StopIteration as end:
                 results[name] = end.value
+            else:
+                waiting[name][0].add_done_callback(news.put)
         go_on = []
         while waiting and not go_on:
             soonest = min(until for _, until in waiting.values())
-            futures = [future for future, _ in waiting.values()]
-            wait(futures, max(0.0, soonest - time.monotonic()), FIRST_COMPLETED)
+            with suppress(Empty):
+                news.get(timeout=max(0.0, soonest - time.monotonic()))
             now = time.monotonic()
             go_on = [name for name, (future, until) in waiting.items() if future.done() or now >= until]
-    return results
+    return {name: results[name] for name in talks}

@@ -8,7 +8,7 @@ from typing import Any
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, why
 from lntrust.fleet.peers import messages as wire
-from lntrust.fleet.peers.limits import DuplicateNames, Quota
+from lntrust.fleet.peers.limits import EMPTY_QUOTA, DuplicateNames, Quota
 from lntrust.fleet.peers.traffic import HELLO, SERVED, TrafficCounters, size_of
 from lntrust.fleet.peers.transport import BUSY, QuotaError
 from lntrust.fleet.settings import NodeSettings
@@ -16,7 +16,6 @@ from lntrust.fleet.training.learner import Snapshot
 from lntrust.network.codec import Message, encode
 from lntrust.world.data.datasets import check_finite
 
-_EMPTY_RATE, _EMPTY_BURST = 20.0, 100.0  # messages a second of one neighbour that are about no example
 _ABOUT_NOTHING = ("protocol", "malformed", "hello", "shape", "input", "form")  # what is refused for these
 
 
@@ -34,7 +33,7 @@ class QueryHandler:
         rate, burst = settings.limits.rate, settings.limits.burst
         self._quotas = {each.name: Quota(rate, burst) for each in settings.peers}
         # Hellos, and whatever is no question, use up no examples: they have a quota of their own.
-        self._empty_quotas = {each.name: Quota(_EMPTY_RATE, _EMPTY_BURST) for each in settings.peers}
+        self._empty_quotas = {each.name: Quota(*EMPTY_QUOTA) for each in settings.peers}
         self.duplicates, self._seldom = DuplicateNames(), Seldom()
         self._greeted: set[str] = set()
 

@@ -32,7 +32,7 @@ import zenoh
 from lntrust.core.errors import LNTrustError
 from lntrust.fleet.logs import Seldom, event, failed, why
 from lntrust.fleet.operations.certificates import NodeCertificate, Renewal
-from lntrust.fleet.peers.limits import DuplicateNames
+from lntrust.fleet.peers.limits import EMPTY_QUOTA, DuplicateNames, Quota
 from lntrust.fleet.peers.zenoh_config import LIMIT, Place, configuration
 
 # Gets the asker's name, its question, and an attachment if there is one; raises LNTrustError to refuse.
@@ -86,6 +86,7 @@ class Door:
         self._unanswered, self._silent_since = Counter[str](), dict[str, float]()
         # Questions of ours that Zenoh has not ended.
         self.open_questions: dict[str, set[Future[Any]]] = {name: set() for name in place.peers}
+        self._empty_quotas = {name: Quota(*EMPTY_QUOTA) for name in place.peers}
         self._refusals = {name: deque[float](maxlen=_FLOOD + 1) for name in place.peers}  # when
         self._ignored: dict[str, float] = {}  # neighbours that flood, until when
         self._present: set[str] = set()
@@ -177,9 +178,8 @@ class Door:
         name = sent.name
         if reply is None:
             with self._lock:
-                self._unanswered[name] += 1
-                self._silent_since.setdefault(name, time.monotonic())
-            raise NoAnswerError(f"no answer within {time.monotonic() - sent.at:.2g} s")
+                self._kept_silent(name)
+            raise NoAnswerError(f"no answer within {time.monotonic() - sent.at:.2f} s")
         if len(self.open_questions[name]) > _OPEN_ANSWERED:
             sent.token.cancel()  # else a question is open until whoever answered it ends it
         if reply.ok is None:
@@ -197,6 +197,15 @@ class Door:
             sent.reply.set_result(reply)
         if reply.replier_id is not None:
             self.duplicates.add(sent.name, str(reply.replier_id.zid), time.monotonic())
+
+    def hangs(self, name: str) -> bool:
+        """Whether it kept silent when it was last asked: Zenoh's queue to it may be full, and `send` wait."""
+        with self._lock:
+            return name in self._silent_since
+
+    def _kept_silent(self, name: str) -> None:
+        self._unanswered[name] += 1
+        self._silent_since.setdefault(name, time.monotonic())
 
     def _heard(self, name: str) -> None:
         del self._unanswered[name]
@@ -248,32 +257,41 @@ class Door:
     def _look_around(self) -> None:
         """Until the door is closed, see to what nobody reports: new certificates, floods that are over, and
         neighbours that are mute, or came back unnoticed."""
+        looks = self._renew_if_due, self._open_anew_if_mute, self._listen_again, self._find_unnoticed
         while not self._closed.wait(self._look_every):
-            try:
-                self._renew_if_due()
-            except Exception as error:  # whatever is wrong with files: who comes back is still looked for
-                failed("certificates not looked at", error)
-            self._open_anew_if_mute()
-            self._listen_again()
-            self._find_unnoticed()
+            for look in looks:
+                try:
+                    look()
+                except Exception as error:  # whatever goes wrong, with files, say, the others go on
+                    failed("door cannot look around", error)
 
     def _find_unnoticed(self) -> None:
         """Ask Zenoh again for those who seem to be away.
 
         If a neighbour thaws in the very moment in which its lease ends, Zenoh (1.10) at times tells its
-        subscribers only that it has gone: it would be away for good, though it is there and answers.
+        subscribers only that it has gone: it would be away for good, though it is there and answers. One that
+        was here, is linked to us, and shows no token, is as mute as one that answers nothing.
         """
-        for name in self.place.peers:
-            with self._lock:
-                away, changes = name not in self._present, self._changes[name]
-            if not away:
-                continue
+        with self._lock:
+            away = {name: self._changes[name] for name in self.place.peers if name not in self._present}
+        for name, changes in away.items():
             with suppress(zenoh.ZError):  # the door was closed meanwhile
                 tokens = self._session.liveliness().get(f"lntrust/{name}/alive", timeout=self._look_every)
                 alive = any(token.ok is not None for token in tokens)
+                linked = name in self._linked()
                 with self._lock:
-                    if alive and changes == self._changes[name]:  # it may have come or gone meanwhile
+                    if changes != self._changes[name]:  # it has come or gone meanwhile
+                        continue
+                    if alive:
                         self._appeared(name)
+                    elif linked and changes:
+                        self._kept_silent(name)
+                    else:
+                        self._heard(name)
+
+    def _linked(self) -> set[str]:
+        """Neighbours to which Zenoh has a link, by their certificates' names; it may carry nothing."""
+        return {str(link.auth_identifier) for link in self._session.info.links()}
 
     def _renew_if_due(self) -> None:
         """Open anew with certificates that are new: what listens goes on with those it began with.
@@ -287,15 +305,17 @@ class Door:
             self._open_anew("certificate has run out")
 
     def _open_anew_if_mute(self) -> None:
-        """Open anew if a neighbour is there, and mute: after a freeze Zenoh (1.10) may carry its token and no
-        questions. Ever more seldom: it costs all links, and may not help."""
+        """Open anew if a neighbour is there, and mute: after a freeze a link of Zenoh's (1.10) may carry its
+        token and no questions, or nothing. Ever more seldom: it costs all links, and may not help."""
         now = time.monotonic()
         if now - self._reopened > 2 * _SELDOM:
             self._patience = self._deaf_after
+        linked = self._linked()
         with self._lock:
             silent = [
                 name for name, since in self._silent_since.items()
-                if name in self._present and self._unanswered[name] >= _DEAF and now - since >= self._patience
+                if self._unanswered[name] >= _DEAF and now - since >= self._patience
+                and (name in self._present or name in linked)
             ]  # fmt: skip
         mute = next((name for name in silent if not self._says_a_word(name)), None)
         if mute is None or not self._renewal.fits:  # files that do not fit would shut the door
@@ -321,10 +341,11 @@ class Door:
             with self._lock:  # first: nobody is asked in vain
                 self._changes.update(self._present)
                 self._present.clear()
-            self._session.close()
+            with suppress(zenoh.ZError):  # it waits for neighbours that are frozen, and gives up in the end
+                self._session.close()
             try:
                 self._open_session()
-            except LNTrustError as error:
+            except (LNTrustError, zenoh.ZError) as error:
                 self._renewal.try_again()
                 self._seldom.event("door is shut", level=logging.ERROR, since=what, error=why(error))
                 return False
@@ -337,7 +358,8 @@ class Door:
 
     def _question_arrived(self, asker: str, query: Any) -> None:
         if not query.payload:
-            query.reply(str(query.key_expr), _ANYBODY)  # at once: here is a door, whatever its model is at
+            if not self._empty_quotas[asker].take(1, time.monotonic()):
+                query.reply(str(query.key_expr), _ANYBODY)  # at once: a door is here, whatever its model does
             query.drop()
             self._count_refusal(asker)  # it costs as much as one
             return

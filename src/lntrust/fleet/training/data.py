@@ -174,13 +174,15 @@ def read_table(source: str, field: str) -> dict[str, Any]:
     if path.suffix not in (".npz", ".parquet"):
         return _loaded(source, field)
     try:
+        path.stat()
         if path.suffix == ".npz":
             table = read_archive(path)
         else:  # x holds a list of numbers a row (of any depth), y a number or a name
             columns = pq.read_table(path).to_pydict()
             table = {name: np.asarray(values) for name, values in columns.items()}
     except Exception as error:  # broken files fail in many ways
-        raise LNTrustError(f"{field} = {source!r}: cannot be read: {error}") from None
+        reason = str(error).removeprefix(f"{path}: ")
+        raise LNTrustError(f"{field} = {source!r}: cannot be read: {reason}") from None
     if "x" not in table:
         found = ", ".join(list(table)[:8]) or "nothing"
         wanted = "has no inputs, x (a list of numbers a row)"

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -50,7 +51,8 @@ class Saved(NamedTuple):
     @property
     def seen(self) -> Seen:
         """What the node used which inputs for; nothing, where an earlier version's state does not say."""
-        return Seen(**{name: ids.numpy() for name, ids in below("seen/", self.tensors).items()})
+        parts = below("seen/", self.tensors)
+        return Seen(**{each.name: parts[each.name].numpy() for each in fields(Seen) if each.name in parts})
 
 
 def write_state(folder: Path, saved: Saved) -> None:

@@ -84,7 +84,8 @@ def _tiles(axes: Axes, classes: list[str], places: Line, of: Float[ndarray, "k"]
     x, y = places[order].T
     axes.scatter(x, y, s=1.6, c=np.array(colours)[of[order]], linewidths=0, zorder=1, rasterized=True)
     # AnnualCrop → Annual crop
-    words = [re.sub("(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name) for name in classes]
+    words = [re.sub("(?<=[a-z])[A-Z]", lambda a: f" {a[0].lower()}", n) if n.isalpha() else n
+             for n in classes]  # fmt: skip
     handles = [Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=colour, label=label)
                for label, colour in zip(words, colours, strict=True)]  # fmt: skip
     axes.legend(

@@ -25,9 +25,8 @@ def split_subjects(
     if (person[segment] != owner).any():
         raise LNTrustError(f"{dataset.name}: a segment holds windows of two people; each must be of one")
     lists, classes = splits.by_owner(ids, segment, len(windows)), len(dataset.classes)
-    kind = splits.class_table(lists, dataset.labels, classes).argmax(
-        axis=1
-    )  # the usual one; a tie: the lower
+    table = splits.class_table(lists, dataset.labels, classes)
+    kind = table.argmax(axis=1)  # the usual one; a tie: the lower
     side = np.full(len(windows), splits.TRAIN)
     for i in range(n):
         own = np.flatnonzero(person == i)

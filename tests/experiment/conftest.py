@@ -1,20 +1,16 @@
 """What tests of runs share; see stopped_runs.py, too."""
 
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stopped_runs import Make
 
 from lntrust.experiment import Run, Runs
 from lntrust.learners import batch
 from lntrust.learners.views import Views
-
-sys.path.insert(0, str(Path(__file__).parent))  # for stopped_runs.py
-
-from stopped_runs import Make
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
+from stopped_runs import stop, timeless
 from torch import Tensor
 
 from lntrust import Study, load_study
@@ -88,10 +88,6 @@ def shared_end(views: Views, *overrides: str, method: str) -> tuple[Run, dict[st
     return _SHARED[key]
 
 
-def told(summary: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in summary.items() if name != "seconds"}
-
-
 def parameters(run: Run) -> dict[str, Tensor]:
     state = run.population.state()
     return {name: t for name, t in state.items() if not name.startswith("steps/")}
@@ -141,20 +137,6 @@ def record(thing: object, verb: str, look: Callable[..., Any] | None = None) -> 
     return seen
 
 
-class Stopped(BaseException):
-    """What ends a run in its midst."""
-
-
-def stop_after(rounds: int) -> Callable[..., None]:
-    """Progress that ends a run there."""
-
-    def progress(done: int, *_: object) -> None:
-        if done == rounds:
-            raise Stopped
-
-    return progress
-
-
 def assert_resumes(views: Views, folder: Path, *overrides: str, method: str = "lntrust") -> Run:
     """A run that is stopped after every round and goes on equals one that is not."""
 
@@ -164,11 +146,10 @@ def assert_resumes(views: Views, folder: Path, *overrides: str, method: str = "l
 
     whole = make("whole")
     summary = whole()
-    for stop in range(1, whole.rounds + 1):
-        with pytest.raises(Stopped):
-            make("stopped")(resume=True, progress=stop_after(stop))
+    for number in range(1, whole.rounds + 1):
+        stop(make("stopped"), number, resume=True)
     resumed = make("stopped")
-    assert told(resumed(resume=True)) == told(summary)
+    assert timeless(resumed(resume=True)) == timeless(summary)
     assert tensors_of(resumed).keys() == tensors_of(whole).keys()
     for name, tensor in tensors_of(whole).items():
         assert torch.equal(tensor, tensors_of(resumed)[name]), name

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from small_runs import Stopped, stop_after
+from stopped_runs import stop
 
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
@@ -71,11 +71,10 @@ def test_the_verbs_in_their_order_and_what_they_leave(tiny: Any, views: Views, t
     assert one.method.heard[-1] == "deploy"
 
 
-@pytest.mark.parametrize("stop", [2, 4])
-def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path, stop: int) -> None:
+@pytest.mark.parametrize("number", [2, 4])
+def test_state_goes_through_a_checkpoint(tiny: Any, views: Views, tmp_path: Path, number: int) -> None:
     whole, resumed = Run(tiny(), DIARY, 0, views), Run(tiny(), DIARY, 0, views, folder=tmp_path)
     whole()
-    with pytest.raises(Stopped):
-        Run(tiny(), DIARY, 0, views, folder=tmp_path)(progress=stop_after(stop))
+    stop(Run(tiny(), DIARY, 0, views, folder=tmp_path), number)
     assert resumed(resume=True)["method_report"] == {"rounds": 3, "open": [False, True]}
     torch.testing.assert_close(resumed.state, whole.state, rtol=0, atol=0, equal_nan=True)

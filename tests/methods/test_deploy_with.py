@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import small_runs as small
 import torch
+from stopped_runs import timeless
 
 from lntrust import LNTrustError
 from lntrust.experiment import Run
@@ -28,7 +29,7 @@ FEW = (
 
 def result(run: Run, summary: dict[str, Any]) -> dict[str, Any]:
     """What two runs with different names can have in common."""
-    out = {k: v for k, v in small.told(summary).items() if k not in ("method", "deploy", "method_report")}
+    out = {k: v for k, v in timeless(summary).items() if k not in ("method", "deploy", "method_report")}
     return out | {"predictions": {r: {k: p.tolist() for k, p in e.items()}
                                   for r, e in run.course.evaluations[0].items()}}  # fmt: skip
 

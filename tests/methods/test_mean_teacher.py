@@ -7,6 +7,7 @@ import small_runs as small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from stopped_runs import stop
 from torch import Tensor
 
 from lntrust.experiment import Run
@@ -135,8 +136,7 @@ class TestDeployment:
     def test_in_the_middle_too(self, views64: Views) -> None:
         """The student goes on training, but whoever looks sees the teacher, and the student beside."""
         one = small.begun(views64, small.TORCH, method=METHOD)
-        with pytest.raises(small.Stopped):
-            one(progress=small.stop_after(4))
+        stop(one, 4)
         examples, student = torch.arange(50), one.population.predict_all(torch.arange(50))
         deployment = one.method.deploy(one.site, one.state)
         with one.population.using({name: one.state[f"teacher/{name}"] for name in NAMES}):

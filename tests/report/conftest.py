@@ -1,17 +1,13 @@
 """Runs to draw and to make a page of, and the page in a browser."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
-
-sys.path.insert(0, str(Path(__file__).parent))  # for browsing.py, drawn.py and made_up.py
-
 from made_up import in_study, on_earth
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from lntrust import load_study
 from lntrust.experiment import Run

@@ -10,13 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 STUDY = """
-inherits = "digits"
-name = "quick"
-compare = ["independent", "uniform", "lntrust"]
-graph.nodes = 6
-partition.labelled = 300
-training = { stage1_rounds = 2, stage2_rounds = 4, refresh = 2 }
-evaluation = { every = 2, checkpoint_every = 2 }
+inherits = "tiny.toml"
 methods = { uniform = { lr = 1e12 }, lntrust = { warmup = 1 } }
 population.learners = [{ name = "mlp", kind = "mlp", view = "pixels", options = { hidden = 16 } }]
 """
@@ -38,7 +32,7 @@ class Breaks(Method):
 
 
 @pytest.fixture
-def quick(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def quick(here: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study with a method that breaks down under seed 1, in round 4; commands are given beside it."""
     monkeypatch.syspath_prepend(here)
     sys.modules.pop("broken", None)

@@ -23,7 +23,6 @@ class Mine(Method):
         ("round(self, site, state, t)", "1 / (t - 1)", "NAME.py:9, in round: ZeroDivisionError: division by"),
         # What was called came to grief, and the line that called it is the one to look at.
         ("start(self, site)", "torch.ones(2) @ torch.ones(3)", "NAME.py:9, in start: RuntimeError: "),
-        ("start(self, site)", "return {'share': 0.5}", "start left 'share' in its state, a float; must be a"),
         ("start(self, site=undefined)", "pass", "cannot import NAME: NameError: name 'undefined' is not"),
         ("start(self, site)", "pass", "NAME:Mine: start returned a NoneType; must be a dictionary of tens"),
         ("round(self, site, state, t)", "pass", "round returned a NoneType; must be a dictionary of tensors"),

@@ -152,18 +152,11 @@ class TestRules:
             make(LINEAR, "graph.kind=ring", method=named(Stranger))()
 
 
-class TestEdges:
+@pytest.mark.parametrize(("stage1", "stage2"), [(0, 0), (0, 2), (2, 0), (1, 1)])
+@pytest.mark.parametrize("method", ["uniform", "centralized"])
+def test_hardly_any_rounds(make: Make, stage1: int, stage2: int, method: str) -> None:
     """Studies at the border of what makes sense still end with a summary."""
-
-    @pytest.mark.parametrize(("stage1", "stage2"), [(0, 0), (0, 2), (2, 0), (1, 1)])
-    @pytest.mark.parametrize("method", ["uniform", "centralized"])
-    def test_hardly_any_rounds(self, make: Make, stage1: int, stage2: int, method: str) -> None:
-        rounds = (f"training.stage1_rounds={stage1}", f"training.stage2_rounds={stage2}")
-        summary = make(*rounds, method=method, into="")()
-        assert summary["best_round_test_selected"] >= summary["test"]
-        assert (summary["stage1"] is None) == (stage1 == 0)
-
-    def test_one_node_alone(self, make: Make) -> None:
-        summary = make("graph.nodes=1", "partition.labelled=50")()
-        assert summary["test"] == summary["self"]
-        assert summary["bytes"]["per_deployed_query"] == 0
+    rounds = (f"training.stage1_rounds={stage1}", f"training.stage2_rounds={stage2}")
+    summary = make(*rounds, method=method, into="")()
+    assert summary["best_round_test_selected"] >= summary["test"]
+    assert (summary["stage1"] is None) == (stage1 == 0)

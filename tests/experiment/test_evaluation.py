@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random_evidence import generator, parts
 from torch import Tensor
 
 from lntrust.core.randomness import Seeds
@@ -100,22 +101,12 @@ def test_classes_fit_their_type(count: int, dtype: torch.dtype) -> None:
     assert got.tolist() == [[count - 1] * 2]
 
 
-PARTS = 64  # multiples of 1/64: sums of products are exact, so that ties are ties
-
-
-def parts(*shape: int, seed: int) -> Tensor:
-    """Rows of a few 64ths that sum to one; many are 0."""
-    g = torch.Generator().manual_seed(seed)
-    chance = (2 * torch.randn(*shape, generator=g)).softmax(-1).reshape(-1, shape[-1])
-    drawn = torch.multinomial(chance, PARTS, replacement=True, generator=g)
-    return (torch.zeros_like(chance).scatter_add(1, drawn, torch.ones(drawn.shape)) / PARTS).view(*shape)
-
-
 class TestOneByOne:
     @given(st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.integers(2, 5))
     def test_until_nobody_could_change_it_is_as_asking_all(self, seed: int, worlds: int, n: int) -> None:
-        mix, own = parts(worlds, n, n, seed=seed), parts(worlds * n, 6, 3, seed=seed + 1)
-        heard = parts(worlds * n, 6, 3, seed=seed + 2)  # as neighbours hear it: not quite what was said
+        g = generator(seed)
+        mix, own = parts(worlds, n, n, g=g), parts(worlds * n, 6, 3, g=g)
+        heard = parts(worlds * n, 6, 3, g=g)  # as neighbours hear it: not quite what was said
         everybody = evaluation.blended(own, heard, mix)
         blend, asked = evaluation.one_by_one(own, heard, mix, 1.0)
         assert torch.equal(blend.argmax(-1), everybody.argmax(-1))
@@ -124,7 +115,8 @@ class TestOneByOne:
 
     @given(st.integers(0, 10_000), st.floats(0, 1))
     def test_worlds_side_by_side_do_not_hear_each_other(self, seed: int, kappa: float) -> None:
-        mix, own = parts(2, 3, 3, seed=seed), parts(6, 4, 3, seed=seed + 1)
+        g = generator(seed)
+        mix, own = parts(2, 3, 3, g=g), parts(6, 4, 3, g=g)
         blend, asked = evaluation.one_by_one(own, own, mix, kappa)
         for w, rows in enumerate((slice(0, 3), slice(3, 6))):
             alone = evaluation.one_by_one(own[rows], own[rows], mix[w : w + 1], kappa)

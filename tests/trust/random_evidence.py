@@ -17,6 +17,14 @@ def simplex(*shape: int, g: torch.Generator) -> Tensor:
     return (3 * torch.randn(*shape, generator=g, dtype=torch.float64)).softmax(-1)
 
 
+def parts(*shape: int, g: torch.Generator, sharp: float = 2.0) -> Tensor:
+    """Such rows of a few 64ths, many of them 0: sums of their products are exact, so that ties are ties."""
+    chance = (sharp * torch.randn(*shape, generator=g)).softmax(-1).reshape(-1, shape[-1])
+    drawn = torch.multinomial(chance, 64, replacement=True, generator=g)
+    counts = torch.zeros_like(chance).scatter_add(1, drawn, torch.ones(drawn.shape))
+    return (counts / 64).double().view(*shape)
+
+
 def evidence(
     seed: int = 0, n: int = 5, D: int = 4, C: int = 3, most: int = 9, least: int = 0, pool: bool = True
 ) -> Evidence:

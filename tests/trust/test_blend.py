@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_evidence import evidence, generator, simplex
+from random_evidence import evidence, generator, parts, simplex
 from torch import Tensor
 
 from lntrust.trust import blend as deployed
@@ -16,8 +16,6 @@ from lntrust.trust.weights import trust_weights
 
 seeds = st.integers(0, 10_000)
 
-PARTS = 64  # weights and probabilities are multiples of 1/64: sums of their products are exact
-
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
@@ -25,16 +23,9 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     m, D, C = draw(st.integers(1, 5)), draw(st.integers(1, 5)), draw(st.integers(2, 4))
     g = generator(draw(st.integers(0, 10_000)))
     sharp = draw(st.sampled_from([0.3, 2.0, 8.0]))
-
-    def parts(*shape: int) -> Tensor:
-        chance = (sharp * torch.randn(*shape, generator=g)).softmax(-1).reshape(-1, shape[-1])
-        drawn = torch.multinomial(chance, PARTS, replacement=True, generator=g)
-        counts = torch.zeros_like(chance).scatter_add(1, drawn, torch.ones(drawn.shape))
-        return (counts / PARTS).double().view(*shape)
-
-    alpha = parts(m, D)
+    alpha = parts(m, D, g=g, sharp=sharp)
     alpha[:, 1:] = alpha[:, 1:].sort(dim=1, descending=True).values
-    return alpha, parts(m, D, C)
+    return alpha, parts(m, D, C, g=g, sharp=sharp)
 
 
 def asked_in_turn(alpha: Tensor, p: Tensor, kappa: float) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ def init(
     listen: Annotated[str, Option(metavar="HOST:PORT", help="Where neighbours reach it.")] = "127.0.0.1:7447",
     http: Annotated[str, Option(metavar="HOST:PORT", help="Where clients reach it.")] = "127.0.0.1:8080",
     example: Annotated[
-        int | None, Option(min=0, help="Write data to try it with: part N of scikit-learn's digits.")
+        int | None, Option(min=0, help="Data to try it with: part N of the digits; 0, 1 and 2 share nothing.")
     ] = None,
     debug: options.Debug = False,
 ) -> None:

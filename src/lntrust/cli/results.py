@@ -61,7 +61,7 @@ def compare(
     asked: neighbours that a deployed node asks about an input, where runs
     tell it.
 
-    A narrow terminal shows less: a row stays on one line.
+    A narrow terminal shows fewer columns; long names are broken.
 
     A run that diverged is in no number; its row says which seed, and when.
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from stopped_runs import Stopped, named, stop, stop_after, timeless
 
+from lntrust.core.errors import LNTrustError
 from lntrust.core.threads import FEW
 from lntrust.experiment import run
 from lntrust.experiment.compared import compared
@@ -67,6 +68,31 @@ def test_what_has_ended_or_begun_alone_stays_alone(tiny: Any, views: Views, tmp_
     assert watch.begun == [("uniform", [1], 5), ("uniform", [3], 2), ("uniform", [0, 2], 0)]
     assert made[1] == done
     assert [summary["seed"] for summary in made] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_workers_make_what_one_process_makes(tiny: Any, views: Views, tmp_path: Path, resume: bool) -> None:
+    methods, shown = ["independent", "uniform"], list[tuple[str, int]]()
+    Run(tiny(), "uniform", 1, views, folder=tmp_path / "two")()
+
+    def begin(method: str, *_: object) -> Any:
+        return lambda done, *_: shown.append((method, done))
+
+    options: dict[str, Any] = {"resume": resume, "begin": begin}
+    two = [*compared(tiny(), methods, SEEDS, views, tmp_path / "two", workers=2, **options)]
+    one = [*compared(tiny(), methods, SEEDS, views, tmp_path / "one")]
+    same = [summary["seed"] for made in two for summary in made if summary["stacked"] == 3]
+    assert same == ([*SEEDS] if resume else [*SEEDS, *SEEDS])
+    assert [*map(timeless, two[0])] == [*map(timeless, one[0])]
+    assert [s["bytes"] for s in two[1]] == [s["bytes"] for s in one[1]]
+    assert {method for method, done in shown if done == tiny().training.rounds} == {*methods}
+    assert [*(tmp_path / "two").rglob("attempt-1.json")], "a worker of a sweep made it"
+
+
+def test_an_error_of_a_worker_is_raised_as_it_is(tiny: Any, views: Views, tmp_path: Path) -> None:
+    (folder := tmp_path / "no folder").write_text("")
+    with pytest.raises(LNTrustError, match="no folder"):  # what one process says
+        next(compared(tiny(), ["uniform"], SEEDS, views, folder, workers=2))
 
 
 class Averages(Method):

@@ -75,7 +75,7 @@ def run(
     with interruptible(resume), bars(*columns) as begin:
         for made in compared(
             chosen, methods, seeds, views, folder, resume=resume, backend=backend, certify=certify,
-            begin=lambda name, some, _: begin(f"{name}, {seeds_text(some)}"), notice=note,
+            begin=lambda name, some, _: begin(f"{name}, {seeds_text(some)}"), notice=note, data=data,
         ):  # fmt: skip
             summaries += made
             for summary in made:

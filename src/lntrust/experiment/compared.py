@@ -1,28 +1,27 @@
-"""Methods beside each other: seeds in one stack where that pays, Stage 1 once for all who have the same.
-
-Also what becomes of a stack that was stopped, or that cannot be one.
-"""
+"""Methods beside each other: seeds in one stack where that pays, Stage 1 once for all who have the same."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from safetensors import SafetensorError, safe_open
+import torch
 
-from lntrust.core.errors import CannotStackError
 from lntrust.core.threads import FEW
 from lntrust.experiment.driver import Progress, Runs
+from lntrust.experiment.stacks import goes_on, stacked_or_alone
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
-from lntrust.experiment.store.records import evaluated_rounds, evaluation_file
-from lntrust.experiment.store.schemas import Identity
+from lntrust.experiment.sweep.local import run_tasks
+from lntrust.experiment.sweep.plan import Summary, Task, Work, forget
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
 
-Summary = dict[str, Any]
+_WORTH_A_WORKER = 500  # rounds that take longer than a worker takes to start
 Begin = Callable[[str, Sequence[int], int], Progress]  # of a method, seeds, and how many rounds they have
 
 
@@ -35,23 +34,79 @@ def compared(
     *,
     resume: bool = False,
     begin: Begin = lambda *_: lambda *_: None,
+    workers: int | None = None,
+    data: Path | None = None,
     **options: Any,
 ) -> Iterator[list[Summary]]:
-    """Every method with every seed: the summaries of a method, as soon as it has them all."""
+    """Every method with every seed: the summaries of a method, as soon as it has them all.
+
+    So many `workers`, which find the dataset in `data`, share the methods; none: as many as pay.
+    """
     kept = folder / f".stage1-{uuid4().hex}"  # its own: a fresh start takes no earlier Stage 1
     shared = kept if len(methods) > 1 else None
+    resumed = folder if resume else None
+    stacks = {method: _stacks(study, method, sorted(seeds), views, resumed, options) for method in methods}
+    tasks = [
+        Task(study=study, method=method, seeds=some, device="cpu", setting={}).on(views.dataset)
+        for method in methods for some in stacks[method]
+    ]  # fmt: skip
+    todo = [task for task in tasks if not (resume and task.finished(folder))]
+    workers = workers or _workers(todo, views, options)
+    moves: dict[str, Progress] = {}
+
+    def move(method: str, some: Sequence[int], rounds: int) -> Progress:
+        key = f"{method} {some}"
+        moves[key] = moves.get(key) or begin(method, some, rounds)
+        return moves[key]
 
     def go(method: str, some: list[int]) -> list[Summary]:
         runs = Runs(study, method, some, views, folder=folder, share_stage1=shared, **options)
-        return runs(resume=resume, progress=begin(method, some, runs.rounds))
+        return runs(resume=resume or workers > 1, progress=move(method, some, runs.rounds))
+
+    def by_workers() -> Generator[str, None, None]:
+        """The methods in their order, each when its runs are made."""
+        if not resume:
+            forget(todo, folder)
+        work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
+
+        def watch(task: Task, part: float) -> None:
+            rounds = task.study.training.rounds
+            move(task.method, task.seeds, rounds)(int(part * rounds), rounds, None)
+
+        due, waiting = Counter(task.method for task in todo), list(methods)
+        with closing(run_tasks(todo, work, workers, watch)) as answers:
+            for task, _ in answers:  # an error is made again in this process, where it has its traceback
+                due[task.method] -= 1
+                while waiting and not due[waiting[0]]:
+                    yield waiting.pop(0)
 
     try:
-        for method in methods:
-            stacks = _stacks(study, method, sorted(seeds), views, folder if resume else None, options)
-            made = [each for some in stacks for each in stacked_or_alone(partial(go, method), some)]
-            yield sorted(made, key=lambda summary: seeds.index(summary["seed"]))
+        with closing(by_workers() if workers > 1 and todo else (method for method in methods)) as ready:
+            for method in ready:
+                go_on = partial(go, method)
+                made = [each for some in stacks[method] for each in stacked_or_alone(go_on, some)]
+                yield sorted(made, key=lambda summary: seeds.index(summary["seed"]))
     finally:
         shutil.rmtree(kept, ignore_errors=True)
+
+
+def _workers(todo: Sequence[Task], views: Views, options: dict[str, Any]) -> int:
+    """How many pay: as many as there are cores, where each run keeps one busy, and for longer than a start.
+
+    What is the user's own, or what a worker is not told of, runs in this process.
+    """
+    here = (
+        any(":" in task.method for task in todo) or options.get("certify") or options.get("backend") == "loop"
+    )
+    short = sum(task.study.training.rounds for task in todo) < _WORTH_A_WORKER
+    if here or short or views.device.type == "cuda" or not _little(todo[0].study, views):
+        return 1
+    return min(torch.get_num_threads(), len(todo))
+
+
+def _little(study: Study, views: Views) -> bool:
+    """Whether a step of one world has no work for two threads."""
+    return numbers_in_a_step(study, views, study.graph.nodes) < FEW
 
 
 def finished_before(
@@ -73,7 +128,7 @@ def _stacks(
     On a CPU a stack saves what a call costs beside its work. Where there is much work it only takes memory,
     and a method of the user's may never have been meant for several worlds.
     """
-    pays = views.device.type == "cuda" or numbers_in_a_step(study, views, study.graph.nodes) < FEW
+    pays = views.device.type == "cuda" or _little(study, views)
     alone = [[seed] for seed in seeds]
     if ":" in method or options.get("certify") or options.get("backend") == "loop" or not pays:
         return alone
@@ -86,48 +141,3 @@ def _stacks(
     own = {of["seed"]: (resumed / slug(of) / "summary.json", resumed / checkpoint([of])) for of in runs}
     rest = [seed for seed in seeds if not any(file.is_file() for file in own[seed])]
     return [one for one in alone if one[0] not in rest] + ([rest] if rest else [])
-
-
-# -- stacks that were stopped, and what cannot run together ---------------------------------------------
-
-
-def round_of(path: Path) -> int:
-    """The round of a checkpoint; what cannot be read is the run's to complain about."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return int(file.metadata()["round"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        return 0
-
-
-def goes_on(study: Study, folder: Path, of: Sequence[Identity]) -> bool:
-    """Whether these runs have a checkpoint of their stack to go on from.
-
-    Not if one of them has been finished or made anew by itself since; what is left of the stack then goes.
-    A stack that has trained to its end still has summaries to write, whoever has one.
-    """
-    path = folder / checkpoint(of)
-    if len(of) == 1 or not path.is_file():
-        return False
-    folders, done, due = [folder / slug(each) for each in of], round_of(path), evaluated_rounds(study)
-    kept = all(evaluation_file(each, n).is_file() for each in folders for n in due if n <= done)
-    ended = done == study.training.stage1_rounds + study.training.stage2_rounds
-    if kept and (ended or not any((each / "summary.json").is_file() for each in folders)):
-        return True
-    shutil.rmtree(path.parent, ignore_errors=True)
-    return False
-
-
-def stacked_or_alone(
-    go: Callable[[list[int]], list[Summary]],
-    seeds: list[int],
-    notice: Callable[[CannotStackError], None] = lambda _: None,
-) -> list[Summary]:
-    """The summaries of these seeds from one stack or, where they cannot be stacked, one after the other."""
-    try:
-        return go(seeds)
-    except CannotStackError as error:
-        if len(seeds) == 1:
-            raise
-        notice(error)
-        return [summary for seed in seeds for summary in go([seed])]

@@ -86,7 +86,7 @@ class Runs:
         self._inputs = [evaluation.test_inputs(world) for world in self.world.worlds]
         tested = torch.from_numpy(evaluation.padded(self._inputs)).to(self.device)
         self.tested = tested if len(self.seeds) > 1 else tested[0]
-        self.rounds = study.training.stage1_rounds + study.training.stage2_rounds
+        self.rounds = study.training.rounds
         self._evaluated = records.evaluated_rounds(study)
         self._steps = 0  # labelled ones that were counted
         self._stage1: Path | None = None  # where its end lies for all that share it

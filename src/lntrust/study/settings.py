@@ -237,6 +237,10 @@ class TrainingSettings(Settings):
     """F: trust is refreshed, and estimators are refitted, every F rounds of Stage 2"""
     precision: Literal["float32", "float64"] = Field("float32", description="of parameters and inputs")
 
+    @property
+    def rounds(self) -> int:
+        return self.stage1_rounds + self.stage2_rounds
+
 
 class NetworkSettings(Settings):
     """What travels."""

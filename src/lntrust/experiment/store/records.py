@@ -25,9 +25,8 @@ def clear_run(folder: Path) -> None:
 
 def evaluated_rounds(study: Study) -> list[int]:
     """The rounds after which what nodes answer is stored."""
-    training, every = study.training, study.evaluation.every
-    rounds = training.stage1_rounds + training.stage2_rounds
-    return sorted({*range(every, rounds + 1, every), training.stage1_rounds, rounds} - {0})
+    rounds, every = study.training.rounds, study.evaluation.every
+    return sorted({*range(every, rounds + 1, every), study.training.stage1_rounds, rounds} - {0})
 
 
 def evaluation_file(folder: Path, number: int) -> Path:

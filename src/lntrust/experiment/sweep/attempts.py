@@ -24,8 +24,8 @@ import torch
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_json
 from lntrust.core.plugins import users_fault
-from lntrust.experiment.compared import goes_on, round_of, stacked_or_alone
 from lntrust.experiment.driver import Progress, Runs
+from lntrust.experiment.stacks import goes_on, round_of, stacked_or_alone
 from lntrust.experiment.store.identity import checkpoint, slug
 from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, is_finished
 from lntrust.learners.views import Views, pick_device

@@ -87,7 +87,7 @@ class TrainingLoop:
 
     @property
     def rounds(self) -> int:
-        return self.settings.training.stage1_rounds + self.settings.training.stage2_rounds
+        return self.settings.training.rounds
 
     @property
     def phase(self) -> str:

@@ -58,7 +58,7 @@ class TestResults:
 
     def check(self, folder: Path, summary: dict[str, Any]) -> None:
         """A run folder holds what is promised."""
-        names = ["evaluations", "rounds.parquet", "run.json", "summary.json"]
+        names = ["attempt-1.json", "evaluations", "rounds.parquet", "run.json", "summary.json"]
         assert sorted(path.name for path in folder.iterdir()) == names
         assert json.loads((folder / "summary.json").read_text()) == summary
         evaluated = [f"round-0000{number}.safetensors" for number in (2, 4, 5)]
@@ -128,7 +128,7 @@ class TestWhatIsRun:
         for said in ([], ["--resume"]):
             again = lntrust(*arguments, *said)
             assert again.out == first.out  # `seconds` too
-            assert again.err == "kept 1; --fresh makes them anew\n"
+            assert again.err == "note: kept 1; --fresh makes them anew\n"
         assert {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in files} == before
         lntrust(*arguments, "--fresh")
         (summary,) = (p for p in files if p.name == "summary.json")

@@ -26,7 +26,7 @@ def say(text: str, to: Console = out, style: str | None = None) -> None:
 
 def notes() -> Callable[[str], None]:
     """Says each thing once, however many runs it is true of."""
-    return cache(lambda text: say(f"note: {text}", err))
+    return cache(lambda text: say(f"note: {text}", err) if text else None)
 
 
 @contextmanager
@@ -35,10 +35,11 @@ def bars(*columns: ProgressColumn) -> Iterator[Callable[[str], Callable[..., Non
     with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
 
         def begin(name: str) -> Callable[..., None]:
-            task = shown.add_task(escape(name), total=None, loss="")
+            task = shown.add_task(escape(name), total=None, loss="", start=False, visible=False)
 
             def move(done: int, total: int, loss: float | None = None) -> None:
-                shown.update(task, completed=done, total=total or None)
+                shown.start_task(task)
+                shown.update(task, completed=done, total=total or None, visible=True)
                 if loss is not None:
                     shown.update(task, loss=f"loss {loss:.3f}")
 

@@ -30,9 +30,7 @@ def show(context: typer.Context, data: options.DataDir = None, debug: options.De
         where = "embedded in scikit-learn" if name == "digits" else str(folder / name)
         table.add_row(name, "no" if missing else "yes", f"{missing[0]} is not there" if missing else where)
     out.print(table)
-    out.print(
-        "To get one: `lntrust data download NAME --to DIR`, then `lntrust data extract NAME --images DIR …`."
-    )
+    say("To get one: lntrust data download NAME --to DIR, then lntrust data extract NAME --images DIR …")
 
 
 @data.command()

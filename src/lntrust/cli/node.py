@@ -19,9 +19,7 @@ from lntrust.cli.console import err, out, say
 node = typer.Typer(help="A live node beside a model on a device.", no_args_is_help=True)
 
 _ROWS = 20  # answers that are shown one by one
-NodeFile = Annotated[
-    Path, Argument(metavar="NODE.toml", help="The node's settings, or the folder they lie in.")
-]
+NodeFile = Annotated[Path, Argument(metavar="NODE.toml", help="The node's settings, or their folder.")]
 
 
 @node.command()
@@ -96,9 +94,7 @@ def check(
 @node.command()
 def run(
     file: NodeFile,
-    log: Annotated[
-        Literal["json", "text"] | None, Option(help="How to log, on standard error. Default: life.log.")
-    ] = None,
+    log: Annotated[Literal["json", "text"] | None, Option(help="How to log. Default: life.log.")] = None,
     debug: options.Debug = False,
 ) -> None:
     """Run a node until it is interrupted or told to end; it saves its state, and goes on from it.

@@ -40,11 +40,7 @@ def reproduce(
     resume: options.Resume = True,
     to: Annotated[
         Path,
-        Option(
-            metavar="DIR",
-            callback=options.no_file,
-            help="Where tables and figures go: NAME.md, .tex, .parquet, …",
-        ),
+        Option(metavar="DIR", callback=options.no_file, help="Where NAME.md, .tex, .parquet and figures go."),
     ] = Path("reproduction"),
     as_json: options.Json = False,
     debug: options.Debug = False,

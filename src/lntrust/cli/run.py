@@ -49,7 +49,7 @@ def run(
     changed since: the data, a graph's file, the source of a method or model of your own.
     A run that diverges ends there, has a row that says so and no scores, and the others go on.
     """
-    from lntrust.experiment.compared import compared, finished_before
+    from lntrust.experiment.compared import compared
     from lntrust.experiment.divergence import what_diverged
     from lntrust.learners.views import load_views
     from lntrust.methods import find_method
@@ -64,8 +64,6 @@ def run(
             say(f"note: {name} has its own {field}; to change it: --set 'methods.{name}.{field}=…'", err)
     with err.status(f"loading {chosen.data.dataset}"):
         views = load_views(chosen, device, data)
-    if resume and (news := finished_before(chosen, methods, seeds, views, folder, backend, certify)):
-        say(news, err)
     summaries: list[dict[str, Any]] = []
     note = notes()
     columns = (

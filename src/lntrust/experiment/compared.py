@@ -1,27 +1,23 @@
 """Methods beside each other: seeds in one stack where that pays, Stage 1 once for all who have the same."""
 
-import shutil
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import torch
 
 from lntrust.core.threads import FEW
-from lntrust.experiment.driver import Progress, Runs
-from lntrust.experiment.stacks import goes_on, stacked_or_alone
+from lntrust.experiment.driver import Progress
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
+from lntrust.experiment.sweep.attempts import carry_out, goes_on
 from lntrust.experiment.sweep.local import run_tasks
 from lntrust.experiment.sweep.plan import Summary, Task, Work, forget
+from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
 
-_WORTH_A_WORKER = 500  # rounds that take longer than a worker takes to start
+_WORTH_A_WORKER = 500  # rounds, which take longer than a worker takes to start
 Begin = Callable[[str, Sequence[int], int], Progress]  # of a method, seeds, and how many rounds they have
 
 
@@ -34,104 +30,69 @@ def compared(
     *,
     resume: bool = False,
     begin: Begin = lambda *_: lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+    backend: Backend = "batched",
+    certify: bool = False,
     workers: int | None = None,
     data: Path | None = None,
-    **options: Any,
 ) -> Iterator[list[Summary]]:
     """Every method with every seed: the summaries of a method, as soon as it has them all.
 
     So many `workers`, which find the dataset in `data`, share the methods; none: as many as pay.
     """
-    kept = folder / f".stage1-{uuid4().hex}"  # its own: a fresh start takes no earlier Stage 1
-    shared = kept if len(methods) > 1 else None
-    resumed = folder if resume else None
-    stacks = {method: _stacks(study, method, sorted(seeds), views, resumed, options) for method in methods}
+    rounds, gpu = study.training.rounds, views.device.type == "cuda"
+    little = not gpu and numbers_in_a_step(study, views, study.graph.nodes) < FEW  # for one core in a step
+    resumed, stack = folder if resume else None, (gpu or little) and backend == "batched" and not certify
+    made = {"study": study, "device": views.device.type, "backend": backend, "certify": certify}
     tasks = [
-        Task(study=study, method=method, seeds=some, device="cpu", setting={}).on(views.dataset)
-        for method in methods for some in stacks[method]
+        Task(method=method, seeds=some, setting={}, share_stage1=len(methods) > 1, **made).on(views.dataset)
+        for method in methods for some in _stacks(study, method, sorted(seeds), views, resumed, stack)
     ]  # fmt: skip
-    todo = [task for task in tasks if not (resume and task.finished(folder))]
-    workers = workers or _workers(todo, views, options)
-    moves: dict[str, Progress] = {}
+    if not resume:
+        forget(tasks, folder)
+    todo = [task for task in tasks if task.finished(folder) is None]
+    if resume:
+        anew = [of for task in todo for of in task.identities]
+        kept = [of for task in tasks for of in task.identities if of not in anew]
+        notice(kept_and_anew(folder, kept, anew) or "")
+    moves = {str(task): begin(task.method, task.seeds, rounds) for task in tasks}
 
-    def move(method: str, some: Sequence[int], rounds: int) -> Progress:
-        key = f"{method} {some}"
-        moves[key] = moves.get(key) or begin(method, some, rounds)
-        return moves[key]
+    def watch(task: Task, part: float) -> None:
+        moves[str(task)](int(part * rounds), rounds, None)
 
-    def go(method: str, some: list[int]) -> list[Summary]:
-        runs = Runs(study, method, some, views, folder=folder, share_stage1=shared, **options)
-        return runs(resume=resume or workers > 1, progress=move(method, some, runs.rounds))
+    def ended(answers: Iterator[tuple[Task, object]]) -> Iterator[str]:
+        """Methods in their order, as soon as workers have ended all of their tasks."""
+        due, waiting = [task.method for task in todo], list(methods)
+        for task, _ in answers:
+            due.remove(task.method)
+            while waiting and waiting[0] not in due:
+                yield waiting.pop(0)
 
-    def by_workers() -> Generator[str, None, None]:
-        """The methods in their order, each when its runs are made."""
-        if not resume:
-            forget(todo, folder)
-        work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
-
-        def watch(task: Task, part: float) -> None:
-            rounds = task.study.training.rounds
-            move(task.method, task.seeds, rounds)(int(part * rounds), rounds, None)
-
-        due, waiting = Counter(task.method for task in todo), list(methods)
-        with closing(run_tasks(todo, work, workers, watch)) as answers:
-            for task, _ in answers:  # an error is made again in this process, where it has its traceback
-                due[task.method] -= 1
-                while waiting and not due[waiting[0]]:
-                    yield waiting.pop(0)
-
-    try:
-        with closing(by_workers() if workers > 1 and todo else (method for method in methods)) as ready:
-            for method in ready:
-                go_on = partial(go, method)
-                made = [each for some in stacks[method] for each in stacked_or_alone(go_on, some)]
-                yield sorted(made, key=lambda summary: seeds.index(summary["seed"]))
-    finally:
-        shutil.rmtree(kept, ignore_errors=True)
-
-
-def _workers(todo: Sequence[Task], views: Views, options: dict[str, Any]) -> int:
-    """How many pay: as many as there are cores, where each run keeps one busy, and for longer than a start.
-
-    What is the user's own, or what a worker is not told of, runs in this process.
-    """
-    here = (
-        any(":" in task.method for task in todo) or options.get("certify") or options.get("backend") == "loop"
-    )
-    short = sum(task.study.training.rounds for task in todo) < _WORTH_A_WORKER
-    if here or short or views.device.type == "cuda" or not _little(todo[0].study, views):
-        return 1
-    return min(torch.get_num_threads(), len(todo))
-
-
-def _little(study: Study, views: Views) -> bool:
-    """Whether a step of one world has no work for two threads."""
-    return numbers_in_a_step(study, views, study.graph.nodes) < FEW
-
-
-def finished_before(
-    study: Study, methods: Sequence[str], seeds: Sequence[int], views: Views, folder: Path, backend: str,
-    certify: bool,
-) -> str | None:  # fmt: skip
-    """What is kept of earlier runs, and what is made anew and why, in words; none: there were none."""
-    made = (views.device.type, data_digest(study, views.dataset), backend, certify)
-    every = [of for method in methods for of in identities(study, method, seeds, *made)]
-    kept = [of for of in every if (folder / slug(of) / "summary.json").is_file()]
-    return kept_and_anew(folder, kept, [of for of in every if of not in kept])
+    work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
+    users = any(":" in method for method in methods)  # whose code runs in this process
+    pays = little and not users and len(todo) * rounds >= _WORTH_A_WORKER
+    count = workers or (min(torch.get_num_threads(), len(todo)) if pays else 1)
+    with closing(run_tasks(todo if count > 1 else [], work, count, watch)) as answers:
+        for method in ended(answers) if count > 1 and todo else methods:
+            found: list[Summary] = []
+            for task in tasks:  # what a worker could not do is tried again here: an error has its traceback
+                if task.method == method:
+                    found += carry_out(task, views, folder, progress=moves[str(task)], notice=notice)
+                    watch(task, 1.0)
+            yield sorted(found, key=lambda summary: seeds.index(summary["seed"]))
 
 
 def _stacks(
-    study: Study, method: str, seeds: list[int], views: Views, resumed: Path | None, options: dict[str, Any]
+    study: Study, method: str, seeds: list[int], views: Views, resumed: Path | None, pays: bool
 ) -> list[list[int]]:
     """The seeds that run together.
 
     On a CPU a stack saves what a call costs beside its work. Where there is much work it only takes memory,
     and a method of the user's may never have been meant for several worlds.
     """
-    pays = views.device.type == "cuda" or _little(study, views)
-    alone = [[seed] for seed in seeds]
-    if ":" in method or options.get("certify") or options.get("backend") == "loop" or not pays:
-        return alone
+    each = [[seed] for seed in seeds]
+    if ":" in method or not pays:
+        return each
     if resumed is None:
         return [seeds]
     runs = identities(study, method, seeds, views.device.type, data_digest(study, views.dataset))
@@ -140,4 +101,4 @@ def _stacks(
     # What has ended, or has begun alone, stays alone.
     own = {of["seed"]: (resumed / slug(of) / "summary.json", resumed / checkpoint([of])) for of in runs}
     rest = [seed for seed in seeds if not any(file.is_file() for file in own[seed])]
-    return [one for one in alone if one[0] not in rest] + ([rest] if rest else [])
+    return [one for one in each if one[0] not in rest] + ([rest] if rest else [])

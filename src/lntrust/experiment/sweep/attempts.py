@@ -10,9 +10,10 @@ whole, by one rename, and both attempts make the same bits.
 
 import gc
 import os
+import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,15 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
-from lntrust.core.errors import LNTrustError
+from lntrust.core.errors import CannotStackError, LNTrustError
 from lntrust.core.files import read_json, write_json
 from lntrust.core.plugins import users_fault
 from lntrust.experiment.driver import Progress, Runs
-from lntrust.experiment.stacks import goes_on, round_of, stacked_or_alone
 from lntrust.experiment.store.identity import checkpoint, slug
+from lntrust.experiment.store.records import evaluated_rounds, evaluation_file
+from lntrust.experiment.store.schemas import Identity
 from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, is_finished
 from lntrust.learners.views import Views, pick_device
+from lntrust.study.settings import Study
 from lntrust.world import Dataset
 
 
@@ -65,10 +69,8 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
                 with suppress(FileExistsError):  # also of our own link, where NFS has lost its first answer
                     os.link(content, _file(folder, number))
     except OSError as error:
-        raise LNTrustError(
-            f"{folder}: cannot take an attempt number: {error}; a sweep's folder must be writable, on a file "
-            "system with hard links"
-        ) from None
+        needed = "must be writable, on a file system with hard links"
+        raise LNTrustError(f"{folder}: cannot take an attempt number: {error}; {needed}") from None
     return Attempt(folder, number)
 
 
@@ -101,17 +103,52 @@ def carry_out(
         for attempt in attempts:
             attempt.check()
 
-    def go(seeds: list[int]) -> list[Summary]:
+    def go(seeds: list[int]) -> None:
         runs = Runs(
             task.study, task.method, seeds, views,
-            folder=folder, notice=notice, guard=guarded, share_stage1=folder if task.share_stage1 else None,
+            backend=task.backend, certify=task.certify, folder=folder, notice=notice, guard=guarded,
+            share_stage1=folder if task.share_stage1 else None,
         )  # fmt: skip
-        return runs(resume=True, progress=progress)
+        runs(resume=True, progress=progress)
 
-    if waiting:
-        seeds = [of["seed"] for of in waiting]
-        stacked_or_alone(go, seeds, lambda why: notice(f"{task.method}: {why}; so they are"))
+    seeds = [of["seed"] for of in waiting]
+    try:
+        if seeds:
+            go(seeds)
+    except CannotStackError as why:
+        if len(seeds) == 1:
+            raise
+        notice(f"{task.method}: {why}; so they are")
+        for seed in seeds:
+            go([seed])
     return [read_json(folder / slug(of) / "summary.json") for of in runs]
+
+
+def round_of(path: Path) -> int:
+    """The round of a checkpoint; what cannot be read is the run's to complain about."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(file.metadata()["round"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return 0
+
+
+def goes_on(study: Study, folder: Path, of: Sequence[Identity]) -> bool:
+    """Whether these runs have a checkpoint of their stack to go on from.
+
+    Not if one of them has been finished or made anew by itself since; what is left of the stack then goes.
+    A stack that has trained to its end still has summaries to write, whoever has one.
+    """
+    path = folder / checkpoint(of)
+    if len(of) == 1 or not path.is_file():
+        return False
+    folders, done, due = [folder / slug(each) for each in of], round_of(path), evaluated_rounds(study)
+    kept = all(evaluation_file(each, n).is_file() for each in folders for n in due if n <= done)
+    ended = done == study.training.rounds
+    if kept and (ended or not any((each / "summary.json").is_file() for each in folders)):
+        return True
+    shutil.rmtree(path.parent, ignore_errors=True)
+    return False
 
 
 _kept: dict[tuple[str, ...], Views] = {}  # decoded once in a process, for all tasks of a sweep

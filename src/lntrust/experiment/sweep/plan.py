@@ -20,6 +20,7 @@ from lntrust.core.text import seeds_text
 from lntrust.experiment.store.identity import checkpoint, data_digest, fingerprint, identities, slug
 from lntrust.experiment.store.records import clear_run
 from lntrust.experiment.store.worlds import world_file
+from lntrust.learners.inference import Backend
 from lntrust.study.loading import load_study
 from lntrust.study.settings import Study, once_each
 from lntrust.world import Dataset, load_dataset
@@ -39,6 +40,8 @@ class Task(BaseModel):
     device: str
     setting: Setting
     data: str | None = None  # the digest of the dataset, as far as the study's learners see it
+    backend: Backend = "batched"
+    certify: bool = False
     share_stage1: bool = False  # take Stage 1 from another task's run where it is the same, or leave it there
 
     def __str__(self) -> str:
@@ -48,7 +51,8 @@ class Task(BaseModel):
     @property
     def identities(self) -> list[dict[str, Any]]:
         """What each seed's run is."""
-        return identities(self.study, self.method, self.seeds, self.device, self.data)
+        made = (self.device, self.data, self.backend, self.certify)
+        return identities(self.study, self.method, self.seeds, *made)
 
     def on(self, dataset: Dataset) -> "Task":
         """The same task on this very content of its dataset."""

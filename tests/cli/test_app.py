@@ -95,9 +95,9 @@ class TestOneLanguage:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
-            ("--seed 0,x", "--seed 0,x: must be numbers and ranges with commas between, as 0,1,4-6"),
-            ("--seed 3-1", "--seed 3-1: must be numbers and ranges with commas between, as 0,1,4-6"),
-            ("--seed -1", "--seed -1: must be numbers and ranges with commas between, as 0,1,4-6"),
+            ("--seed 0,x", "--seed 0,x: must be numbers and ranges with commas, as 0,1,4-6"),
+            ("--seed 3-1", "--seed 3-1: must be numbers and ranges with commas, as 0,1,4-6"),
+            ("--seed -1", "--seed -1: must be numbers and ranges with commas, as 0,1,4-6"),
             ("--fresh --resume", "--fresh: makes all runs anew, and --resume keeps them; give one of them"),
         ],
     )

@@ -121,9 +121,7 @@ def seeds_of(texts: Sequence[str] | None) -> list[int]:
         for part in text.split(","):
             match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
             if not match or int(match[2] or match[1]) < int(match[1]):
-                raise LNTrustError(
-                    f"--seed {text}: must be numbers and ranges with commas between, as 0,1,4-6"
-                )
+                raise LNTrustError(f"--seed {text}: must be numbers and ranges with commas, as 0,1,4-6")
             found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return once_each(found, "--seed")
 

@@ -32,8 +32,7 @@ def threads_for(numbers: int) -> Iterator[None]:
     try:
         yield
     finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 @contextmanager

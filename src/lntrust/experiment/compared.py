@@ -38,7 +38,7 @@ def compared(
 ) -> Iterator[list[Summary]]:
     """Every method with every seed: the summaries of a method, as soon as it has them all.
 
-    So many `workers`, which find the dataset in `data`, share the methods; none: as many as pay.
+    So many `workers`, which find the dataset in `data`, share them; none: as many as pay, 1 for users' code.
     """
     rounds, gpu = study.training.rounds, views.device.type == "cuda"
     little = not gpu and numbers_in_a_step(study, views, study.graph.nodes) < FEW  # for one core in a step
@@ -69,8 +69,7 @@ def compared(
                 yield waiting.pop(0)
 
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
-    users = any(":" in method for method in methods)  # whose code runs in this process
-    pays = little and not users and len(todo) * rounds >= _WORTH_A_WORKER
+    pays = little and len(todo) * rounds >= _WORTH_A_WORKER and not any(":" in name for name in methods)
     count = workers or (min(torch.get_num_threads(), len(todo)) if pays else 1)
     with closing(run_tasks(todo if count > 1 else [], work, count, watch)) as answers:
         for method in ended(answers) if count > 1 and todo else methods:

@@ -83,9 +83,7 @@ class Search:
         self.study, self.method, self.seed, self.views, self.log = study, method, seed, views, log
         for library in ("optuna", "tomli_w"):
             if find_spec(library) is None:
-                raise LNTrustError(
-                    f"lntrust tune needs {library}, which is not installed; pip install 'lntrust[tune]'"
-                )
+                raise LNTrustError(f"lntrust tune needs {library}; pip install 'lntrust[tune]'")
         settings = find_method(method, study).settings
         self.space = search_space(type(settings))
         if not self.space:

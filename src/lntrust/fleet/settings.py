@@ -164,7 +164,7 @@ class LifeSettings(Settings):
     refresh_every: float = Field(60.0, gt=0, description="seconds between two probes, once training is over")
     wait: float = Field(30.0, ge=0, description="seconds in which Stage 2 waits for a first neighbour")
     rest: float = Field(0.0, ge=0, description="seconds between two rounds that are left to others")
-    threads: int = Field(1, ge=1, description="threads of torch")
+    threads: int = Field(1, ge=1, description="threads of torch and numpy")
     log: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for people")
 
 

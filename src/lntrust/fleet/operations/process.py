@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from lntrust.fleet.http.app import HttpDoor
 from lntrust.fleet.logs import event, show_logs
@@ -23,6 +24,7 @@ def run_node(file: Path, log: Literal["json", "text"] | None = None) -> None:
     settings = load_node(file)
     show_logs(log or settings.life.log)
     torch.set_num_threads(settings.life.threads)
+    threadpool_limits(settings.life.threads, "blas")  # numpy's, which else wait for each other
     sys.setswitchinterval(0.001)  # who answers shall not wait for who learns
     ending, hung_up = threading.Event(), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy import ndarray
-from scipy.special import softmax as scipy_softmax
 from torch import Tensor, nn
 
 from lntrust.core.errors import LNTrustError
@@ -196,7 +195,7 @@ def _answering(stack: Stack) -> Answer:
     state = {name: t[0].clone() for name, t in {**stack.params, **stack.buffers}.items()}
     if stack.is_head:  # in numpy: to a node that wakes up for one question torch is four times slower
         weight, bias = state[heads.WEIGHT].numpy(), state[heads.BIAS].numpy()
-        return lambda x: scipy_softmax(x.reshape(len(x), weight.shape[1]) @ weight.T + bias, axis=1)
+        return lambda x: _softmax(x.reshape(len(x), weight.shape[1]) @ weight.T + bias)
     module = copy.deepcopy(stack.skeleton).eval().requires_grad_(False)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if name in state:
@@ -208,6 +207,13 @@ def _answering(stack: Stack) -> Answer:
             return p.to(torch.promote_types(p.dtype, torch.float32)).numpy()  # numpy has no bfloat16
 
     return answer
+
+
+def _softmax(z: Float[ndarray, "m C"]) -> Float[ndarray, "m C"]:
+    """Scipy's looks up its array library at every call."""
+    e: Float[ndarray, "m C"] = np.exp(z - z.max(1, keepdims=True))
+    e /= e.sum(1, keepdims=True)
+    return e
 
 
 def _estimated(model: Any, x: Float[ndarray, "m *v"], classes: int) -> Float[ndarray, "m C"]:

@@ -138,7 +138,7 @@ class TestDigest:
         one()
         told = [each for each in steps if each[0] == "digest"]
         assert [len(ids) for _, ids in told] == [16, 16, 8] * 2
-        assert sum((ids for _, ids in told), []) == sum(asked, [])
+        assert [x for _, ids in told for x in ids] == [x for ids in asked for x in ids]
         collaborative = [purpose for purpose, _ in steps][2 * STEPS :]  # after Stage 1
         assert collaborative == (["digest"] * 3 + ["supervised"] * STEPS) * 2
 

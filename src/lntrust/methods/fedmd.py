@@ -13,15 +13,15 @@ Exchanged: B ids and the predictions on them, B·(4 + 4C) bytes per directed edg
 phase. The pool is public here, which is FedMD's premise, so its examples go by id whatever the study says of
 queries.
 
-Compared with the paper's algorithm and its authors' code (diogenes0319/FedMD_clean). The same: fresh public
-examples every round, the mean of logits, the absolute distance, batches of 256, first digest and then revisit.
-Where our setting differs:
+Checked against the authors' code (diogenes0319/FedMD_clean). The same: fresh public examples every round, the
+mean of logits, the absolute distance, batches of 256, first digest and then revisit. Where our setting
+differs:
 
 - The mean is over the closed neighbourhood instead of all.
 - The public set has no labels, so the transfer phase, which there comes first of all, follows Stage 1 and has
   agreed labels.
-- They average |·| over classes, too, and use Adam, which does not see such a factor. Under SGD it would divide
-  the step by C, so we sum over classes.
+- They average |·| over classes, too, and use Adam, which does not see such a factor. Under SGD it would
+  divide the step by C, so we sum over classes.
 - Replies are probabilities, as from everybody else; their centred logarithms are the logits up to a constant
   per example, and z is centred alike on both sides (probabilities below 1e-7 count as 1e-7).
 """

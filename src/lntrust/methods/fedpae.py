@@ -13,9 +13,9 @@ ensemble of the highest validation accuracy is deployed, the smaller one where t
 probabilities are averaged. |S| ≤ C − 1, since more than C − 1 such vectors are never independent.
 
 This is what the authors' code does (briannamueller/FedPAE, c440f10): both objectives, 0 for fewer than two
-members and a floor at 0, |S| ≤ C − 1, population 40, 40 generations, soft vote, ties to the smaller. Of ensembles
-of equal accuracy and size it takes the more diverse one, we the earlier, the node itself first; of the paper's
-text only the abstract could be read.
+members and a floor at 0, |S| ≤ C − 1, population 40, 40 generations, soft vote, ties to the smaller. Of
+ensembles of equal accuracy and size it takes the more diverse, we the earlier, the node itself first. Of the
+paper's text only the abstract could be read.
 
 Up to `enumerate` candidates the exact front is found by trying all subsets; beyond, by NSGA-II (pymoo).
 

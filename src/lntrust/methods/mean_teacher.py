@@ -6,10 +6,10 @@ The teacher θ' is a running mean of the student θ. Each step of the student is
     θ' ← a·θ' + (1 − a)·θ,   a = min(1 − 1/(s + 1), α) while w ramps up, and α_late from then on,
 
 with dropout noise of its own on either side, s the steps taken in Stage 2, and w(t) = w_max·exp(−5(1 − x)²),
-x = min(1, t/ramp). α = .99 and α_late = .999, as published: the student improves fast at first, and the teacher
-forgets fast; then it has a longer memory. It starts from the model of Stage 1. Deployed is the teacher;
-`student` stands beside. Ramp and decays are those of the authors' code (CuriousAI/mean-teacher), whose
-TensorFlow version changes α at the end of the ramp, and whose PyTorch version has the minimum.
+x = min(1, t/ramp). α = .99 and α_late = .999, as published: while the student improves fast, the teacher
+forgets fast. It starts from the model of Stage 1. Deployed is the teacher; `student` stands beside. Checked
+against the authors' code (CuriousAI/mean-teacher), whose TensorFlow version has both decays, w_max = 100 and
+the shape of the ramp.
 
 Exchanged: nothing, 0 bytes. What unlabelled data alone are worth.
 

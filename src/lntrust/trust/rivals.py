@@ -95,8 +95,8 @@ class WeightedMajority(Weighting):
 class HedgeBoost(TrustNetwork):
     """α_ij ∝ w_ij·exp g_ψi(φ_ij), w_ij being Hedge's: learned trust with the record of all refreshes added.
 
-    The paper's gate ablation names a "hedge weighting" inside LNTrust without a formula. This one is the option
-    `hedge_boost` of the authors' released code, off there by default. g is fitted as without it.
+    The paper's gate ablation names a "hedge weighting" inside LNTrust without a formula. This one is the
+    option `hedge_boost` of the authors' released code, off there by default. g is fitted as without it.
     """
 
     about = "learned trust times Hedge's weights"
@@ -118,15 +118,17 @@ class HedgeBoost(TrustNetwork):
 class LinUCB(Weighting):
     """LinUCB (Li et al. 2010): arms are the neighbours, contexts φ_ij, and one arm is played at a time.
 
-    Node i distils from the neighbour a of the highest bound φ_iaᵀA⁻¹b + √(φ_iaᵀA⁻¹φ_ia) until the next refresh.
-    That one's probes tell the reward, the weighted probe accuracy gained over self, r = ρ̃_ia − ρ̃_ii, and
+    Node i distils from the neighbour a of the highest bound φ_iaᵀA⁻¹b + √(φ_iaᵀA⁻¹φ_ia) until the next
+    refresh. That one's probes tell the reward, the weighted probe accuracy gained over self,
+    r = ρ̃_ia − ρ̃_ii, and
 
         A ← A + φ_ia φ_iaᵀ,   b ← b + r·φ_ia,   φ_ia as it was when a was chosen, A = I and b = 0 at first.
 
-    What other neighbours would have earned is not learned. At the first refresh nobody has been played: bounds
-    are ‖φ_ij‖, and the longest context is the first arm. An arm that does not answer the probe teaches nothing.
-    All weight goes to the highest bound among the options; with a temperature T, α ∝ exp(bound/T), and the
-    arm counts as played that has the most. Where trust is chosen only once, after training, nothing was played.
+    What other neighbours would have earned is not learned. At the first refresh nobody has been played:
+    bounds are ‖φ_ij‖, and the longest context is the first arm. An arm that does not answer the probe
+    teaches nothing. All weight goes to the highest bound among the options; with a temperature T,
+    α ∝ exp(bound/T), and the arm counts as played that has the most. Where trust is chosen only once, after
+    training, nothing was played.
     """
 
     about = "a linear bandit over the features: the member with the highest upper bound"

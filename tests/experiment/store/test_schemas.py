@@ -196,7 +196,8 @@ def test_a_corrected_run_is_another_and_the_old_one_says_so(
 @pytest.mark.parametrize(
     ("method", "sets"),
     [
-        ("independent", ()), ("lntrust", ()), ("lntrust+best", ()), ("d_psgd", ()), ("dml", ("deploy=trust",)),
+        ("independent", ()), ("lntrust", ()), ("lntrust+best", ()), ("d_psgd", ()),
+        ("dml", ("deploy=trust",)),
         ("lntrust", ("methods.lntrust.weighting=hedge",)),
     ],
 )  # fmt: skip

@@ -1,10 +1,10 @@
 """Runs that earlier versions recorded: one table brings what they wrote to what is written today.
 
 The schema is a number in `run.json`, under `content`. It goes up whenever a run of the same settings gets
-another result, or its record another form. Only runs that a correction speaks of bear its number: the others
-keep the one they had, and with it their name. An older record of what was corrected is another run's; it stays
-readable, with "(superseded)" behind the name of what was corrected. A setting that only has another name now is
-no other run: the table of names stands beside the settings.
+another result, or its record another form. Only runs that a correction speaks of bear its number: the
+others keep the one they had, and with it their name. An older record of what was corrected is another
+run's; it stays readable, with "(superseded)" behind the name of what was corrected. A setting that only has
+another name now is no other run: the table of names stands beside the settings.
 """
 
 from typing import Any, NamedTuple

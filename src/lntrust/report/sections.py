@@ -148,6 +148,7 @@ SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _WORDS),
         ("seeds", pa.list_(pa.int64())),
+        ("superseded", pa.bool_()),  # run before what it runs was corrected
         ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
         ("test_is_test_selected", pa.bool_()),
         *((name, pa.float64()) for name in _NUMBERS),
@@ -178,9 +179,10 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         "bytes_per_answer": row.bytes_per_answer,
     }
     return {
-        "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
+        "section": section.name, "study": row.first.study, "label": row.label, "method": row.method,
         "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
-        "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
+        "device": identity["device"], "seeds": row.seeds, "superseded": row.superseded,
+        "diverged": row.what_diverged or None,
         "test_is_test_selected": row.test_selected, **numbers,
         "p10": numbers.get("p10_mean"), "harmed": numbers.get("harmed_mean"),
         "below_independent": row.below_independent, "improvement": row.improvement,

@@ -50,7 +50,7 @@ Of = Callable[[Float[Tensor, "*s C"]], Float[Tensor, "*s C"]]  # what is average
 class FedMDSettings(MethodSettings):
     budget: int = Field(1000, ge=0, description="B, public examples per round")
     batch: int = Field(256, ge=1, description="of them in a step: a round takes B/batch steps")
-    strength: Annotated[float, Range(0.01, 3.0, log=True)] = Field(0.1, ge=0)
+    strength: Annotated[float, Range(0.003, 0.3, log=True)] = Field(0.025, ge=0)
     """λ, the weight of a step towards the mean"""
     transfer: Annotated[int, Range(choices=(0, 10, 40))] = Field(10, ge=0)
     """rounds of the transfer phase"""

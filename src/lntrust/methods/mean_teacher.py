@@ -66,7 +66,8 @@ class MeanTeacher(Method):
             moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
             steps = state["steps"] + moved
             a = (1.0 - 1.0 / (steps + 1).to(population.dtype)).clamp(max=s.decay)
-            a = torch.where(moved > 0, a if x < 1.0 else s.late_decay, 1.0)[:, None]
+            a = a if x < 1.0 else torch.full_like(a, s.late_decay)
+            a = torch.where(moved > 0, a, 1.0)[:, None]
             own = {f"teacher/{each.learner.name}": each for each in population.torch_stacks}
             mean = {n: a * state[n] + (1.0 - a) * population.parameters(each) for n, each in own.items()}
             state = {"steps": steps, **mean}

@@ -39,29 +39,38 @@ def test_unlabelled_examples_matter(views64: Views) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decay", "schedule"), [(0.99, "every_node"), (0.7, "random_node"), (0, "random_node")]
-)
-def test_the_teacher_is_the_running_mean_of_the_student(views64: Views, decay: float, schedule: str) -> None:
+    ("decay", "schedule", "ramp"),
+    [
+        (0.99, "every_node", 40), (0.7, "random_node", 40), (0, "random_node", 40),
+        (0.7, "every_node", 3), (0.7, "random_node", 2), (0.7, "every_node", 0),
+    ],
+)  # fmt: skip
+def test_the_teacher_is_the_running_mean_of_the_student(
+    views64: Views, decay: float, schedule: str, ramp: int
+) -> None:
     """0.7 is reached at the third step, 0.99 never in twenty: both branches of the minimum.
 
-    Who is not drawn has a teacher that stands still, and the decay of the others goes by the steps that
-    they have taken, not by the steps of all.
+    From the end of the ramp on, in a round among the four, it remembers longer. Who is not drawn has a
+    teacher that stands still, and the decay of the others goes by the steps that they have taken, not by the
+    steps of all.
     """
     how = (small.TORCH, f"training.schedule={schedule}")
-    one = small.begun(views64, *how, *setting(decay=decay), method=METHOD)
-    # Before each step: who takes it, the student, and whether it is of Stage 2.
-    calls = small.record(one.population, "step", lambda batch, *rest, **_: (batch.active, own(one), rest))
+    one = small.begun(views64, *how, *setting(decay=decay, ramp=ramp), method=METHOD)
+    # Before each step: the round, who takes it, the student, and whether it is of Stage 2.
+    calls = small.record(
+        one.population, "step", lambda batch, *rest, **_: (one.done, batch.active, own(one), rest)
+    )
     one()
-    steps = [(active, student) for active, student, rest in calls if rest]
+    steps = [(done - (one.done - small.ROUNDS), *more) for done, *more, rest in calls if rest]
     teacher = own(small.made(views64, *how, "training.stage2_rounds=0", method="independent"))
-    students = [student for _, student in steps[1:]]
+    students = [student for _, _, student in steps[1:]]
     students.append({name: one.state[f"student/{name}"] for name in NAMES})
     taken = torch.zeros(6, dtype=torch.int64)
-    for (active, _), student in zip(steps, students, strict=True):
+    for (t, active, _), student in zip(steps, students, strict=True):
         active = torch.ones(6, dtype=torch.bool) if active is None else active
         taken = taken + active
         for name, i in ((name, i) for name in NAMES for i in torch.nonzero(active).flatten().tolist()):
-            a = min(1 - 1 / (int(taken[i]) + 1), decay)
+            a = min(1 - 1 / (int(taken[i]) + 1), decay) if t < ramp else 0.999
             teacher[name][i] = a * teacher[name][i] + (1 - a) * student[name][i]
     for name in NAMES:
         torch.testing.assert_close(one.state[f"teacher/{name}"], teacher[name], rtol=0, atol=1e-12)

@@ -10,8 +10,10 @@ from made_up import made, made_seeds, sending
 
 from lntrust.experiment.reproduction import Claim, FigureSettings, Panel, Reproduction, RowSettings
 from lntrust.experiment.store import Record
+from lntrust.experiment.store.schemas import upgrade
 from lntrust.report.rows import make_row
 from lntrust.report.sections import SCHEMA, Section, arrow, panel_rows, sections_of
+from lntrust.report.text import markdown
 
 PANEL = Panel(
     title="all",
@@ -102,6 +104,42 @@ def test_seeds_and_settings_are_as_asked_for() -> None:
     assert [row.seeds for row in panel_rows(PANEL, records, [0, 2])] == [[0, 2]] * 3
     changed = [made(method, sets=[*SAMPLE, "training.lr=0.02"]) for method in ("independent", "uniform")]
     assert panel_rows(PANEL, changed) == []
+
+
+CORRECTED = Panel(
+    title="corrected",
+    study="digits",
+    rows=[
+        RowSettings(label="Independent", method="independent"),
+        RowSettings(label="FedMD", method="fedmd"),
+        RowSettings(label="LinUCB", set={"methods.lntrust.weighting": "linucb"}),
+    ],
+)
+
+
+def before(record: Record) -> Record:
+    """As it was recorded and is read, made before its method was corrected, with the settings of then."""
+    settings = {"lr": None, "budget": 1000, "strength": 1.0}
+    then = record.identity | ({"settings": settings} if record.method == "fedmd" else {})
+    content = {**record.identity["content"], "schema": 2}
+    return replace(record, identity=upgrade({**then, "content": content}))
+
+
+def test_superseded_runs_stand_in_for_those_to_come_and_say_so() -> None:
+    linucb = {"sets": ["methods.lntrust.weighting=linucb"]}
+    new = [made("independent", 0, 0.7), made("fedmd", 0, 0.8), made("lntrust", 0, 0.8, **linucb)]
+    old = [before(made("fedmd", 0, 0.75)), before(made("lntrust", 0, 0.75, **linucb))]
+    for records, superseded in (([new[0], *old], ["FedMD", "LinUCB"]), ([*new, *old], []), (new, [])):
+        rows = panel_rows(CORRECTED, records)
+        assert [row.label for row in rows] == ["Independent", "FedMD", "LinUCB"]
+        assert [row.label for row in rows if row.superseded] == superseded
+        assert all(row.difference is not None for row in rows[1:])
+    (section,) = sections_of([new[0], *old], [reproduction(CORRECTED)])
+    assert "Superseded, since runs of them give other results today: FedMD, LinUCB." in markdown(section)
+    first, rest = sections_of([*new, *old], [reproduction(CORRECTED)])
+    assert "uperseded" not in markdown(first)
+    assert [row.label for row in rest.rows] == ["independent", "fedmd (superseded)", "lntrust"]
+    assert "fedmd (superseded), lntrust." in markdown(rest)
 
 
 def test_panels_are_sections_with_their_figures() -> None:

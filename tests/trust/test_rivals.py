@@ -101,22 +101,65 @@ def test_fedfomo_where_nobody_or_one_helps(
     assert rivals.FedFomo().weights({}, e, e.open)[0].tolist() == pytest.approx(opened)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_linucb_puts_all_weight_on_the_highest_bound(seed: int) -> None:
-    """One ridge model per node, in a loop."""
-    rounds = [evidence(seed), evidence(seed + 1)]
-    last, alpha = rounds[-1], alpha_of(rivals.LinUCB(), *rounds)
-    for i in range(len(alpha)):
-        A, b = np.eye(6), np.zeros(6)
-        for e in rounds:
-            for j in torch.nonzero(e.mask[i]).flatten().tolist():
-                phi = e.phi[i, j].numpy()
-                A += np.outer(phi, phi)
-                b += phi * float(e.accuracy[i, j] - e.accuracy[i, 0])
-        phi, inverse = last.phi[i].numpy(), np.linalg.inv(A)
+def linucb(rounds: list[Evidence], i: int) -> tuple[np.ndarray, list[int | None]]:
+    """Node i's bounds after these refreshes, in a loop, and which neighbour each refresh chose."""
+    A, b, arm, context, chosen = np.eye(6), np.zeros(6), None, np.zeros(6), []
+    for e in rounds:
+        if arm is not None and e.open[i, arm]:
+            A += np.outer(context, context)
+            b += context * float(e.accuracy[i, arm] - e.accuracy[i, 0])
+        phi, inverse = e.phi[i].numpy(), np.linalg.inv(A)
         bounds = phi @ inverse @ b + np.sqrt(np.einsum("df,fg,dg->d", phi, inverse, phi))
-        best = np.where(last.mask[i].numpy(), bounds, -np.inf).argmax()
-        assert alpha[i].tolist() == [float(j == best) for j in range(len(bounds))]
+        there = torch.nonzero(e.open[i]).flatten().tolist()
+        arm = max(there, key=lambda j: (bounds[j], -j), default=None)
+        context = np.zeros(6) if arm is None else phi[arm]
+        chosen.append(arm)
+    return bounds, chosen
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_linucb_learns_from_the_arm_it_played_and_puts_all_weight_on_the_highest_bound(seed: int) -> None:
+    rounds = [evidence(seed + k) for k in range(4)]
+    one, last = rivals.LinUCB(), rounds[-1]
+    for count in (1, 4):
+        memory = learned(one, *rounds[:count])
+        e = rounds[count - 1]
+        for i in range(len(e.mask)):
+            bounds, chosen = linucb(rounds[:count], i)
+            for options in (e.mask, e.open):
+                best = np.where(options[i].numpy(), bounds, -np.inf).argmax()
+                expected = [float(j == best and bool(options[i, j])) for j in range(len(bounds))]
+                assert one.weights(memory, e, options)[i].tolist() == expected
+            assert memory["played"][i].tolist() == [j == chosen[-1] for j in range(len(bounds))]
+    soft = rivals.LinUCB(temperature=0.1)
+    alpha = alpha_of(soft, *rounds)
+    for i in range(len(alpha)):
+        share = np.where(last.mask[i].numpy(), np.exp(linucb(rounds, i)[0] / 0.1), 0.0)
+        assert alpha[i].tolist() == pytest.approx(share / share.sum())
+
+
+@settings(max_examples=20)
+@given(seeds)
+def test_what_linucb_did_not_play_teaches_it_nothing(seed: int) -> None:
+    """Others may do as well or as badly as they like in the refresh after it chose."""
+    first, second, one = evidence(seed, n=6), evidence(seed + 1, n=6), rivals.LinUCB()
+    memory = learned(one, first)
+    others = ~memory["played"] & second.open
+    rho = torch.where(others[..., None], torch.rand_like(second.rho), second.rho)
+    same, changed = (one.refresh(memory, e, first=False) for e in (second, replace(second, rho=rho)))
+    for name in ("A", "b"):
+        assert torch.equal(same[name], changed[name])
+    assert torch.equal(learned(one, first)["A"], torch.eye(6).double().expand(6, 6, 6)), "nobody was played"
+
+
+@settings(max_examples=10)
+@given(seeds)
+def test_hedge_boost_is_learned_trust_times_hedges_weights(seed: int) -> None:
+    rounds = [evidence(seed), evidence(seed + 1)]
+    kinds = (rivals.HedgeBoost, fit.TrustNetwork, rivals.Hedge)
+    boosted, trust, hedge = (alpha_of(kind(3), *rounds) for kind in kinds)
+    product = trust * hedge
+    torch.testing.assert_close(boosted, product / product.sum(-1, keepdim=True))
 
 
 @settings(max_examples=20)

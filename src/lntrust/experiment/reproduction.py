@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from lntrust.core.errors import LNTrustError
 from lntrust.core.text import did_you_mean
-from lntrust.experiment.store.collection import Record, key_of
+from lntrust.experiment.store.collection import Record, key_of, superseded_key
 from lntrust.experiment.sweep.plan import Task
 from lntrust.study.loading import explain, load_study
 from lntrust.study.settings import Settings, Study
@@ -92,6 +92,10 @@ class Panel(Settings):
     def key(self, row: RowSettings) -> str:
         """What a row's runs are, whatever their seeds and wherever they were made."""
         return key_of({**self.task(row, [0], "cpu").identities[0], "seed": None})
+
+    def superseded_key(self, row: RowSettings) -> str | None:
+        """What its runs were before a correction; none: nothing of it was corrected."""
+        return superseded_key(self.task(row, [0], "cpu").identities[0])
 
     def task(self, row: RowSettings, seeds: Sequence[int], device: str) -> Task:
         """The runs of a row."""

@@ -9,8 +9,14 @@ and learns its labels from a virtual teacher that puts β on the true class and 
 
     q_i(c) = β for c = y, (1 − β)/(C − 1) else;     loss = −Σ_c q_i(c) log p_i(c)
 
-(the KL divergence to the teacher, up to a constant). Neither formula has been checked against the paper's
-own text.
+(the KL divergence to the teacher, up to a constant).
+
+Confirmed: the abstracts (arXiv 2312.04504; Pervasive and Mobile Computing 118, 2026) say that a model moves
+towards its neighbourhood's average by a share that falls with their distance, that labels are softened
+without a teacher model, and that initialisations differ. The virtual teacher, β on the true class and the
+rest even, is that of Yuan et al. (2020) and their code, which mixes it with plain cross-entropy. Not
+confirmed, since neither the paper's equations nor code of its authors could be read: the 1 beside the norm,
+the weights α, that w̄_i leaves w_i out, β = .95, and that nothing is mixed with the soft labels' loss.
 
 Exchanged: parameters and sample count after each round's local steps, 4P + 8 bytes per directed edge.
 

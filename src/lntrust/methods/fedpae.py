@@ -12,13 +12,19 @@ member, nor does mean strength with the weakest one, so almost no front holds mo
 ensemble of the highest validation accuracy is deployed, the smaller one where two tie; its members'
 probabilities are averaged. |S| ≤ C − 1, since more than C − 1 such vectors are never independent.
 
+This is what the authors' code does (briannamueller/FedPAE, c440f10): both objectives, 0 for fewer than two
+members and a floor at 0, |S| ≤ C − 1, population 40, 40 generations, soft vote, ties to the smaller. Of
+ensembles of equal accuracy and size it takes the more diverse, we the earlier, the node itself first. Of the
+paper's text only the abstract could be read.
+
 Up to `enumerate` candidates the exact front is found by trying all subsets; beyond, by NSGA-II (pymoo).
 
 Exchanged: every model once, after training, 4P bytes per directed edge; the backbone is public. A learner
 without parameters is asked about V_i instead, and again in deployment. Held models cost nothing to ask.
 
-Where our setting differs: peers are neighbours, not everybody; diversity is judged on the first `examples` of
-V_i, which are in random order.
+Where our setting differs: peers are neighbours, not everybody; a node brings one model, not one of each kind;
+diversity is judged on the first `examples` of V_i, which are in random order; pymoo's crossover cuts at two
+points, where theirs is uniform.
 """
 
 from importlib.util import find_spec

@@ -3,10 +3,13 @@
 The teacher θ' is a running mean of the student θ. Each step of the student is
 
     CE(labelled) + w(t)·mean over labelled ∪ unlabelled of ‖p_θ(x; η) − p_θ'(x; η')‖² / C,
-    θ' ← a·θ' + (1 − a)·θ,   a = min(1 − 1/(s + 1), α),
+    θ' ← a·θ' + (1 − a)·θ,   a = min(1 − 1/(s + 1), α) while w ramps up, and α_late from then on,
 
 with dropout noise of its own on either side, s the steps taken in Stage 2, and w(t) = w_max·exp(−5(1 − x)²),
-x = min(1, t/ramp). It starts from the model of Stage 1. Deployed is the teacher; `student` stands beside.
+x = min(1, t/ramp). α = .99 and α_late = .999, as published: while the student improves fast, the teacher
+forgets fast. It starts from the model of Stage 1. Deployed is the teacher; `student` stands beside. Checked
+against the authors' code (CuriousAI/mean-teacher), whose TensorFlow version has both decays, w_max = 100 and
+the shape of the ramp.
 
 Exchanged: nothing, 0 bytes. What unlabelled data alone are worth.
 
@@ -33,7 +36,9 @@ class MeanTeacherSettings(MethodSettings):
     """w_max, the ceiling of the consistency weight"""
     ramp: int = Field(40, ge=0, description="rounds until the ceiling is reached")
     decay: Annotated[float, Range(choices=(0.9, 0.99, 0.999))] = Field(0.99, ge=0, lt=1)
-    """α, the decay of the running mean"""
+    """α, the decay of the running mean during the ramp"""
+    late_decay: Annotated[float, Range(choices=(0.9, 0.99, 0.999))] = Field(0.999, ge=0, lt=1)
+    """α_late, its decay from the ramp's end on"""
     unlabelled: int = Field(64, ge=0, description="unlabelled examples per step")
 
 
@@ -61,6 +66,7 @@ class MeanTeacher(Method):
             moved = torch.ones_like(state["steps"]) if batch.active is None else batch.active.long()
             steps = state["steps"] + moved
             a = (1.0 - 1.0 / (steps + 1).to(population.dtype)).clamp(max=s.decay)
+            a = a if x < 1.0 else torch.full_like(a, s.late_decay)
             a = torch.where(moved > 0, a, 1.0)[:, None]
             own = {f"teacher/{each.learner.name}": each for each in population.torch_stacks}
             mean = {n: a * state[n] + (1.0 - a) * population.parameters(each) for n, each in own.items()}

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
-from lntrust.experiment.store import Record, comparable, fingerprint
+from lntrust.experiment.store import Record, comparable, fingerprint, without_mark
 from lntrust.methods.lntrust.presets import names as preset_names
 
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
@@ -59,6 +59,16 @@ class Row:
     @property
     def first(self) -> Record:
         return (self.records or self.diverged)[0]
+
+    @property
+    def method(self) -> str:
+        """Its name today."""
+        return without_mark(self.first.method)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether what it ran was corrected since."""
+        return self.first.superseded
 
     @property
     def seeds(self) -> list[int]:

@@ -15,7 +15,7 @@ from lntrust.experiment.reproduction import (
     load_reproduction,
 )
 from lntrust.experiment.statistics import Interval
-from lntrust.experiment.store import Record
+from lntrust.experiment.store import Record, superseded_key
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.network.codec import KINDS
 from lntrust.report.claims import Verdict, against_paper, judge
@@ -110,13 +110,19 @@ def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Sectio
 
 
 def panel_rows(panel: Panel, records: Sequence[Record], seeds: Sequence[int] = ()) -> list[Row]:
-    """The rows of a panel that were run, with the paper's numbers."""
+    """The rows of a panel that were run, with the paper's numbers.
+
+    Runs of before a correction stand in for those that were not made since; such a row says so.
+    """
     wanted = [record for record in records if not seeds or record.seed in seeds]
-    by_key = grouped(sorted(wanted, key=lambda record: record.seed), lambda record: record.row_key)
+    wanted = sorted(wanted, key=lambda record: record.seed)
+    by_key = grouped(wanted, lambda record: record.row_key)
+    old = grouped([r for r in wanted if r.superseded], lambda r: superseded_key(r.identity) or "")
     rows = []
     for row in panel.rows:
+        there = by_key.get(panel.key(row)) or old.get(panel.superseded_key(row) or "", [])
         # Of runs on several devices, those of the one that has most seeds: numbers of two are not mixed.
-        devices = grouped(by_key.get(panel.key(row), []), lambda record: record.identity["device"])
+        devices = grouped(there, lambda record: record.identity["device"])
         if found := max(devices.values(), key=len, default=[]):
             numbers = row.paper.model_dump(exclude_none=True)
             made = make_row(row.label, found, records)
@@ -142,6 +148,7 @@ SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _WORDS),
         ("seeds", pa.list_(pa.int64())),
+        ("superseded", pa.bool_()),  # run before what it runs was corrected
         ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
         ("test_is_test_selected", pa.bool_()),
         *((name, pa.float64()) for name in _NUMBERS),
@@ -172,9 +179,10 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         "bytes_per_answer": row.bytes_per_answer,
     }
     return {
-        "section": section.name, "study": row.first.study, "label": row.label, "method": row.first.method,
+        "section": section.name, "study": row.first.study, "label": row.label, "method": row.method,
         "deploy": identity["study"]["deploy"], "setting": json.dumps(flat_settings(identity)),
-        "device": identity["device"], "seeds": row.seeds, "diverged": row.what_diverged or None,
+        "device": identity["device"], "seeds": row.seeds, "superseded": row.superseded,
+        "diverged": row.what_diverged or None,
         "test_is_test_selected": row.test_selected, **numbers,
         "p10": numbers.get("p10_mean"), "harmed": numbers.get("harmed_mean"),
         "below_independent": row.below_independent, "improvement": row.improvement,

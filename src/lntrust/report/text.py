@@ -146,7 +146,14 @@ def lines(section: Section, found: Columns) -> Iterator[tuple[str, list[Cell]]]:
 
 def notes(section: Section) -> list[str]:
     """What has to be known to read the numbers."""
-    return [f"{DAGGER} {_SELECTED} round."] if any(row.test_selected for row in section.rows) else []
+    selected = [f"{DAGGER} {_SELECTED} round."] if any(row.test_selected for row in section.rows) else []
+    return [*selected, *superseded_words(section)]
+
+
+def superseded_words(section: Section) -> list[str]:
+    """Which rows were run before what they run was corrected."""
+    old = [row.label for row in section.rows if row.superseded]
+    return [f"Superseded, since runs of them give other results today: {', '.join(old)}."] if old else []
 
 
 # -- the terminal ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Learned trust and its rivals, by name: all see the same evidence, and drive the same gates and answers."""
 
 import math
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -10,7 +11,7 @@ from torch.nn.functional import one_hot
 from lntrust.core.randomness import Seeds
 from lntrust.core.segments import segment_mean, segment_sum
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.fit import TrustNetwork, trust_loss
+from lntrust.trust.fit import TrustNetwork, scores, trust_loss
 from lntrust.trust.weights import Alpha, Members, Memory, Weighting, renormalised, trust_weights
 
 
@@ -91,11 +92,43 @@ class WeightedMajority(Weighting):
         return renormalised((evidence.w[:, None, :] * by_class).sum(-1), options)
 
 
-class LinUCB(Weighting):
-    """LinUCB (Li et al. 2010): context φ_ij, reward the weighted probe accuracy gained over self.
+class HedgeBoost(TrustNetwork):
+    """α_ij ∝ w_ij·exp g_ψi(φ_ij), w_ij being Hedge's: learned trust with the record of all refreshes added.
 
-    One ridge model per node: A = I + Σ φφᵀ, b = Σ r·φ over all members and refreshes. All weight goes to the
-    highest bound φᵀA⁻¹b + √(φᵀA⁻¹φ).
+    The paper's gate ablation names a "hedge weighting" inside LNTrust without a formula. This one is the
+    option `hedge_boost` of the authors' released code, off there by default. g is fitted as without it.
+    """
+
+    about = "learned trust times Hedge's weights"
+
+    @cached_property
+    def _hedge(self) -> Hedge:
+        return Hedge()
+
+    def start(self, evidence: Evidence, nodes: range) -> Memory:
+        return super().start(evidence, nodes) | self._hedge.start(evidence, nodes)
+
+    def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
+        return super().refresh(memory, evidence, first) | self._hedge.refresh(memory, evidence, first)
+
+    def weights(self, memory: Memory, evidence: Evidence, options: Members) -> Alpha:
+        return trust_weights(scores(memory, evidence.phi) + memory["log weight"], options)
+
+
+class LinUCB(Weighting):
+    """LinUCB (Li et al. 2010): arms are the neighbours, contexts φ_ij, and one arm is played at a time.
+
+    Node i distils from the neighbour a of the highest bound φ_iaᵀA⁻¹b + √(φ_iaᵀA⁻¹φ_ia) until the next
+    refresh. That one's probes tell the reward, the weighted probe accuracy gained over self,
+    r = ρ̃_ia − ρ̃_ii, and
+
+        A ← A + φ_ia φ_iaᵀ,   b ← b + r·φ_ia,   φ_ia as it was when a was chosen, A = I and b = 0 at first.
+
+    What other neighbours would have earned is not learned. At the first refresh nobody has been played:
+    bounds are ‖φ_ij‖, and the longest context is the first arm. An arm that does not answer the probe
+    teaches nothing. All weight goes to the highest bound among the options; with a temperature T,
+    α ∝ exp(bound/T), and the arm counts as played that has the most. Where trust is chosen only once, after
+    training, nothing was played.
     """
 
     about = "a linear bandit over the features: the member with the highest upper bound"
@@ -104,19 +137,34 @@ class LinUCB(Weighting):
     def start(self, evidence: Evidence, nodes: range) -> Memory:
         n, _, F = evidence.phi.shape
         eye = torch.eye(F, dtype=evidence.phi.dtype, device=evidence.phi.device)
-        return {"A": self.ridge * eye.repeat(n, 1, 1), "b": torch.zeros_like(evidence.phi[:, 0])}
+        nothing = torch.zeros_like(evidence.phi[:, 0])
+        played = torch.zeros_like(evidence.mask)
+        return {"A": self.ridge * eye.repeat(n, 1, 1), "b": nothing, "played": played, "context": nothing}
 
     def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
-        phi = evidence.phi * evidence.mask[..., None]
-        reward = evidence.accuracy - evidence.accuracy[:, :1]
-        A = memory["A"] + torch.einsum("ndf,ndg->nfg", phi, phi)
-        return {"A": A, "b": memory["b"] + torch.einsum("ndf,nd->nf", phi, reward)}
+        if (
+            memory.get("played", memory["b"]).shape != evidence.mask.shape
+        ):  # a live node's, of other neighbours
+            memory = self.start(evidence, range(len(evidence.mask))) | {k: memory[k] for k in ("A", "b")}
+        played = memory["played"] & evidence.open
+        phi = memory["context"] * played.any(-1, keepdim=True)
+        reward = ((evidence.accuracy - evidence.accuracy[:, :1]) * played).sum(-1, keepdim=True)
+        A = memory["A"] + phi[:, :, None] * phi[:, None, :]
+        learned = {"A": A, "b": memory["b"] + reward * phi}
+        arm = all_on_the_best(self._bounds(learned, evidence), evidence.open)
+        return {**learned, "played": arm > 0, "context": (evidence.phi * arm[..., None]).sum(1)}
 
     def weights(self, memory: Memory, evidence: Evidence, options: Members) -> Alpha:
+        bounds = self._bounds(memory, evidence)
+        if self.temperature is None:
+            return all_on_the_best(bounds, options)
+        return trust_weights(bounds / self.temperature, options)
+
+    def _bounds(self, memory: Memory, evidence: Evidence) -> Float[Tensor, "n D"]:
         solved = torch.linalg.solve(memory["A"], evidence.phi.transpose(1, 2))  # A⁻¹φ, [n, 6, D]
         mean = torch.einsum("nfd,nf->nd", solved, memory["b"])
         width = torch.einsum("nfd,ndf->nd", solved, evidence.phi).clamp(min=0).sqrt()
-        return all_on_the_best(mean + self.exploration * width, options)
+        return mean + self.exploration * width
 
 
 class Uniform(Weighting):
@@ -157,20 +205,25 @@ class FedFomo(Weighting):
         return renormalised(torch.where(left.sum(-1, keepdim=True) > 0, left, alone), options)
 
 
-def all_on_the_best(scores: Float[Tensor, "n D"], options: Members) -> Alpha:
-    """All weight on the option of the highest score (ties: the earlier)."""
-    best = scores.masked_fill(~options, -torch.inf).argmax(-1, keepdim=True)
-    return torch.zeros_like(scores).scatter_(-1, best, 1.0) * options
+def all_on_the_best(values: Float[Tensor, "n D"], options: Members) -> Alpha:
+    """All weight on the option of the highest value (ties: the earlier)."""
+    best = values.masked_fill(~options, -torch.inf).argmax(-1, keepdim=True)
+    return torch.zeros_like(values).scatter_(-1, best, 1.0) * options
 
 
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "trust": TrustNetwork, "simplex_erm": SimplexERM, "hedge": Hedge, "weighted_majority": WeightedMajority,
     "linucb": LinUCB, "uniform": Uniform, "best_single": BestSingle, "fedfomo": FedFomo,
+    "hedge_boost": HedgeBoost,
 }  # fmt: skip
 
 
 def make_weighting(
-    name: str, seed: int | Seeds, prior: str = "none", prior_examples: float = 10.0
+    name: str,
+    seed: int | Seeds,
+    prior: str = "none",
+    prior_examples: float = 10.0,
+    temperature: float | None = None,
 ) -> Weighting:
     """The weighting of this name; its draws come from the run's seed."""
-    return WEIGHTINGS[name](seed, prior, prior_examples)
+    return WEIGHTINGS[name](seed, prior, prior_examples, temperature)

@@ -45,13 +45,21 @@ def top_k(alpha: Alpha, k: int) -> Members:
 class Weighting:
     """What makes α: learned trust (`fit.TrustNetwork`) or a rival of it. All see the same evidence.
 
-    Subclass and override `weights`; `refresh` too, if it learns. A prior is for who learns trust.
+    Subclass and override `weights`; `refresh` too, if it learns. A prior is for who learns trust, and a
+    temperature for who else picks one member.
     """
 
     about = ""
 
-    def __init__(self, seed: int | Seeds = 0, prior: str = "none", prior_examples: float = 10.0) -> None:
+    def __init__(
+        self,
+        seed: int | Seeds = 0,
+        prior: str = "none",
+        prior_examples: float = 10.0,
+        temperature: float | None = None,
+    ) -> None:
         self.seed, self.prior, self.prior_examples = seed, prior, prior_examples
+        self.temperature = temperature
 
     def start(self, evidence: Evidence, nodes: range) -> Memory:
         """Before the first refresh. `nodes` are the node numbers behind the evidence's rows."""

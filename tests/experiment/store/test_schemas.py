@@ -17,8 +17,18 @@ from stopped_runs import Make, read_summary
 
 from lntrust import LNTrustError, load_study
 from lntrust.experiment import Run
-from lntrust.experiment.store import read_runs, slug, write_collection
+from lntrust.experiment.store import (
+    fingerprint,
+    identities,
+    key_of,
+    read_runs,
+    slug,
+    superseded_key,
+    write_collection,
+)
+from lntrust.experiment.store.identity import stage1_file
 from lntrust.experiment.store.schemas import SCHEMA, upgrade
+from lntrust.experiment.store.worlds import world_file
 from lntrust.experiment.tune import Search
 from lntrust.learners.views import Views
 from lntrust.report.rows import rows_of
@@ -122,7 +132,7 @@ def test_the_first_schema_is_read_as_it_stands() -> None:
         ("tiny", "lntrust", 0), ("tiny", "own_halves:Halves", 0),
     ]  # fmt: skip
     for record in records:
-        assert record.identity["content"] == {"schema": SCHEMA}
+        assert record.identity["content"] == {"schema": 2}, "no later correction speaks of them"
         assert len(record.world["kinds"]) == 5
         assert record.rounds.num_rows == 5
 
@@ -149,6 +159,60 @@ def test_old_and_new_seeds_make_one_row(lntrust: Any, make: Make, tmp_path: Path
     assert shown.code == 0, shown.err
     assert "superseded" in shown.out
     assert lntrust("report", collection, "-o", tmp_path / "page.html").code == 0
+
+
+# Corrected by now, each with the schema that did it.
+CORRECTED = [
+    ("lntrust", ("methods.lntrust.weighting=linucb",), 3),
+    ("independent", ("deploy=trust", "methods.lntrust.weighting=linucb"), 3),
+    ("fedmd", (), 3),
+    ("mean_teacher", (), 3),
+    ("mean_teacher", ("deploy=trust",), 3),
+    ("lntrust", ("methods.lntrust.weighting=weighted_majority",), 2),
+]
+
+
+def identity_of(method: str, *sets: str, schema: int | None = None) -> dict[str, Any]:
+    """Today's, or as it was recorded under this schema."""
+    (of,) = identities(load_study("digits", sets), method, [0], "cpu")
+    return of if schema is None else {**of, "content": {**of["content"], "schema": schema}}
+
+
+@pytest.mark.parametrize(("method", "sets", "schema"), CORRECTED)
+def test_a_corrected_run_is_another_and_the_old_one_says_so(
+    method: str, sets: tuple[str, ...], schema: int
+) -> None:
+    today, before = identity_of(method, *sets), identity_of(method, *sets, schema=schema - 1)
+    assert today["content"]["schema"] == schema
+    assert upgrade(today) == today
+    assert (fingerprint(before) == fingerprint(today), key_of(upgrade(before)) == key_of(today)) == (
+        False,
+    ) * 2
+    assert " (superseded)" in json.dumps(upgrade(before))
+    assert upgrade(upgrade(before)) == upgrade(before), "as collections keep it"
+    assert superseded_key(today) == superseded_key(upgrade(before)) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "sets"),
+    [
+        ("independent", ()), ("lntrust", ()), ("lntrust+best", ()), ("d_psgd", ()),
+        ("dml", ("deploy=trust",)),
+        ("lntrust", ("methods.lntrust.weighting=hedge",)),
+    ],
+)  # fmt: skip
+def test_what_was_not_corrected_keeps_its_name(method: str, sets: tuple[str, ...]) -> None:
+    today = identity_of(method, *sets)
+    assert today == identity_of(method, *sets, schema=2)
+    assert key_of(upgrade(today)) == key_of(upgrade(identity_of(method, *sets, schema=1)))
+    assert superseded_key(today) is None
+
+
+def test_a_corrected_method_shares_worlds_and_stage_1_with_the_others() -> None:
+    plain, corrected = identity_of("independent"), identity_of("mean_teacher")
+    assert plain["content"] != corrected["content"]
+    assert world_file(plain) == world_file(corrected)
+    assert stage1_file([plain], {}) == stage1_file([corrected], {})
 
 
 def test_one_from_the_future_is_refused() -> None:

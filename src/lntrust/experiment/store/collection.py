@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lntrust.core.errors import LNTrustError
 from lntrust.core.files import read_json, write_whole
 from lntrust.experiment.store.identity import fingerprint
-from lntrust.experiment.store.schemas import Identity, upgrade
+from lntrust.experiment.store.schemas import Identity, is_superseded, superseded, upgrade, without_mark
 from lntrust.experiment.store.worlds import world_file
 
 _NOT_THE_RESULT = ("device", "backend", "versions", "hardware")  # where a run was made, not what it is
@@ -65,6 +65,11 @@ class Record:
         """The same for all seeds of a method at one setting."""
         return key_of({**self.identity, "seed": None})
 
+    @property
+    def superseded(self) -> bool:
+        """Whether what it ran was corrected since."""
+        return is_superseded(self.identity)
+
     @cached_property
     def world(self) -> dict[str, Any]:
         """Who is there, who knows whom, who holds what: see `worlds.describe_world`."""
@@ -79,6 +84,19 @@ def key_of(identity: Identity) -> str:
     """What a run is, without the machine it was made on."""
     of = comparable(identity)
     return fingerprint({name: value for name, value in of.items() if name not in _NOT_THE_RESULT})
+
+
+def superseded_key(identity: Identity) -> str | None:
+    """The same for runs of a row of today's as they were before a correction; none: there was none.
+
+    A corrected method's settings were others then, and say nothing.
+    """
+    of = superseded(identity)
+    if not is_superseded(of):
+        return None
+    return key_of(
+        {**of, "seed": None, **({} if without_mark(of["method"]) == of["method"] else {"settings": {}})}
+    )
 
 
 def comparable(identity: Identity) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lntrust.core.onnx_files import weights_of
 from lntrust.core.plugins import file_digest, sources_of
-from lntrust.experiment.store.schemas import SCHEMA, Identity, under_old_names
+from lntrust.experiment.store.schemas import Identity, schema_of, shared_content, under_old_names
 from lntrust.methods import find_method
 from lntrust.study.settings import Study, identity_fields, recorded
 from lntrust.world import Dataset
@@ -33,8 +33,9 @@ def identities(
     of = {
         "study": table, "method": name, "settings": identity_fields(method.settings), "seed": None,
         "device": device, "backend": backend, **method.more_identity(),
-        **({"certify": True} if certify else {}), "content": content_of(study, name, data),
+        **({"certify": True} if certify else {}),
     }  # fmt: skip
+    of["content"] = {"schema": schema_of(of)} | content_of(study, name, data)
     return [of | {"seed": seed} for seed in seeds]
 
 
@@ -56,7 +57,7 @@ def content_of(study: Study, method: str, data: str | None = None) -> dict[str, 
     sources: dict[str, str] = {}
     for name, field in own.items():
         sources |= sources_of(name, field) if ":" in name else {}
-    parts = {"schema": SCHEMA, "data": data, "files": files, "sources": sources, "code": changed_code()}
+    parts = {"data": data, "files": files, "sources": sources, "code": changed_code()}
     return {name: part for name, part in parts.items() if part}
 
 
@@ -98,7 +99,7 @@ def stage1_file(of: Sequence[Identity], method: dict[str, Any]) -> Path:
     """
     study = of[0]["study"]
     parts = {name: study[name] for name in ("data", "graph", "partition", "population")}
-    parts |= {name: of[0][name] for name in ("device", "backend", "content")}
+    parts |= {"device": of[0]["device"], "backend": of[0]["backend"], "content": shared_content(of[0])}
     training = {k: v for k, v in study["training"].items() if k not in ("stage2_rounds", "refresh")}
     parts |= {"training": training, "every": study["evaluation"]["every"], "method": method}
     parts |= {"seeds": [each["seed"] for each in of]}

@@ -12,7 +12,7 @@ import numpy as np
 
 from lntrust.core.files import write_bytes
 from lntrust.experiment.store.identity import fingerprint
-from lntrust.experiment.store.schemas import Identity
+from lntrust.experiment.store.schemas import Identity, shared_content
 from lntrust.world import Dataset, World
 from lntrust.world.partition.splits import class_table
 
@@ -24,7 +24,7 @@ def world_file(identity: Identity) -> Path:
     """Where the world of a run is described, below the folder of all runs."""
     parts = {name: identity["study"][name] for name in _DECIDING} | {"seed": identity["seed"]}
     if "content" in identity:  # which the first runs said nothing of
-        parts["content"] = {k: v for k, v in identity["content"].items() if k != "sources"}
+        parts["content"] = {k: v for k, v in shared_content(identity).items() if k != "sources"}
     return Path(identity["study"]["name"], "worlds", f"world-{identity['seed']}-{fingerprint(parts)}.json")
 
 

@@ -84,7 +84,9 @@ class LNTrust(Method[TrustState]):
         s, n = self.settings, site.population.n
         evidence = collect_evidence(site, s.sample if self._has_pool(site) else 0, t)
         if self._weighting is None:
-            self._weighting = make_weighting(s.weighting, site.world.seeds, s.prior, s.prior_examples)
+            self._weighting = make_weighting(
+                s.weighting, site.world.seeds, s.prior, s.prior_examples, s.temperature
+            )
         memory = memory if state is None else state.memory
         if site.population.backend == "batched":
             new = learn_trust(self._weighting, memory, evidence, s, t, range(n))

@@ -53,6 +53,9 @@ class LNTrustSettings(MethodSettings):
     delta: float = Field(0.05, gt=0, lt=1, description="--certify: the bound holds with probability 1 − δ")
     sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
 
+    temperature: Annotated[float | None, Later()] = Field(None, gt=0)
+    """T, weighting = linucb: α ∝ exp(bound/T); none: all weight on the highest bound"""
+
     # -- fewer bytes: docs/lean.md ------------------------------------------------------------------
 
     query: Annotated[Literal["inputs", "ids", "handle"] | None, Later()] = None
@@ -106,6 +109,10 @@ class LNTrustSettings(MethodSettings):
     def _fits(self) -> "LNTrustSettings":
         if self.prior != "none" and self.weighting != "trust":
             raise ValueError(f"prior = {self.prior} needs weighting = trust, not {self.weighting}")
+        if self.temperature is not None and self.weighting != "linucb":
+            raise ValueError(
+                f"temperature = {self.temperature} needs weighting = linucb, not {self.weighting}"
+            )
         if self.weighting == "weighted_majority" and (self.certainty is not None or self.self_share):
             name = "self_share" if self.certainty is None else "certainty"
             raise ValueError(f"{name} needs one weight per member; weighted_majority has one per class")

@@ -120,7 +120,7 @@ class Look:
 
 def name_of(row: Row) -> str:
     """A row's label with the method's proper name."""
-    method = row.first.method
+    method = row.method
     rest = row.label.removeprefix(method)
     known = method in NAMES and rest != row.label and rest[:1] in ("", ",", " ")
     return NAMES[method] + rest if known else row.label
@@ -132,14 +132,14 @@ def looks_of(rows: Sequence[Row]) -> list[Look]:
     Each other has a colour that no method in the figure has, and a marker; among many methods a variant is
     a shade of its method's colour.
     """
-    methods = [row.first.method for row in rows]
+    methods = [row.method for row in rows]
     own = {method: _own_look(method) for method in methods}
     taken = {colour for colour, _ in own.values()}
     free = [colour for colour in _VARIANTS if colour not in taken] if len(taken) <= _CROWD else []
     out: list[Look] = []
     variants: Counter[str] = Counter()
     for row, method in zip(rows, methods, strict=True):
-        mine = [other for other in rows if other.first.method == method]
+        mine = [other for other in rows if other.method == method]
         colour, marker = own[method]
         if row is (main_row(mine) or mine[0]):
             out.append(Look(name_of(row), colour, marker, method.partition("+")[0] == "lntrust"))

@@ -91,7 +91,7 @@ def _row(row: Row) -> Data:
         "self": _rounded(own.mean[kept].tolist(), 4),
     }
     return {
-        "method": row.first.method,
+        "method": row.method,
         "test": row.test and _rounded(row.test, 4),
         "self": (spread := row.spread("self")) and _rounded(spread, 4),
         "seeds": row.seeds,

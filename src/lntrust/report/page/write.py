@@ -17,12 +17,13 @@ from lntrust.core.errors import LNTrustError
 from lntrust.core.files import write_whole
 from lntrust.core.text import count_text, seeds_text
 from lntrust.experiment.reproduction import Reproduction, list_reproductions
-from lntrust.experiment.store import Record, identities
+from lntrust.experiment.store import Record, identities, without_mark
 from lntrust.report.page import data, tables
 from lntrust.report.page.html import Child, Html, h, joined
 from lntrust.report.page.tables import anchor
 from lntrust.report.rows import Row, flat, headers_text
 from lntrust.report.sections import Section, sections_of
+from lntrust.report.text import superseded_words
 from lntrust.study.loading import list_studies, load_study
 
 LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
@@ -158,6 +159,7 @@ def _section(section: Section, index: int, described: dict[str, str]) -> Html:
         tables.section_words(section),
         tables.section_table(section, index),
         h("p", _DAGGER, class_="note") if any(row.test_selected for row in section.rows) else None,
+        [h("p", words, class_="note") for words in superseded_words(section)],
         _links(section),
         shown,
         h("details", h("summary", "More charts of these runs"), more, class_="more") if more else None,
@@ -220,7 +222,7 @@ def run_command(row: Row) -> str:
     first = row.first
     changes = _changes(first) if first.study in list_studies() else None
     study = f"{first.study}.toml" if changes is None else first.study
-    words = ["lntrust", "run", study, "--method", first.method]
+    words = ["lntrust", "run", study, "--method", row.method]
     for record in row.runs:  # also those that diverged: they are made again like the others
         words += ["--seed", str(record.seed)]
     for change in changes or []:
@@ -230,17 +232,20 @@ def run_command(row: Row) -> str:
 
 def _changes(record: Record) -> list[str] | None:
     """What was set on top of a shipped study; None if that cannot be said on a command line."""
+    method = without_mark(record.method)
     try:
         study = load_study(record.study)
-        (plain,) = identities(study, record.method, [record.seed], "cpu")
+        (plain,) = identities(study, method, [record.seed], "cpu")
     except LNTrustError:
         return None
+    # What a corrected method was set to says nothing to today's.
+    then = record.identity if method == record.method else record.identity | {"settings": plain["settings"]}
     ours, theirs = (
-        flat({**of["study"], "methods": {record.method: of["settings"]},
+        flat({**of["study"], "methods": {method: of["settings"]},
               "reading": of["study"].get("reading", "honest")})
-        for of in (record.identity, plain)
+        for of in (then, plain)
     )  # fmt: skip
-    ours = {k: v.removesuffix(" (superseded)") if isinstance(v, str) else v for k, v in ours.items()}
+    ours = {k: without_mark(v) if isinstance(v, str) else v for k, v in ours.items()}
     changed = {k: v for k, v in ours.items() if theirs.get(k) != v and k not in _DECIDED_ELSEWHERE}
     if any(isinstance(value, list | dict) for value in changed.values()):
         return None

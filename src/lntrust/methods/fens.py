@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.core.randomness import batches, fold, uniform
-from lntrust.methods.base import ALL, Deployment, Method, Probe, Site, State
+from lntrust.methods.base import ALL, Deployment, Method, Site, State
 from lntrust.methods.fedmd import centred_logits
 from lntrust.methods.stacking import asking_all, rows_of, those_who_combine
 from lntrust.study.settings import MethodSettings, Range
@@ -55,21 +55,22 @@ class FENS(Method):
 
     def finish(self, site: Site, state: State) -> State:
         """Ask about V_i, and fit the aggregators of all nodes at once."""
+        s, around = self.settings, site.around
         got = site.probe("select")
         use = those_who_combine(site, got)
         node, column = torch.nonzero(use, as_tuple=True)
-        learned = {"members": torch.stack([node, site.around.member[node, column]], 1)}
-        if not len(node):
-            return learned
-        able = torch.unique(node)
-        fit = self._fit(site, got, able)
-        place = torch.searchsorted(able, node)
-        learned["weights"] = fit.pop("weights")[place, column]  # of each row; what is left, of each node
-        for name, value in fit.items():
-            of_all = value.new_zeros(site.population.n, *value.shape[1:])
-            of_all[able] = value
-            learned[name] = of_all
-        return learned
+        members, able = torch.stack([node, around.member[node, column]], 1), torch.unique(node)
+        if not len(able):
+            return {"members": members}
+        key, seeds = site.world.seeds.keys("aggregator", site.population.device)[able], site.world.seeds
+        z, number = centred_logits(got.probabilities), around.member[able] % seeds.n
+        start = fresh(s, key, number, use[able].to(z.dtype), site.population.classes)
+        first, size = site.validation.offsets[:-1][able], site.validation.offsets.diff()[able]
+        fitted = fit(s, start, key, z, got.labels, first, size)
+        learned = {"weights": fitted.pop("weights")[torch.searchsorted(able, node), column]}  # row by row
+        for name, value in fitted.items():  # node by node
+            learned[name] = value.new_zeros(site.population.n, *value.shape[1:]).index_copy_(0, able, value)
+        return learned | {"members": members}
 
     def deploy(self, site: Site, state: State) -> Deployment:
         if "members" not in state:  # fitted once, after the last round
@@ -77,9 +78,7 @@ class FENS(Method):
         first = rows_of(state, site.population.n)
 
         def combine(i: int, said: Float[Tensor, "k U C"], _: Int[Tensor, "U"]) -> Float[Tensor, "U C"]:
-            own = {
-                name: state[name][i : i + 1] for name in ("bias", "second", "second bias") if name in state
-            }
+            own = {name: t[i : i + 1] for name, t in state.items() if name not in ("members", "weights")}
             own["weights"] = state["weights"][None, first[i] : first[i + 1]]
             return aggregate(own, centred_logits(said).transpose(0, 1)[None])[0].softmax(-1)
 
@@ -92,51 +91,52 @@ class FENS(Method):
         node = torch.unique(state["members"][:, 0])
         return {"alone": last - first - int(((node >= first) & (node < last)).sum())}
 
-    def _fit(self, site: Site, got: Probe, node: Int[Tensor, "k"]) -> dict[str, Tensor]:
-        s, offsets = self.settings, site.validation.offsets
-        start = self._start(site, got, node)
-        parameters = {name: value.requires_grad_() for name, value in start.items()}
-        optimiser = torch.optim.Adam(parameters.values(), lr=s.rate)
-        z, key = centred_logits(got.probabilities), fold(self._keys(site)[node], _BATCHES)
-        for step in range(s.steps):
-            taken = torch.full_like(node, step * s.batch)
-            row = offsets[node][:, None] + batches(key, offsets.diff()[node], taken, s.batch)
-            log_q = aggregate(parameters, z[row]).log_softmax(-1)
-            losses = -log_q.gather(-1, got.labels[row][..., None]).mean((1, 2))
-            optimiser.zero_grad(set_to_none=True)
-            losses.sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        return {name: value.detach() for name, value in parameters.items()}
 
-    def _start(self, site: Site, got: Probe, node: Int[Tensor, "k"]) -> dict[str, Tensor]:
-        """As nn.Linear begins, drawn by the numbers of both members that a weight belongs to, so that neither
-        their order nor who else is fitted decides it. Of who has not answered all is 0, and stays so."""
-        C, d = site.population.classes, self.settings.hidden
-        mask = got.mask[node].to(site.population.dtype)
-        k = mask.sum(1)
-        if self.settings.aggregator == "weights":
-            return {"weights": (mask / k[:, None])[..., None].repeat(1, 1, C)}
-        key, number = self._keys(site)[node], site.around.member[node] % site.world.seeds.n
-        n, D = mask.shape
-
-        def drawn(words: Int[Tensor, "k *s"], count: int, inputs: Float[Tensor, "k"]) -> Tensor:
-            out = (2.0 * uniform(words, count) - 1.0).to(mask.dtype)
-            return out / inputs.sqrt().view(-1, *[1] * words.ndim)
-
-        pair = fold(fold(fold(key, _FIRST)[:, None, None], number[:, :, None]), number[:, None, :])
-        first = drawn(pair, C * d, k * C).view(n, D, D, C, d) * mask[:, :, None, None, None]
-        first = (first * mask[:, None, :, None, None]).transpose(2, 3).reshape(n, D, C, D * d)
-        bias = drawn(fold(fold(key, _FIRST_BIAS)[:, None], number), d, k * C) * mask[..., None]
-        second = drawn(fold(fold(key, _SECOND)[:, None], number), d * C, k * d).view(n, D, d, C)
-        second = (second * mask[:, :, None, None]).reshape(n, D * d, C)
-        last = drawn(fold(key, _SECOND_BIAS), C, k * d)
-        return {"weights": first, "bias": bias.reshape(n, D * d), "second": second, "second bias": last}
-
-    def _keys(self, site: Site) -> Int[Tensor, "n"]:
-        return site.world.seeds.keys("aggregator", site.population.device)
+Aggregators = dict[str, Tensor]  # of several nodes, by name; `weights` has a row for each member
 
 
-def aggregate(parameters: dict[str, Tensor], z: Float[Tensor, "n B k C"]) -> Float[Tensor, "n B C"]:
+def fresh(
+    s: FENSSettings, key: Int[Tensor, "n"], number: Int[Tensor, "n D"], mask: Float[Tensor, "n D"], C: int
+) -> Aggregators:
+    """As nn.Linear begins, drawn by the numbers of the members that a weight lies between: in what order they
+    stand, or who else is fitted, does not matter. Of padding all is 0, and stays so."""
+    k, d, (n, D) = mask.sum(1), s.hidden, mask.shape
+    if s.aggregator == "weights":
+        return {"weights": (mask / k[:, None])[..., None].repeat(1, 1, C)}
+
+    def drawn(words: Int[Tensor, "n *s"], count: int, inputs: Float[Tensor, "n"]) -> Tensor:
+        bound = inputs.rsqrt().view(-1, *[1] * words.ndim)
+        return (2.0 * uniform(words, count) - 1.0).to(mask.dtype) * bound
+
+    into = fold(fold(fold(key, _FIRST)[:, None, None], number[:, :, None]), number[:, None, :])
+    between = (mask[:, :, None] * mask[:, None, :])[..., None, None]
+    first = drawn(into, C * d, k * C).view(n, D, D, C, d) * between
+    bias = drawn(fold(fold(key, _FIRST_BIAS)[:, None], number), d, k * C) * mask[..., None]
+    second = drawn(fold(fold(key, _SECOND)[:, None], number), d * C, k * d) * mask[..., None]
+    return {
+        "weights": first.transpose(2, 3).reshape(n, D, C, D * d), "bias": bias.reshape(n, D * d),
+        "second": second.reshape(n, D * d, C), "second bias": drawn(fold(key, _SECOND_BIAS), C, k * d),
+    }  # fmt: skip
+
+
+def fit(
+    s: FENSSettings, start: Aggregators, key: Int[Tensor, "n"], z: Float[Tensor, "T D C"],
+    labels: Int[Tensor, "T"], first: Int[Tensor, "n"], size: Int[Tensor, "n"],
+) -> Aggregators:  # fmt: skip
+    """Adam on minibatches: node i has the `size[i]` rows of z and of the labels from `first[i]` on."""
+    parameters = {name: value.clone().requires_grad_() for name, value in start.items()}
+    optimiser, key = torch.optim.Adam(parameters.values(), lr=s.rate), fold(key, _BATCHES)
+    for step in range(s.steps):
+        row = first[:, None] + batches(key, size, torch.full_like(size, step * s.batch), s.batch)
+        log_q = aggregate(parameters, z[row]).log_softmax(-1)
+        losses = -log_q.gather(-1, labels[row][..., None]).mean((1, 2))
+        optimiser.zero_grad(set_to_none=True)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return {name: value.detach() for name, value in parameters.items()}
+
+
+def aggregate(parameters: Aggregators, z: Float[Tensor, "n B k C"]) -> Float[Tensor, "n B C"]:
     """The logits that nodes' aggregators make of their members'."""
     weights = parameters["weights"]
     if "second" not in parameters:

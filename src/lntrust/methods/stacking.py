@@ -33,12 +33,8 @@ from lntrust.methods.base import ALL, Combine, Deployment, Method, Probe, Site, 
 from lntrust.methods.fedmd import centred_logits
 from lntrust.study.settings import MethodSettings, Range
 
-PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
-_STEPS, _LOOK, _SMALL = (
-    300,
-    20,
-    1e-4,
-)  # of the descent: at most, between two looks at the slope, where it ends
+PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+_STEPS, _LOOK, _SMALL = 120, 20, 1e-4  # of the descent: at most; between two looks; where it ends
 
 
 class StackingSettings(MethodSettings):
@@ -93,8 +89,9 @@ def those_who_combine(site: Site, got: Probe, least: int = 2) -> Bool[Tensor, "n
     owner = torch.from_numpy(site.world.partition.validation.owner).to(got.labels.device)
     seen = torch.zeros(site.population.n, site.population.classes, dtype=torch.bool, device=owner.device)
     seen[owner, got.labels] = True
-    count = site.validation.offsets.diff()
-    able = (got.mask.sum(1) > 1) & (seen.sum(1) > 1) & (count >= least)
+    broken = torch.zeros_like(seen[:, 0])  # whose own model has diverged
+    broken[owner[~got.probabilities[:, 0].isfinite().all(1)]] = True
+    able = (got.mask.sum(1) > 1) & (seen.sum(1) > 1) & (site.validation.offsets.diff() >= least) & ~broken
     return got.mask & able[:, None]
 
 

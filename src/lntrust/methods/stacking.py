@@ -7,8 +7,8 @@ fits a multinomial logistic regression on the concatenated answers of its closed
     min over A, b of  mean_{V_i} −log q_i^y(x) + μ/2·(Σ_j ‖A_ij − A⁰_ij‖² + ‖b_i‖²)
 
 μ is one of `PENALTIES`, chosen by cross-validation of the log-loss over `folds` parts of V_i; ties go to the
-larger. A⁰ = 0 is the usual ridge. A⁰_ij = I/|N̄(i)|, the neighbourhood's geometric mean, is the stronger
-rival where V_i is small: a large μ then leaves the plain mean, and not a guess.
+larger. A⁰ = 0 is the usual ridge. A⁰_ij = I/|N̄(i)| is the neighbourhood's geometric mean: where V_i is
+small, a large μ then leaves that, and not a guess.
 
 Exchanged: V_i once, after training, |V_i|·(input + 4C) bytes per directed edge. At deployment: one query to
 and one reply from each neighbour.

@@ -62,6 +62,41 @@ def test_weights_by_class() -> None:
     assert classes(ALONE, alone)["deployed"] == (alone[0] * OWN).argmax(-1).tolist()
 
 
+class TestCombined:
+    def test_a_node_makes_of_its_members_answers_what_it_likes(self) -> None:
+        """In the order of its rows; it is told who it is and about what, and sees nobody else's answers."""
+        seen: dict[int, tuple[Tensor, list[int]]] = {}
+
+        def combine(i: int, said: Tensor, ids: Tensor) -> Tensor:
+            seen[i] = said, ids.tolist()
+            return said.min(0).values if i == 0 else said[-1]
+
+        members = [[2, 0], [0, 2], [0, 0], [2, 2]]
+        got = answers(members, torch.full((4,), 0.5), combine=combine)
+        assert torch.equal(got["deployed"][0], torch.minimum(OWN[0], OWN[2]).argmax(-1))
+        assert torch.equal(got["deployed"][1], OWN[1].argmax(-1)), "who has no row answers alone"
+        assert torch.equal(got["deployed"][2], OWN[2].argmax(-1))
+        assert torch.equal(got["self"], OWN.argmax(-1))
+        assert seen.keys() == {0, 2}
+        for i, order in ((0, [2, 0]), (2, [0, 2])):
+            assert torch.equal(seen[i][0], OWN[order])
+            assert seen[i][1] == [0, 1]
+
+    def test_it_knows_itself_and_hears_the_others(self) -> None:
+        """Who is not heard has said 0; of worlds side by side each has its own examples."""
+        heard = 0.5 * OWN.repeat(2, 1, 1)
+        heard[1] = 0.0
+
+        def combine(_: int, said: Tensor, ids: Tensor) -> Tensor:
+            return torch.stack([said.sum((0, 2)), ids, ids], 1)
+
+        way = Deployment(torch.tensor([[0, 0], [0, 1], [5, 4], [5, 5]]), torch.ones(4), combine=combine)
+        blend = evaluation.combined(way, OWN.repeat(2, 1, 1), heard, torch.tensor([[0, 1], [5, 7]]))
+        torch.testing.assert_close(blend[0], torch.tensor([[1.0, 0, 0], [1.0, 1, 1]]))
+        torch.testing.assert_close(blend[5], torch.tensor([[1.5, 5, 5], [1.5, 7, 7]]))
+        assert torch.equal(blend[1:5], OWN.repeat(2, 1, 1)[1:5])
+
+
 @pytest.mark.parametrize("members", [[], [[1, 1]], [[1, 0], [1, 2]]])
 def test_a_node_without_a_row_answers_by_itself(members: list[list[int]]) -> None:
     got = classes(members, torch.full((len(members),), 0.5))

@@ -115,7 +115,7 @@ class TestTestLabels:
         views = Views(dataset, torch.device("cpu"), torch.float32)
         return [one["score"] for one in Search(study, method, 0, views, log)(3, lambda _: lambda *_: None)]
 
-    @pytest.mark.parametrize("method", ["independent", "uniform", "fedpae"])
+    @pytest.mark.parametrize("method", ["independent", "uniform", "fedpae", "stacking", "knn_per"])
     def test_do_not_change_a_score(self, small: Any, placed: Dataset, method: str, tmp_path: Path) -> None:
         """One that trains, one that asks, one that fits to validation labels."""
         regions = ("partition.by=region", "partition.per_region=60", "partition.pool=0", "partition.shard=0")

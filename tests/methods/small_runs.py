@@ -29,7 +29,10 @@ FORESTS = f"population.learners=[{LINEAR},{FOREST}]"
 FLOAT64 = "training.precision=float64"
 ALONE = ("graph.nodes=1", "partition.labelled=60")
 UNEQUAL = ("partition.sizes=dirichlet", "partition.minimum=20")
-QUICK = ("methods.desa.condense_steps=5", "methods.centralized.epochs=3", "methods.fedmd.budget=40")
+QUICK = (
+    "methods.desa.condense_steps=5", "methods.centralized.epochs=3", "methods.fedmd.budget=40",
+    "methods.feddf.batch=20", "methods.fens.steps=20",
+)  # fmt: skip
 ROUNDS, STEPS = 4, 5  # of Stage 2
 SHORT = ("training.stage1_rounds=1", "training.stage2_rounds=2")
 CHEAP = "methods.lntrust.weighting=fedfomo"  # learns weights, and in no time

@@ -9,14 +9,16 @@ import torch
 from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 
-SILENT = ["independent", "uniform", "mean_teacher", "centralized"]  # while they train
-LEARN_TOGETHER = [*small.SHARING, "dml", "dml_public", "fedmd", "desa"]
-ASK = ["dml", "dml_public", "fedmd"]
+SILENT = ["independent", "uniform", "mean_teacher", "centralized", "knn_per"]  # while they train
+LEARN_TOGETHER = [*small.SHARING, "dml", "dml_public", "fedmd", "feddf", "desa"]
+ASK = ["dml", "dml_public", "fedmd", "feddf"]
+ENSEMBLES = ["uniform", "fedpae", "stacking", "fens"]
+FITTED = ["fedpae", "stacking", "fens", "knn_per"]  # once, after training
 
 
 @pytest.mark.parametrize("method", small.BASELINES)
 def test_both_backends_are_equal_in_float64(views64: Views, method: str) -> None:
-    learners = small.MIXED if method == "fedpae" else small.TORCH
+    learners = small.MIXED if method in FITTED else small.TORCH
     how = (learners, *small.QUICK, *small.UNEQUAL, "training.schedule=random_node", *small.SHORT)
     batched, loop = (small.made(views64, *how, method=method, backend=b) for b in ("batched", "loop"))
     mine, theirs = small.tensors_of(batched), small.tensors_of(loop)
@@ -28,7 +30,7 @@ def test_both_backends_are_equal_in_float64(views64: Views, method: str) -> None
 
 
 @pytest.mark.parametrize(
-    "method", ["centralized", "d_psgd", "desa", "fedpae", "gossip_fedavg", "mean_teacher"]
+    "method", ["centralized", "d_psgd", "desa", "gossip_fedavg", "mean_teacher", *FITTED]
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(views: Views, tmp_path: Path, method: str) -> None:
     """Those that carry something from round to round; drawn unevenly, it differs from node to node."""
@@ -79,8 +81,8 @@ class TestReductions:
     @pytest.mark.parametrize(
         ("method", "atol"),
         [
-            ("d_psgd", 0), ("dfedavg", 0), ("gossip_fedavg", 0), ("fedmd", 0), ("uniform", 0), ("dml", 1e-9),
-            ("dml_public", 1e-9), ("decdiff_vt", 1e-12),
+            ("d_psgd", 0), ("dfedavg", 0), ("gossip_fedavg", 0), ("fedmd", 0), ("feddf", 0), ("uniform", 0),
+            ("dml", 1e-9), ("dml_public", 1e-9), ("decdiff_vt", 1e-12),
         ],
     )  # fmt: skip
     def test_one_node_is_independent(self, views64: Views, method: str, atol: float) -> None:
@@ -101,6 +103,8 @@ class TestReductions:
             ("dml_public", ("partition.shard=0",)),
             ("fedmd", ("methods.fedmd.strength=0", "methods.fedmd.transfer=0")),
             ("fedmd", ("methods.fedmd.budget=0",)),
+            ("feddf", ("methods.feddf.strength=0",)),
+            ("feddf", ("partition.pool=0", "partition.shard=0")),
             ("fedmd", ("partition.pool=0", "partition.shard=0")),
             ("mean_teacher", ("methods.mean_teacher.weight=0", "methods.mean_teacher.decay=0")),
         ],
@@ -124,14 +128,13 @@ class TestReductions:
         one = small.begun(views64, small.TORCH, *small.QUICK, method=method)
         one.network.misbehaviour.update(dict.fromkeys(range(6), lambda p: p * torch.nan))
         one()
-        asked = small.ROUNDS * small.STEPS
-        if method == "fedmd":
-            asked = small.ROUNDS + one.method.settings.transfer
+        asked = small.ROUNDS * (1 if method in ("fedmd", "feddf") else small.STEPS)
+        asked += one.method.settings.transfer if method == "fedmd" else 0
         assert one.network.faulty.sum() == asked * len(one.world.edges)
         small.assert_same(one, small.shared(views64, small.TORCH, method="independent"), 1e-9)
 
 
-@pytest.mark.parametrize("method", [name for name in small.BASELINES if name not in ("uniform", "fedpae")])
+@pytest.mark.parametrize("method", [name for name in small.BASELINES if name not in (*ENSEMBLES, "knn_per")])
 def test_everybody_answers_alone_and_forests_are_those_of_independent(views: Views, method: str) -> None:
     """Which costs nothing."""
     how = (small.MIXED, *small.QUICK, "graph.kind=complete")
@@ -177,6 +180,7 @@ class TestRemarks:
         [
             ("dml_public", ("partition.shard=0",), ["no unlabelled examples: nodes train alone"]),
             ("fedmd", ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"]),
+            ("feddf", ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"]),
             ("decdiff_vt", small.ALONE, ["1 of 1 nodes have no neighbour of their kind and train alone"]),
             *((method, (), []) for method in small.BASELINES),
         ],

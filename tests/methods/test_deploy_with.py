@@ -16,7 +16,7 @@ from lntrust.learners.views import Views
 from lntrust.methods import Method, Site, State, find_method, list_methods
 from lntrust.methods.base import below
 
-CHOSEN = ("trust", "fedpae")  # by validation labels, once
+CHOSEN = ("trust", "fedpae", "stacking", "fens", "knn")  # by validation labels, once
 DEPLOYMENTS = ("self", "uniform", *CHOSEN)
 METHODS = [name for name in list_methods() if name != "centralized"]
 # Two linear heads that know each other, an MLP and a forest; weights that are learned in no time.
@@ -64,15 +64,26 @@ class TestReductions:
         crossed = outcome(views, small.MIXED, "deploy=self", method=method)
         assert crossed == result(*small.shared_end(views, small.MIXED, method="independent"))
 
-    def test_independent_that_selects_is_fedpae(self, views: Views) -> None:
-        crossed, summary = small.ended(views, small.MIXED, "deploy=fedpae", method="independent")
-        plain, reference = small.shared_end(views, small.MIXED, method="fedpae")
+    @pytest.mark.parametrize(
+        ("deploy", "method"),
+        [("fedpae", "fedpae"), ("stacking", "stacking"), ("fens", "fens"), ("knn", "knn_per")],
+    )
+    def test_independent_that_chooses_is_who_does(self, views: Views, deploy: str, method: str) -> None:
+        crossed, summary = small.ended(views, small.MIXED, f"deploy={deploy}", method="independent")
+        plain, reference = small.shared_end(views, small.MIXED, method=method)
         assert result(crossed, summary) == result(plain, reference)
         assert summary["method_report"] == {"deployment": reference["method_report"]}
-        assert summary["bytes"]["total"] > 0
+        assert (summary["bytes"]["total"] > 0) == (deploy != "knn")
 
     @pytest.mark.parametrize(
-        ("method", "deploy"), [("fedpae", "fedpae"), ("lntrust", "trust"), ("uniform", "uniform")]
+        ("method", "deploy"),
+        [
+            ("fedpae", "fedpae"),
+            ("lntrust", "trust"),
+            ("uniform", "uniform"),
+            ("fens", "fens"),
+            ("knn_per", "knn"),
+        ],
     )
     def test_a_method_with_its_own_deployment_is_that_method(self, method: str, deploy: str) -> None:
         assert type(find_method(method, small.study(f"deploy={deploy}"))) is list_methods()[method]
@@ -80,7 +91,8 @@ class TestReductions:
     @pytest.mark.parametrize("deploy", CHOSEN)
     def test_without_collaboration_there_is_still_a_deployment(self, views: Views, deploy: str) -> None:
         none = (*FEW, "training.stage2_rounds=0")
-        assert outcome(views, *none, f"deploy={deploy}", method="independent")["bytes"]["total"] > 0
+        got = outcome(views, *none, f"deploy={deploy}", method="independent")
+        assert (got["bytes"]["total"] > 0) == (deploy != "knn")
 
     def test_trust_without_memory_is_lntrust_without_distillation(self, views: Views) -> None:
         """Uniform weights forget everything, so that learning them once at the end is enough."""
@@ -98,7 +110,7 @@ class TestReductions:
     [
         *((method, deploy) for method in METHODS for deploy in ("uniform", "trust")),
         *(("lntrust", deploy) for deploy in ("self", "fedpae")),
-        *(("gossip_fedavg", deploy) for deploy in ("self", "fedpae")),
+        *(("gossip_fedavg", deploy) for deploy in ("self", "fedpae", "stacking", "fens", "knn")),
     ],
 )
 def test_every_method_trains_as_it_does_by_itself(
@@ -216,9 +228,13 @@ class TestIdentity:
 
     def test_the_deployment_and_its_settings_decide_the_result_and_so_the_folder(self, views: Views) -> None:
         """Not the settings of those who do not answer."""
-        settings = {"trust": "methods.lntrust.deployment_gate=off", "fedpae": "methods.fedpae.examples=32"}
+        settings = {
+            "trust": "methods.lntrust.deployment_gate=off", "fedpae": "methods.fedpae.examples=32",
+            "stacking": "methods.stacking.folds=3", "fens": "methods.fens.steps=3",
+            "knn": "methods.knn_per.k=3",
+        }  # fmt: skip
         plain = {deploy: self.fingerprint(views, f"deploy={deploy}") for deploy in DEPLOYMENTS}
-        assert len({self.fingerprint(views), *plain.values()}) == 5
+        assert len({self.fingerprint(views), *plain.values()}) == 1 + len(DEPLOYMENTS)
         for deploy in DEPLOYMENTS:
             for answerer, setting in settings.items():
                 same = self.fingerprint(views, f"deploy={deploy}", setting) == plain[deploy]

@@ -139,6 +139,8 @@ PSEUDO_LABELS = """
         (DEPLOYMENT, "held=torch.ones(len(edges))", "whose held is float32["),
         (DEPLOYMENT, "certainty='much'", "whose certainty is a str; must be a tensor of shape [5]"),
         (DEPLOYMENT, "answer=3", "whose answer is 3; must be a function"),
+        (DEPLOYMENT, "combine=3", "whose combine is 3; must be a function"),
+        (DEPLOYMENT, "combine=print, certainty=0.5", "with certainty and combine; who combines answers"),
         (DEPLOYMENT, "weights=-torch.ones(len(edges))", "with the weight -1; none may be negative"),
         (DEPLOYMENT, "weights=0 * torch.ones(len(edges), 10)", "whose weights for node 0 are all 0; "),
         (DEPLOYMENT, "variants=[1]", "whose variants are a list; must be by name"),
@@ -167,6 +169,7 @@ def test_an_exception_that_shows_no_line_of_its_authors(refused: Any) -> None:
     ("more", "wrong"),
     [
         (", answer=lambda examples: torch.ones(2, 3)", "a Deployment's answer returned [2, 3]; must be "),
+        (", combine=lambda *_: torch.ones(1, 10)", "a Deployment's combine returned [1, 10]; must be prob"),
         (", variants={'x': 1}", "deploy returned a int; must be a Deployment"),
         # Also where a number from behind would mean somebody who is known.
         (", variants={'x': Deployment(torch.tensor([[1, -5]]), torch.ones(1))}", "s node -5 at node 1, "),

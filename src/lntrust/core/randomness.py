@@ -17,7 +17,7 @@ from torch import Tensor
 
 Stream = Literal[
     "partition", "graph", "initial weights", "batches", "dropout", "queries", "schedule", "estimators",
-    "importance", "gossip", "anchors", "selection", "tuning",
+    "importance", "gossip", "anchors", "selection", "tuning", "aggregator",
 ]  # fmt: skip
 
 Rng = np.random.Generator  # of draws made once, before training

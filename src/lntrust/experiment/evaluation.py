@@ -33,7 +33,7 @@ def answers(
     `finite` says of which nodes all probabilities are, alone and deployed.
     """
     ways = {"deployed": deployment, **{f"variant/{k}": v for k, v in deployment.variants.items()}}
-    mixes = {name: mixing(way, population) for name, way in ways.items()}
+    mixes = {name: None if way.combine else mixing(way, population) for name, way in ways.items()}
     out: dict[str, list[Tensor]] = defaultdict(list)
     finite = torch.ones(population.n, dtype=torch.bool, device=examples.device)
     weights = mixes["deployed"]
@@ -46,7 +46,9 @@ def answers(
         for name, way in ways.items():
             mix = mixes[name]
             blend = own = main if way.answer is deployment.answer else _said(way, population, piece)
-            if mix is not None and way.certainty is None:
+            if way.combine is not None:
+                blend = combined(way, own, network.heard(own), piece.expand(len(population.seeds), -1))
+            elif mix is not None and way.certainty is None:
                 blend = blended(own, network.heard(own), mix)
             elif mix is not None and way.certainty is not None:
                 blend, asked = one_by_one(own, network.heard(own), mix, way.certainty)
@@ -64,11 +66,15 @@ def _said(way: Deployment, population: Population, examples: Int[Tensor, "*world
     """Everybody's own answers, or what stands in for them."""
     if way.answer is None:
         return population.predict_all(examples)
-    said: object = way.answer(examples)
     shape = (population.n, examples.shape[-1], population.classes)
+    return _probabilities("answer", way.answer(examples), shape)
+
+
+def _probabilities(field: str, said: object, shape: tuple[int, ...]) -> Tensor:
+    """What a function of the method has returned, if it has this shape."""
     if not isinstance(said, Tensor) or said.shape != shape:
         got = list(said.shape) if isinstance(said, Tensor) else f"a {type(said).__name__}"
-        raise LNTrustError(f"a Deployment's answer returned {got}; must be probabilities {list(shape)}")
+        raise LNTrustError(f"a Deployment's {field} returned {got}; must be probabilities {list(shape)}")
     return said
 
 
@@ -107,6 +113,19 @@ def blended(own: Said, heard: Said, mix: Tensor | None) -> Said:
         whole = (own_weight + others.sum(2).flatten(0, 1))[:, None, :]
         blend = torch.where(missing > 0, whole * made_up(blend, whole - missing), blend)
     return torch.as_tensor(or_alone(blend, own))
+
+
+def combined(way: Deployment, own: Said, heard: Said, examples: Int[Tensor, "worlds U"]) -> Said:
+    """What each node makes of its members' answers, by the method's own function: it sees no others'."""
+    assert way.combine is not None
+    out, n = own.clone(), len(own) // len(examples)
+    node, member = way.members[way.members[:, 0].argsort(stable=True)].unbind(1)
+    rows = torch.split(member, torch.bincount(node, minlength=len(own)).tolist())
+    for i, members in enumerate(rows):
+        if len(members):
+            said = torch.where((members == i)[:, None, None], own[i], heard[members])
+            out[i] = _probabilities("combine", way.combine(i, said, examples[i // n]), out[i].shape)
+    return out
 
 
 def one_by_one(

@@ -228,6 +228,8 @@ def random_order(
 
 
 Answer = Callable[[Int[Tensor, "U"]], Float[Tensor, "n U C"]]
+# What node i makes of its members' answers on these examples, in the order of its rows; 0: not heard.
+Combine = Callable[[int, Float[Tensor, "k U C"], Int[Tensor, "U"]], Float[Tensor, "U C"]]
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ class Deployment:
     certainty: float | Float[Tensor, "n"] | None = None
     # Rows whose model the node holds a copy of, so that nobody has to be asked; none: no row.
     held: Bool[Tensor, "m"] | None = None
+    # The answer of a node that has rows, if it is not the weighted sum: the rows then only say whom it asks.
+    combine: Combine | None = None
 
     @classmethod
     def alone(cls, population: Population) -> "Deployment":

@@ -1,9 +1,9 @@
 """Any method's training under another's deployment: the study's field `deploy`.
 
-So that what a method gains while it trains, and what answering together gains, can be told apart. `trust` and
-`fedpae` look at validation labels, once, after training; under them no method trains on these labels. Before
-the last round their nodes answer alone. What the method itself exchanges for its own deployment is still
-exchanged, and charged; its variants are not shown.
+So that what a method gains while it trains, and what answering together gains, can be told apart. All but
+`self` and `uniform` look at validation labels, once, after training; under them no method trains on these
+labels. Before the last round their nodes answer alone. What the method itself exchanges for its own
+deployment is still exchanged, and charged; its variants are not shown.
 """
 
 from dataclasses import replace

@@ -174,8 +174,11 @@ def _one_way(way: Any, site: Site) -> Iterator[str]:
         needed = value is not None or field in ("members", "weights")
         if needed and not (field == "certainty" and isinstance(value, float | int)):
             yield from _no_tensor(f"{what} whose {field}", value, shape, kind, site.population.device)
-    if way.answer is not None and not callable(way.answer):
-        yield f"{what} whose answer is {way.answer!r}; must be a function"
+    for field in ("answer", "combine"):
+        if getattr(way, field) is not None and not callable(getattr(way, field)):
+            yield f"{what} whose {field} is {getattr(way, field)!r}; must be a function"
+    if way.combine is not None and way.certainty is not None:
+        yield f"{what} with certainty and combine; who combines answers asks all members at once"
     # Weights that are not finite are no mistake of form: the run has diverged.
     if (way.weights < 0).any():
         yield f"{what} with the weight {float(way.weights[way.weights < 0].min()):.3g}; none may be negative"

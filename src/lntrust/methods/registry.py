@@ -19,7 +19,10 @@ from lntrust.study.loading import explain
 from lntrust.study.settings import Settings, Study
 
 # Who decides under each `deploy` of a study.
-_ANSWERERS = {"self": "independent", "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae"}
+_ANSWERERS = {
+    "self": "independent", "uniform": "uniform", "trust": "lntrust", "fedpae": "fedpae",
+    "stacking": "stacking", "fens": "fens", "knn": "knn_per",
+}  # fmt: skip
 
 
 def list_methods() -> dict[str, type[Method[Any]]]:

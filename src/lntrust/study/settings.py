@@ -278,10 +278,11 @@ class Study(Settings):
     training: TrainingSettings = TrainingSettings()
     network: NetworkSettings = NetworkSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
-    deploy: Literal["self", "uniform", "trust", "fedpae"] | None = None
+    deploy: Literal["self", "uniform", "trust", "fedpae", "stacking", "fens", "knn"] | None = None
     """who answers in the end, whatever the method. self: each node alone; uniform: the mean of the closed
     neighbourhood; trust: as lntrust does, on trust learned once after training; fedpae: the ensemble that
-    fedpae selects; none: as the method itself has it"""
+    fedpae selects; stacking, fens: what these make of the closed neighbourhood's answers; knn: each node
+    alone, mixed with its nearest examples as knn_per does; none: as the method itself has it"""
     methods: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """settings of single methods, a table each: [methods.NAME]"""
 

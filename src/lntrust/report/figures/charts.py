@@ -22,6 +22,9 @@ _DASHES = (0, (2.5, 1.5))
 _ODD = {  # what one may wonder about
     "centralized": "trained once, as Stage 2 begins",
     "fedpae": "alone until it selects its ensemble at the end",
+    "stacking": "alone until it is fitted at the end",
+    "fens": "alone until it is fitted at the end",
+    "knn_per": "its model alone until the end",
 }
 _LOG = 8.0  # a longest bar that is so many times the shortest asks for a logarithmic axis
 _SELECTED = "Test of LNTrust: its best round on test, as in the paper"

@@ -55,7 +55,7 @@ class TestShipped:
         assert list(list_methods()) == sorted(defining | {"lntrust"})  # that is a folder
         assert defining == {
             "independent", "uniform", "centralized", "mean_teacher", "dml", "dml_public", "desa", "fedpae",
-            "d_psgd", "gossip_fedavg", "dfedavg", "decdiff_vt", "fedmd",
+            "d_psgd", "gossip_fedavg", "dfedavg", "decdiff_vt", "fedmd", "fedfomo", "ditto", "idkd",
         }  # fmt: skip
 
     @pytest.mark.parametrize(("name", "cls"), list_methods().items())

@@ -16,7 +16,8 @@ rate η and momentum μ:
     v ← (v + c·w)/(1 + c),   c = η·λ/(1 − μ)
 
 For small c this is the paper's step −η·λ(v − w); with the momentum that multiplies the gradient by 1/(1 − μ),
-c keeps the fixed points of the objective, and no λ is too large. λ = 0 is training alone; λ → ∞ deploys w.
+c keeps the fixed points of the objective, and no λ is too large. With λ = 0 a node trains alone; a λ without
+end deploys w.
 
 Exchanged: w after each round's local steps, 4P bytes per directed edge.
 
@@ -57,8 +58,8 @@ class Ditto(Sharing):
         load(site, state)
         average = [population.parameters(subgraph.stack) for subgraph in subgraphs(site)]
         for batch in batches:
-            how = {"l2": population.training.l2, "active": batch.active}
-            population.descend("average", batch.examples, cross_entropy, (batch.labels,), **how)
+            loss, l2 = (cross_entropy, (batch.labels,)), population.training.l2
+            population.descend("average", batch.examples, *loss, l2=l2, active=batch.active)
         self.mix(site)
         w = models(site)
         load(site, v)

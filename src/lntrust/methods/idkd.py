@@ -113,7 +113,7 @@ class IDKD(Method):
 
     def charge(self, site: Site, over: Int[Tensor, "q"], size: Int[Tensor, "q"]) -> None:
         """Ids and soft labels of so many examples over each of these edges; nothing for none."""
-        for k in size[size > 0].unique().tolist():
+        for k in sorted(set(size.tolist()) - {0}):
             ids = torch.empty(1, k, dtype=torch.uint32)
             labels = torch.empty(1, k, site.population.classes, dtype=torch.float32)
             site.sharing.charge(over[size == k], {"ids": ids, "labels": labels}, "reply", "labels")

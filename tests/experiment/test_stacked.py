@@ -111,10 +111,11 @@ def test_a_method_that_cannot_tell_of_one_world_is_refused_before_it_trains(make
         make(method="lntrust", seed=SEEDS, certify=True)
 
 
-def test_pools_too_small_for_fedmd_in_one_world_only() -> None:
+@pytest.mark.parametrize("method", ["fedmd", "idkd"])
+def test_pools_too_small_for_a_budget_in_one_world_only(method: str) -> None:
     views = Views(load_dataset("uci_har"), torch.device("cpu"), torch.float32)
-    with pytest.raises(CannotStackError, match="fedmd: pools of"):
-        Runs(load_study("wearables", ["methods.fedmd.budget=2000"]), "fedmd", [0, 1], views)
+    with pytest.raises(CannotStackError, match=f"{method}: pools of"):
+        Runs(load_study("wearables", [f"methods.{method}.budget=2000"]), method, [0, 1], views)
 
 
 def test_a_checkpoint_whose_evaluations_are_gone_says_what_to_remove(make: Make) -> None:

@@ -32,13 +32,14 @@ UNEQUAL = ("partition.sizes=dirichlet", "partition.minimum=20")
 QUICK = (
     "methods.desa.condense_steps=5", "methods.centralized.epochs=3", "methods.fedmd.budget=40",
     "methods.feddf.batch=20", "methods.fens.steps=20",
+    "methods.idkd={budget=40, threshold=0.3, every=2}",
 )  # fmt: skip
 ROUNDS, STEPS = 4, 5  # of Stage 2
 SHORT = ("training.stage1_rounds=1", "training.stage2_rounds=2")
 CHEAP = "methods.lntrust.weighting=fedfomo"  # learns weights, and in no time
 PLAIN = "methods.lntrust.weighting=uniform"  # learns none
 BASELINES = [name for name in list_methods() if name != "lntrust"]
-SHARING = ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt"]
+SHARING = ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt", "fedfomo", "ditto"]
 
 
 def levers(**settings: object) -> list[str]:
@@ -166,6 +167,11 @@ class TrainOnly(Method):
 
 
 TRAIN_ONLY = f"{__name__}:TrainOnly"
+
+
+def without_neighbours(method: str) -> str:
+    """The method that trains as this one's nodes do when nobody else is there, on the same examples."""
+    return TRAIN_ONLY if list_methods()[method].uses_validation else "independent"
 
 
 def assert_same_trust(one: Run, other: Run) -> None:

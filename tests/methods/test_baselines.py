@@ -10,7 +10,7 @@ from lntrust.learners.views import Views
 from lntrust.methods import list_methods
 
 SILENT = ["independent", "uniform", "mean_teacher", "centralized", "knn_per"]  # while they train
-LEARN_TOGETHER = [*small.SHARING, "dml", "dml_public", "fedmd", "feddf", "desa"]
+LEARN_TOGETHER = [*small.SHARING, "dml", "dml_public", "fedmd", "feddf", "desa", "idkd"]
 ASK = ["dml", "dml_public", "fedmd", "feddf"]
 ENSEMBLES = ["uniform", "fedpae", "stacking", "fens"]
 FITTED = ["fedpae", "stacking", "fens", "knn_per"]  # once, after training
@@ -30,7 +30,8 @@ def test_both_backends_are_equal_in_float64(views64: Views, method: str) -> None
 
 
 @pytest.mark.parametrize(
-    "method", ["centralized", "d_psgd", "desa", "gossip_fedavg", "mean_teacher", *FITTED]
+    "method",
+    ["centralized", "d_psgd", "desa", "ditto", "gossip_fedavg", "idkd", "mean_teacher", *FITTED],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(views: Views, tmp_path: Path, method: str) -> None:
     """Those that carry something from round to round; drawn unevenly, it differs from node to node."""
@@ -50,14 +51,15 @@ class TestStart:
         for stack, other in zip(own, plain, strict=True):
             theta, apart = stack.flat(), other.flat()
             assert len(apart.unique(dim=0)) == len(apart) == 3
-            common = method in ("d_psgd", "dfedavg", "gossip_fedavg")
+            common = method in ("d_psgd", "dfedavg", "gossip_fedavg", "fedfomo", "ditto")
             assert list_methods()[method].common_start == common
             assert torch.equal(theta, apart[:1].expand_as(apart) if common else apart)
 
     @pytest.mark.parametrize("method", LEARN_TOGETHER)
     def test_stage_1_is_everybodys_alone(self, views: Views, method: str) -> None:
         one = small.begun(views, small.TORCH, *small.QUICK, "training.stage2_rounds=1", method=method)
-        plain = small.begun(views, small.TORCH, "training.stage2_rounds=0", method="independent")
+        alone = small.without_neighbours(method)
+        plain = small.begun(views, small.TORCH, "training.stage2_rounds=0", method=alone)
         plain.population.load(one.population.state())
         plain()
         after: dict[int, tuple[int, bool]] = {}
@@ -82,14 +84,14 @@ class TestReductions:
         ("method", "atol"),
         [
             ("d_psgd", 0), ("dfedavg", 0), ("gossip_fedavg", 0), ("fedmd", 0), ("feddf", 0), ("uniform", 0),
-            ("dml", 1e-9), ("dml_public", 1e-9), ("decdiff_vt", 1e-12),
+            ("dml", 1e-9), ("dml_public", 1e-9), ("decdiff_vt", 1e-12), ("fedfomo", 0), ("ditto", 0),
         ],
     )  # fmt: skip
     def test_one_node_is_independent(self, views64: Views, method: str, atol: float) -> None:
         """Exactly, or to the last digits where the same loss comes of another formula."""
         how = (*small.ALONE, small.ONLY_LINEAR, "methods.decdiff_vt.beta=1")
         (one, summary), (plain, reference) = (
-            small.ended(views64, *how, method=m) for m in (method, "independent")
+            small.ended(views64, *how, method=m) for m in (method, small.without_neighbours(method))
         )
         assert summary["per_node"] == reference["per_node"]
         assert summary["bytes"] == reference["bytes"]
@@ -106,6 +108,10 @@ class TestReductions:
             ("feddf", ("methods.feddf.strength=0",)),
             ("feddf", ("partition.pool=0", "partition.shard=0")),
             ("fedmd", ("partition.pool=0", "partition.shard=0")),
+            ("idkd", ("methods.idkd.strength=0",)),
+            ("idkd", ("methods.idkd.budget=0",)),
+            ("idkd", ("methods.idkd.threshold=0.999999",)),
+            ("idkd", ("partition.pool=0", "partition.shard=0")),
             ("mean_teacher", ("methods.mean_teacher.weight=0", "methods.mean_teacher.decay=0")),
         ],
     )
@@ -120,7 +126,7 @@ class TestReductions:
     def test_as_it_is_it_is_not(self, views64: Views, method: str) -> None:
         """Nor is it DML."""
         how = (small.TORCH, *small.QUICK)
-        for other in {"independent", "dml"} - {method}:
+        for other in {small.without_neighbours(method), "dml"} - {method}:
             small.assert_differ(*(small.shared(views64, *how, method=m) for m in (method, other)))
 
     @pytest.mark.parametrize("method", ASK)
@@ -144,7 +150,8 @@ def test_everybody_answers_alone_and_forests_are_those_of_independent(views: Vie
     if method == "centralized":  # which answers in the nodes' place
         return
     assert summary["per_node"]["test"] == summary["per_node"]["self"]
-    plain, forest = small.shared(views, *how, method="independent"), ~one.population.takes_steps
+    plain = small.shared(views, *how, method=small.without_neighbours(method))
+    forest = ~one.population.takes_steps
     assert forest.any()
     mine, theirs = (run.population.predict_all(small.all_tested(run)) for run in (one, plain))
     assert torch.equal(mine[forest], theirs[forest])
@@ -179,8 +186,10 @@ class TestRemarks:
         ("method", "overrides", "remarks"),
         [
             ("dml_public", ("partition.shard=0",), ["no unlabelled examples: nodes train alone"]),
-            ("fedmd", ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"]),
-            ("feddf", ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"]),
+            *(
+                (m, ("partition.pool=0", "partition.shard=0"), ["no public examples: nodes train alone"])
+                for m in ("fedmd", "feddf", "idkd")
+            ),
             ("decdiff_vt", small.ALONE, ["1 of 1 nodes have no neighbour of their kind and train alone"]),
             *((method, (), []) for method in small.BASELINES),
         ],

@@ -56,7 +56,7 @@ class TestShipped:
         assert defining == {
             "independent", "uniform", "centralized", "mean_teacher", "dml", "dml_public", "desa", "fedpae",
             "d_psgd", "gossip_fedavg", "dfedavg", "decdiff_vt", "fedmd", "stacking", "fens", "feddf",
-            "knn_per",
+            "knn_per", "fedfomo", "ditto", "idkd",
         }  # fmt: skip
 
     @pytest.mark.parametrize(("name", "cls"), list_methods().items())

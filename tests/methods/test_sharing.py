@@ -8,7 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import MIXED, ROUNDS, SHARING, STEPS, TORCH, assert_same, begun, made, scatter, shared
+from small_runs import (
+    MIXED,
+    ROUNDS,
+    SHARING,
+    STEPS,
+    TORCH,
+    assert_same,
+    begun,
+    made,
+    scatter,
+    shared,
+    without_neighbours,
+)  # fmt: skip
 from torch import Tensor
 
 from lntrust import Study
@@ -121,7 +133,7 @@ def test_without_a_neighbour_of_its_kind_everybody_trains_alone(views64: Views, 
     one = made(views64, *strangers, method=method)
     assert one.network.ledger.summary()["total"] == 0
     # Independent as it would be had it begun with the same parameters as this method.
-    plain = begun(views64, *strangers, method="independent")
+    plain = begun(views64, *strangers, method=without_neighbours(method))
     plain.population.load(begun(views64, *strangers, method=method).population.state())
     plain()
     # DecDiff computes the same loss by another formula.
@@ -134,6 +146,8 @@ def test_without_a_neighbour_of_its_kind_everybody_trains_alone(views64: Views, 
         *(("d_psgd", f"local_steps={k}", ROUNDS * STEPS // k, 0) for k in (1, 2, 5)),
         *(("dfedavg", f"every={k}", ROUNDS // k, 0) for k in (1, 2, 5)),
         ("decdiff_vt", "beta=0.95", ROUNDS, 8),
+        ("fedfomo", "lr=0.01", ROUNDS, 0),
+        ("ditto", "strength=0.1", ROUNDS, 0),
     ],
 )
 def test_bytes(views: Views, method: str, setting: str, messages: int, beside: int) -> None:

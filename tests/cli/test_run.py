@@ -88,18 +88,19 @@ class TestResults:
         assert "Run folders: runs/digits" in got.out
         assert len(list((here / "runs" / "digits").glob("*/seed-*/summary.json"))) == 12
 
-
     def test_a_certificate_in_a_few_lines(self, lntrust: Any, tiny_file: Path, here: Path) -> None:
         """Of all seeds together; the numbers are those of --json, and what does not hold is said."""
         run = ("run", tiny_file, "--method", "independent,lntrust", "--seed", "0-1", "--out", "out")
         assert lntrust(*run, "--certify").code == 2, "independent has none"
         run = (*run[:3], "lntrust", *run[4:], "--certify")
         got, as_json = lntrust(*run), lntrust(*run, "--json")
-        nodes = [json.loads(line)["method_report"]["certificate"]["per_node"] for line in as_json.out.splitlines()]
+        reports = [json.loads(line)["method_report"] for line in as_json.out.splitlines()]
         assert max(map(len, got.out.splitlines())) <= 80
         assert "lntrust, seeds 0, 1: its certificate" in got.out
-        xi = np.concatenate([each["xi"] for each in nodes])
-        assert got.cells["ξ,atmost"] == [f"{of(xi):.3g}" for of in (np.min, np.median, np.max)]
+        xi = np.concatenate([report["certificate"]["per_node"]["xi"] for report in reports])
+        assert got.cells["ξatmost:abovethebestαonV_i"] == [
+            f"{of(xi):.3g}" for of in (np.min, np.median, np.max)
+        ]
         assert "Not so: momentum = 0.9." in got.words
         assert "its certificate" not in lntrust(*run[:-1]).out
 
@@ -115,7 +116,7 @@ class TestResults:
         del certificate["assumptions"], certificate["per_node"]["xi_at_least"]
         file.write_text(json.dumps(summary))
         got = lntrust(*run)
-        assert "ξ,atmost" not in got.cells
+        assert "ξatmost:abovethebestαonV_i" not in got.cells
         assert "--fresh makes it anew" in got.words
 
 

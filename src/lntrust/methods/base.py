@@ -56,7 +56,7 @@ class Schedule:
 
     @property
     def last_fit(self) -> int:
-        """The round of the last look at validation labels: after all rounds, or before they are trained on."""
+        """The round of the last look at validation labels: after all others, or before the final ones."""
         return self.rounds + 1 if self.rounds and not self.final else max(0, self.rounds - self.final)
 
 

@@ -6,6 +6,6 @@ from lntrust.report.sections import Section, arrow, sections_of, sections_of_one
 from lntrust.report.text import latex, markdown, results_table, terminal, trust_table
 
 __all__ = [
-    "Row", "Section", "arrow", "certificate_table", "latex", "markdown", "results_table", "rows_of", "sections_of",
-    "sections_of_one", "terminal", "trust_table",
+    "Row", "Section", "arrow", "certificate_table", "latex", "markdown", "results_table", "rows_of",
+    "sections_of", "sections_of_one", "terminal", "trust_table",
 ]  # fmt: skip

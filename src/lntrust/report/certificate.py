@@ -9,11 +9,11 @@ from rich.table import Table
 
 from lntrust.core.text import seeds_text
 
-_ROWS = {
-    "validation_risk": "R̂(α̂), clipped log-loss on V_i",
-    "xi_at_least": "ξ, at least",
-    "xi": "ξ, at most",
-    "excess_bound": "2Δ, what the choice of α̂ costs at most beside ξ",
+_ROWS = {  # without letters that are put together of two: terminals differ on how wide they are
+    "validation_risk": "clipped log-loss of α on V_i",
+    "xi_at_least": "ξ at least",
+    "xi": "ξ at most: above the best α on V_i",
+    "excess_bound": "2Δ: above the best α there is, beside ξ",
     "drift": "drift ‖θ − ϑ‖ from training alone",
     "drift_bound_log10": "log₁₀ of the drift's bound",
 }
@@ -48,6 +48,8 @@ def _remarks(found: Sequence[dict[str, Any]]) -> list[str]:
         return [*out, "Made by an earlier version, whose ξ was no upper bound: --fresh makes it anew."]
     for bound in dict.fromkeys(each["bound"] for each in first["assumptions"]):
         broken = [each for each in first["assumptions"] if each["bound"] == bound and not each["holds"]]
-        said = [f"The {bound} bound assumes that {each['says']}. Not so: {'; '.join(each['why_not'])}." for each in broken]
-        out += said or [f"All that the {bound} bound assumes holds."]
+        for one in broken:
+            out.append(f"The {bound} bound assumes that {one['says']}. Not so: {'; '.join(one['why_not'])}.")
+        if not broken:
+            out.append(f"All that the {bound} bound assumes holds.")
     return out

@@ -3,12 +3,12 @@
 A twin of the population is trained beside it on the same batches and masks, without distillation: the
 "self-only trajectory" ϑ. The drift ‖θ − ϑ‖ is measured, and so is every ingredient of its bound: β of each
 supervised batch (exact for linear heads; for other models it is not known and the bound is absent) and the
-norm λG of each distillation gradient. What the propositions assume, and whether it is so here, is reported one
-by one; `assumptions_hold` says whether all of it is.
+norm λG of each distillation gradient. What the propositions assume is reported one by one, and why it is not
+so here; `assumptions_hold` says whether all of it is.
 
-ξ is a true upper bound: the risk of α̂ on V_i, less what no weights on the simplex can be below (`lowest_risk`).
-As it is held against the whole simplex, the deployment bound needs no assumption about the trust network. It
-speaks of the mixture Σ_j α̂_ij p_j, with which a node answers whose deployment gate is open.
+ξ is a true upper bound: the risk of α̂ on V_i, less a number that no weights on the simplex can be below
+(`bounds.lowest_risk`). Since that is the whole simplex, the deployment bound assumes nothing of the trust
+network. It speaks of the mixture Σ_j α̂_ij p_j, with which a node answers whose deployment gate is open.
 """
 
 from collections.abc import Iterator
@@ -155,7 +155,7 @@ class Certificate(Observer):
 def _risks(
     evidence: Evidence, alpha: Float[Tensor, "n D"], epsilon: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """R̂(α̂) on V_i; ξ, never less than how far that is above the lowest on the simplex; and at least so far."""
+    """R̂(α̂); ξ, which is at least how far it lies above the lowest on the simplex; and how far at least."""
     out: tuple[list[float], ...] = ([], [], [])
     for i, members in enumerate(evidence.mask):
         p_true = evidence.at(slice(i, i + 1)).p_true[:, members].double().cpu()
@@ -166,7 +166,6 @@ def _risks(
         for numbers, value in zip(out, (risk, risk - low.floor, risk - low.reached), strict=True):
             numbers.append(max(0.0, value))
     return out
-
 
 
 def _norm(tensors: list[Float[Tensor, "k *s"]]) -> Float[Tensor, "k"]:

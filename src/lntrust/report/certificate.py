@@ -1,6 +1,7 @@
 """What `--certify` found, in a few lines: the numbers over the nodes, and what is assumed but is not so."""
 
 from collections.abc import Sequence
+from math import log
 from statistics import median
 from typing import Any
 
@@ -43,7 +44,11 @@ def certificate_table(summaries: Sequence[dict[str, Any]]) -> Table:
 def _remarks(found: Sequence[dict[str, Any]]) -> list[str]:
     """How to read it, and what does not hold."""
     first = found[0]
-    out = [f"Over nodes, in nats. ε = {first['epsilon_dep']:g}, δ = {first['delta']:g}."]
+    epsilon = first["epsilon_dep"]
+    out = [
+        f"Over nodes. ε = {epsilon:g}, δ = {first['delta']:g}. Losses, ξ and 2Δ are in nats; no loss is above "
+        f"{log(1 / epsilon):.2g}, and a larger 2Δ says nothing."
+    ]
     if any("assumptions" not in each for each in found):
         return [*out, "Made by an earlier version, whose ξ was no upper bound: --fresh makes it anew."]
     for bound in dict.fromkeys(each["bound"] for each in first["assumptions"]):

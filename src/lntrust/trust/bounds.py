@@ -58,8 +58,8 @@ def lowest_risk(
     each example lies above a convex minorant (`_Minorant`), and the minimum of their mean above a number that
     duality gives. Where that floor is more than `tolerance` below the lowest risk seen, one example is taken
     apart: where R̂ is lowest it is clipped and costs log 1/ε, or it is not and costs −log u. Neither u ≤ ε nor
-    u ≥ ε has to be enforced, since leaving that out can only lower a minimum. After so many `pieces` the floor
-    is the lowest of theirs.
+    u ≥ ε has to be enforced, since leaving that out can only lower a minimum. After so many `pieces` the
+    floor is the lowest of theirs.
     """
     d, tick = p_true.shape[1], count()
     reached = float(clipped_risk(p_true, torch.eye(d).to(p_true), epsilon).min())

@@ -156,16 +156,17 @@ def _risks(
     evidence: Evidence, alpha: Float[Tensor, "n D"], epsilon: float
 ) -> tuple[list[float], list[float], list[float]]:
     """R̂(α̂); ξ, which is at least how far it lies above the lowest on the simplex; and how far at least."""
-    out: tuple[list[float], ...] = ([], [], [])
+    risks, most, least = [], [], []
     for i, members in enumerate(evidence.mask):
         p_true = evidence.at(slice(i, i + 1)).p_true[:, members].double().cpu()
         risk, low = 0.0, bounds.LowestRisk(0.0, 0.0)
         if len(p_true):
             risk = float(bounds.clipped_risk(p_true, alpha[i, members].double().cpu(), epsilon))
             low = bounds.lowest_risk(p_true, epsilon)
-        for numbers, value in zip(out, (risk, risk - low.floor, risk - low.reached), strict=True):
-            numbers.append(max(0.0, value))
-    return out
+        risks.append(risk)
+        most.append(max(0.0, risk - low.floor))
+        least.append(max(0.0, risk - low.reached))
+    return risks, most, least
 
 
 def _norm(tensors: list[Float[Tensor, "k *s"]]) -> Float[Tensor, "k"]:

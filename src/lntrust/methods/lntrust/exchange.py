@@ -37,14 +37,13 @@ def validating(site: Site, settings: LNTrustSettings, t: int) -> Site:
         world, C = site.world, len(site.world.classes)
         seen = [(one, (one.partition.train, one.partition.validation.halves()[0])) for one in world.worlds]
         w = np.concatenate([class_distribution(one.labels, parts, C) for one, parts in seen])
-        sites = []
+        site.known["halves"] = []
         for half in world.partition.validation.halves():
             partition = replace(world.partition, validation=half)
             halved = replace(world, partition=partition, class_distribution=w)
-            sites.append(replace(site, world=halved, known={}))
-        site.known["halves"] = sites
-    for_training, for_last_fit = site.known["halves"]
-    return for_last_fit if t >= site.schedule.last_fit else for_training
+            site.known["halves"].append(replace(site, world=halved, known={}))
+    sites: list[Site] = site.known["halves"]  # for training, for the last fit
+    return sites[int(t >= site.schedule.last_fit)]
 
 
 def collect_evidence(site: Site, sample: int, t: int) -> Evidence:

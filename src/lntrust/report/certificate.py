@@ -46,8 +46,8 @@ def _remarks(found: Sequence[dict[str, Any]]) -> list[str]:
     first = found[0]
     epsilon = first["epsilon_dep"]
     out = [
-        f"Over nodes. ε = {epsilon:g}, δ = {first['delta']:g}. Losses, ξ and 2Δ are in nats; no loss is above "
-        f"{log(1 / epsilon):.2g}, and a larger 2Δ says nothing."
+        f"Over nodes. ε = {epsilon:g}, δ = {first['delta']:g}. Losses, ξ and 2Δ are in nats; no loss is "
+        f"above {log(1 / epsilon):.2g}, and a larger 2Δ says nothing."
     ]
     if any("assumptions" not in each for each in found):
         return [*out, "Made by an earlier version, whose ξ was no upper bound: --fresh makes it anew."]

@@ -207,4 +207,4 @@ def test_settings_lists_every_field(lntrust: Any) -> None:
     assert [name for name in first if name] == [path for path, _, _ in fields_of(NodeSettings)]
     assert "…" not in got.out.replace("[m, …]", ""), "nothing is cut off"
     meanings = " ".join(line.split("│")[3].strip() for line in got.out.splitlines() if line.startswith("│"))
-    assert meanings.count("; a live node refuses it, leave it out") == 2, "query and final_rounds"
+    assert meanings.count("; a live node refuses it, leave it out") == 3, "two, and split_validation"

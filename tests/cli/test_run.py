@@ -88,6 +88,37 @@ class TestResults:
         assert "Run folders: runs/digits" in got.out
         assert len(list((here / "runs" / "digits").glob("*/seed-*/summary.json"))) == 12
 
+    def test_a_certificate_in_a_few_lines(self, lntrust: Any, tiny_file: Path, here: Path) -> None:
+        """Of all seeds together; the numbers are those of --json, and what does not hold is said."""
+        run = ("run", tiny_file, "--method", "independent,lntrust", "--seed", "0-1", "--out", "out")
+        assert lntrust(*run, "--certify").code == 2, "independent has none"
+        run = (*run[:3], "lntrust", *run[4:], "--certify")
+        got, as_json = lntrust(*run), lntrust(*run, "--json")
+        reports = [json.loads(line)["method_report"] for line in as_json.out.splitlines()]
+        assert max(map(len, got.out.splitlines())) <= 80
+        assert "lntrust, seeds 0, 1: its certificate" in got.out
+        xi = np.concatenate([report["certificate"]["per_node"]["xi"] for report in reports])
+        assert got.cells["ξatmost:abovethebestαonV_i"] == [
+            f"{of(xi):.3g}" for of in (np.min, np.median, np.max)
+        ]
+        assert "Not so: momentum = 0.9." in got.words
+        assert "its certificate" not in lntrust(*run[:-1]).out
+
+    def test_a_certificate_of_an_earlier_version_is_said_to_be_one(
+        self, lntrust: Any, tiny_file: Path, here: Path
+    ) -> None:
+        """Its ξ could be less than the gap, so it is not shown."""
+        run = ("run", tiny_file, "--method", "lntrust", "--seed", "0", "--out", "out", "--certify")
+        assert lntrust(*run).code == 0
+        (file,) = (here / "out").glob("tiny/lntrust/seed-0-*/summary.json")
+        summary = json.loads(file.read_text())
+        certificate = summary["method_report"]["certificate"]
+        del certificate["assumptions"], certificate["per_node"]["xi_at_least"]
+        file.write_text(json.dumps(summary))
+        got = lntrust(*run)
+        assert "ξatmost:abovethebestαonV_i" not in got.cells
+        assert "--fresh makes it anew" in got.words
+
 
 class TestWhatIsRun:
     def test_studies_say_which_methods_and_seeds(self, lntrust: Any, tiny_file: Path, here: Path) -> None:

@@ -52,7 +52,7 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
 OFF = (
     "query=handle", "reply=top3", "recall=2", "top_k=2", "refresh=1", "certainty=0.7", "self_share=0.1",
     "typical_margin=true", "prior_wins=0.5", "deployment_gate=evidence", "evidence=0.3", "final_rounds=1",
-    "prior=accuracy",
+    "prior=accuracy", "split_validation=true",
 )  # fmt: skip
 LEVERS = [f"methods.lntrust.{change}" for change in OFF]  # everything of LNTrust that is off by default
 UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_node", LINEAR)

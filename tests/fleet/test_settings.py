@@ -64,6 +64,7 @@ def test_what_is_needed_is_enough(tmp_path: Path) -> None:
         ("", "[trust]\nbudgets = 3", "unknown field trust.budgets; did you mean budget?"),
         ("", '[trust]\nquery = "handle"', "query = handle: live nodes always send the inputs"),
         ("", "[trust]\nfinal_rounds = 3", "final_rounds = 3: would train on validation labels"),
+        ("", "[trust]\nsplit_validation = true", "split_validation = true: is for a last fit"),
         ("", '[trust]\nreply = "top"', "trust.reply = 'top'"),
         ("", '[[neighbours]]\nname = "b"\nport = 3', "neighbours.0.port"),
         ("", '[[neighbours]]\nname = "camera-1"', "camera-1 is this node itself"),

@@ -51,7 +51,7 @@ def levers(**settings: object) -> list[str]:
 ALL_LEVERS = levers(
     query="handle", reply="uint8", recall=2, top_k=2, refresh=1, certainty=0.7, typical_margin="true",
     self_share=0.2, prior_wins=0.5, deployment_gate="evidence", evidence=0.3, final_rounds=1,
-    prior="accuracy", prior_examples=5,
+    prior="accuracy", prior_examples=5, split_validation="true",
 )  # fmt: skip
 
 

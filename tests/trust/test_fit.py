@@ -63,6 +63,50 @@ class TestFresh:
                 torch.testing.assert_close(out[i, j], x[0])
 
 
+def interpolating(phi: torch.Tensor, values: torch.Tensor) -> TrustModel:
+    """A trust model with g_ψ(φ_j) = values_j, of one node with d members, d − 1 ≤ 32 hidden units.
+
+    It looks along one direction, on which values are joined by lines: f + Σ_k c_k max(0, s − s_k).
+    """
+    d, psi = len(phi), {name: torch.zeros_like(p) for name, p in fresh(1).items()}
+    along = torch.randn(6, generator=generator(0), dtype=torch.float64)
+    s, order = (phi @ along).sort()
+    rise = values[order].diff() / s.diff()
+    bend = torch.cat([rise[:1], rise.diff()])
+    above = float(values.abs().max()) + 1.0  # so that the second layer is never cut off at 0
+    psi["weight 0"][0, : d - 1], psi["bias 0"][0, : d - 1] = along, -s[:-1]
+    psi["weight 1"][0, 0, : d - 1], psi["bias 1"][0, 0] = bend, values[order[0]] + above
+    psi["weight 2"][0, 0, 0], psi["bias 2"][0, 0] = 1.0, -above
+    return psi
+
+
+class TestDensity:
+    """Proposition "Trust-class density": distinct features can be given any weights."""
+
+    @pytest.mark.parametrize("d", [2, 8, 33])
+    @pytest.mark.parametrize("rho", [0.5, 0.01, 1e-4])
+    def test_up_to_33_members_a_model_comes_as_near_to_a_corner_as_stated(self, d: int, rho: float) -> None:
+        """As near as 2ρ in ℓ1, with weights (1 − ρ)α + ρu inside the simplex that it meets exactly."""
+        phi = torch.rand(1, d, 6, generator=generator(d), dtype=torch.float64)
+        members = torch.ones(1, d, dtype=torch.bool)
+        for j in (0, d - 1):
+            corner = torch.nn.functional.one_hot(torch.tensor([j]), d).double()
+            inside = (1 - rho) * corner + rho / d
+            alpha = trust_weights(scores(interpolating(phi[0], inside[0].log()), phi), members)
+            torch.testing.assert_close(alpha, inside, rtol=1e-6, atol=1e-12)
+            assert float((alpha - corner).abs().sum()) <= 2 * rho
+
+    @pytest.mark.parametrize("d", [2, 6, 33])
+    def test_the_fit_finds_them_where_features_differ(self, d: int) -> None:
+        """A prior alone, since all are sure: its loss is the cross-entropy to it."""
+        e, target = apart(d, 3, d), simplex(3, d, g=generator(d))
+        sure = torch.ones(*e.probabilities.shape[:2], 1, dtype=torch.float64)
+        e = replace(e, probabilities=sure, labels=torch.zeros_like(e.labels))
+        e = replace(e, phi=e.phi + torch.arange(d)[:, None] / d)
+        psi, _ = Fit()(fresh(3, d), e, 700, prior=target)
+        assert ((alpha_with(psi, e) - target).abs().sum(-1) < 0.05).all()
+
+
 class TestFit:
     @settings(max_examples=10)
     @given(st.integers(0, 10_000), st.integers(0, 12), st.sampled_from([0.01, 3.0]))
@@ -88,17 +132,6 @@ class TestFit:
         for i, step in enumerate(when):
             for name, p in path[-1][0].items():
                 assert torch.equal(p[i], path[step][0][name][i])
-
-    @settings(max_examples=3)
-    @given(st.integers(0, 10_000), st.integers(2, 6))
-    def test_density_it_comes_near_any_point_of_the_simplex(self, seed: int, D: int) -> None:
-        """Where features differ. A prior alone, since all are sure: its loss is the cross-entropy to it."""
-        e, target = apart(seed, 3, D), simplex(3, D, g=generator(seed))
-        sure = torch.ones(*e.probabilities.shape[:2], 1, dtype=torch.float64)
-        e = replace(e, probabilities=sure, labels=torch.zeros_like(e.labels))
-        e = replace(e, phi=e.phi + torch.arange(D)[:, None] / D)
-        psi, _ = Fit()(fresh(3, seed), e, 700, prior=target)
-        assert ((alpha_with(psi, e) - target).abs().sum(-1) < 0.05).all()
 
     def test_equal_features_cannot_be_told_apart(self) -> None:
         e = evidence(0, least=3)

@@ -84,7 +84,7 @@ def run(
                     print(json.dumps(summary, allow_nan=False), flush=True)
     if as_json:
         return
-    from lntrust.report import results_table, trust_table
+    from lntrust.report import certificate_table, results_table, trust_table
     from lntrust.world import build_world
 
     out.print(results_table(summaries))
@@ -92,4 +92,7 @@ def run(
     if {"trust", "together"} <= shown["method_report"].keys() and chosen.graph.nodes <= _FEW:
         kinds = build_world(chosen, views.dataset, shown["seed"]).kinds.tolist()
         out.print(trust_table(shown, kinds, chosen))
+    for name in methods:
+        if certified := [s for s in summaries if s["method"] == name and "certificate" in s["method_report"]]:
+            out.print(certificate_table(certified))
     say(f"Run folders: {folder / chosen.name}")

@@ -29,7 +29,7 @@ Beside = Annotated[Path, AfterValidator(_beside)]
 Source = Annotated[str, AfterValidator(_file_beside)]
 Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$")]  # host:port
 _NAME = f"^{NAME.pattern}$"
-REFUSED = ("query", "final_rounds")  # of [trust]; `_can_be_lived` says why
+REFUSED = ("query", "final_rounds", "split_validation")  # of [trust]; `_can_be_lived` says why
 _MOVED_VIEWS = {"lntrust.fleet.demo_data:as_image": "lntrust.fleet.settings:one_channel"}
 _MOST_CLASSES = 1 << 15  # that a reply of the likeliest few can tell apart
 DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "float16", "float32", "float64", "bool")
@@ -198,6 +198,9 @@ class NodeSettings(Settings):
                 "would train on validation labels, with which a deployed node goes on probing its neighbours"
             )
             raise ValueError(f"trust: final_rounds = {trust.final_rounds}: {why}; leave it out")
+        if trust.split_validation:
+            why = "is for a last fit; a deployed node goes on fitting, and has no certificate"
+            raise ValueError(f"trust: split_validation = true: {why}; leave it out")
         if len(set(names)) < len(names):
             raise ValueError(f"neighbours: names must differ, not {names}")
         if self.name in names:

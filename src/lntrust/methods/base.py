@@ -54,6 +54,11 @@ class Schedule:
         last = self.rounds - self.final
         return t <= last and (t % every == 0 or (self.final > 0 and t == last))
 
+    @property
+    def last_fit(self) -> int:
+        """The round of the last look at validation labels: after all others, or before the final ones."""
+        return self.rounds + 1 if self.rounds and not self.final else max(0, self.rounds - self.final)
+
 
 class Observer:
     """Watches a run without a part in it; this one sees nothing. `--certify` brings one that does."""

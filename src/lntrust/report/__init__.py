@@ -1,10 +1,11 @@
 """Finished runs side by side: tables here, pictures in `figures`, one page to look at in `page`."""
 
+from lntrust.report.certificate import certificate_table
 from lntrust.report.rows import Row, rows_of
 from lntrust.report.sections import Section, arrow, sections_of, sections_of_one
 from lntrust.report.text import latex, markdown, results_table, terminal, trust_table
 
 __all__ = [
-    "Row", "Section", "arrow", "latex", "markdown", "results_table", "rows_of", "sections_of",
-    "sections_of_one", "terminal", "trust_table",
+    "Row", "Section", "arrow", "certificate_table", "latex", "markdown", "results_table", "rows_of",
+    "sections_of", "sections_of_one", "terminal", "trust_table",
 ]  # fmt: skip

@@ -4,7 +4,10 @@ Everything here is measured or computed, nothing assumed: a bound comes with its
 be had for a model (the smoothness of a deep network) is None.
 """
 
+import heapq
 import math
+from itertools import count
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -34,6 +37,125 @@ def clipped_risk(
 ) -> Float[Tensor, "*s"]:
     """R̂(α) = mean over examples of −log max(Σ_j α_j p_j^y(x), ε)."""
     return -(alpha @ p_true.T).clamp(min=epsilon).log().mean(-1)
+
+
+# -- ξ ----------------------------------------------------------------------------------------------
+
+
+class LowestRisk(NamedTuple):
+    """inf over the simplex of R̂ lies between these two."""
+
+    floor: float
+    reached: float
+
+
+def lowest_risk(
+    p_true: Float[Tensor, "m d"], epsilon: float, tolerance: float = 1e-3, pieces: int = 50
+) -> LowestRisk:
+    """How low R̂(α) can be: R̂(α̂) − floor is never less than ξ, however short the search.
+
+    Where the clip acts R̂ is not convex, and no descent proves that it has found the lowest. But the loss of
+    each example lies above a convex minorant (`_Minorant`), and the minimum of their mean above a number that
+    duality gives. Where that floor is more than `tolerance` below the lowest risk seen, one example is taken
+    apart: where R̂ is lowest it is clipped and costs log 1/ε, or it is not and costs −log u. Neither u ≤ ε nor
+    u ≥ ε has to be enforced, since leaving that out can only lower a minimum. After so many `pieces` the
+    floor is the lowest of theirs.
+    """
+    d, tick = p_true.shape[1], count()
+    reached = float(clipped_risk(p_true, torch.eye(d).to(p_true), epsilon).min())
+
+    def solved(loss: "_Minorant", near: Tensor) -> tuple[float, int, "_Minorant", Tensor]:
+        nonlocal reached
+        alpha, floor = _minimum(p_true, loss, near, enough=reached - tolerance)
+        reached = min(reached, float(clipped_risk(p_true, alpha, epsilon)))
+        return floor, next(tick), loss, alpha
+
+    left = [solved(_Minorant.of(p_true, epsilon), torch.full_like(p_true[0], 1.0 / d))]
+    while len(left) < pieces and left[0][0] < reached - tolerance:
+        _, _, loss, alpha = left[0]
+        u = alpha @ p_true.T
+        k = int((-u.clamp(min=epsilon).log() - loss.of_u(u)).argmax())
+        near = 0.99 * alpha + 0.01 / d  # a weight of 0 would stay 0
+        heapq.heapreplace(left, solved(loss.unclipped(k), near))
+        heapq.heappush(left, solved(loss.clipped(k), near))
+    return LowestRisk(min(left[0][0], reached), reached)
+
+
+class _Minorant(NamedTuple):
+    """A convex function of u below each example's −log max(u, ε): a line up to t, −log u from there.
+
+    In the range of its u = Σ_j α_j p_j^y(x), from the members' lowest `a` to their highest b. The line begins
+    at log 1/ε in a. If a < ε it touches −log u in t, where log(t/ε) = 1 − a/t, so that nothing convex is
+    larger; or it is the chord to b, if b < t. Without a line t = 0; a line for ever is t = ∞.
+    """
+
+    a: Float[Tensor, "m"]
+    top: Float[Tensor, "m"]
+    slope: Float[Tensor, "m"]
+    t: Float[Tensor, "m"]
+
+    @classmethod
+    def of(cls, p_true: Float[Tensor, "m d"], epsilon: float) -> "_Minorant":
+        a, b = p_true.amin(-1), p_true.amax(-1)
+        low, high = torch.full_like(a, epsilon), torch.full_like(a, math.e * epsilon)
+        for _ in range(60):  # bisection: log(t/ε) − 1 + a/t grows with t
+            t = (low + high) / 2
+            below = (t / epsilon).log() < 1.0 - a / t
+            low, high = torch.where(below, t, low), torch.where(below, high, t)
+        top = -torch.full_like(a, epsilon).log()
+        chord = (top + b.clamp(min=epsilon).log()) / (b - a).clamp(min=1e-300)
+        short = b < high
+        slope = torch.where(short, chord, 1.0 / high)
+        t = torch.where(a >= epsilon, 0.0, torch.where(short, torch.inf, high))
+        return cls(a, top, slope, t)
+
+    def clipped(self, k: int) -> "_Minorant":
+        """With example k at log 1/ε."""
+        slope, t = self.slope.clone(), self.t.clone()
+        slope[k], t[k] = 0.0, torch.inf
+        return self._replace(slope=slope, t=t)
+
+    def unclipped(self, k: int) -> "_Minorant":
+        """With example k at −log u."""
+        t = self.t.clone()
+        t[k] = 0.0
+        return self._replace(t=t)
+
+    def of_u(self, u: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
+        return torch.where(u < self.t, self.top - self.slope * (u - self.a), -u.log())
+
+    def fall(self, u: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
+        """Minus its derivative; never negative."""
+        return torch.where(u < self.t, self.slope, 1.0 / u)
+
+
+def _minimum(
+    p_true: Float[Tensor, "m d"], loss: _Minorant, near: Float[Tensor, "d"], enough: float,
+    tolerance: float = 1e-4, steps: int = 500,
+) -> tuple[Float[Tensor, "d"], float]:  # fmt: skip
+    """Weights near the minimum of G(α) = mean of loss(Σ_j α_j p_j) over the simplex, and what it is at least.
+
+    It starts from weights `near` it, and ends where the minimum is known to be as high as is `enough`.
+
+        α_j ← α_j g_j / Σ_k α_k g_k,    g = −∇G(α) ≥ 0
+
+    never raises G: −loss(e^v) is convex in v = log u, so that its tangents make the step that of an EM
+    algorithm. As G is convex, G(α) − (max_j g_j − Σ_j α_j g_j) lies below its minimum for every α.
+    """
+    alpha, floor, m = near, -math.inf, len(p_true)
+    for _ in range(steps):
+        u = alpha @ p_true.T
+        g = loss.fall(u) @ p_true / m
+        gained = alpha @ g
+        gap = float(g.max() - gained)
+        floor = max(floor, float(loss.of_u(u).mean()) - gap)
+        if gap <= tolerance or floor >= enough:
+            break
+        alpha = alpha * g / gained
+    return alpha, floor
+
+
+# -- drift ------------------------------------------------------------------------------------------
 
 
 def drift_bound_log10(

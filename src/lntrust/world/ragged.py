@@ -42,6 +42,11 @@ class Ragged:
         """The node that each value belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
+    def halves(self) -> tuple["Ragged", "Ragged"]:
+        """Every second of each list, and the others: of an odd number one more."""
+        second, others = (Ragged.of([ids[first::2] for ids in self]) for first in (1, 0))
+        return second, others
+
     def joined(self, other: "Ragged") -> "Ragged":
         """Node by node, this list followed by the other."""
         return Ragged.of([np.concatenate(pair) for pair in zip(self, other, strict=True)])

@@ -150,7 +150,7 @@ class TestYoungerSettings:
         [
             "query=handle", "reply=uint8", "recall=5", "refresh=7", "certainty=0.7", "evidence=0.9",
             "final_rounds=3", "prior=self", "prior_examples=3", "typical_margin=true", "self_share=0.2",
-            "prior_wins=0.5",
+            "prior_wins=0.5", "split_validation=true",
         ],
     )  # fmt: skip
     def test_changed_they_are(self, change: str) -> None:

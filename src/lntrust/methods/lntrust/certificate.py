@@ -3,8 +3,12 @@
 A twin of the population is trained beside it on the same batches and masks, without distillation: the
 "self-only trajectory" ϑ. The drift ‖θ − ϑ‖ is measured, and so is every ingredient of its bound: β of each
 supervised batch (exact for linear heads; for other models it is not known and the bound is absent) and the
-norm λG of each distillation gradient. The bound is proved for plain SGD; with momentum its terms are reported
-and `assumptions_hold` is false.
+norm λG of each distillation gradient. What the propositions assume is reported one by one, and why it is not
+so here; `assumptions_hold` says whether all of it is.
+
+ξ is a true upper bound: the risk of α̂ on V_i, less a number that no weights on the simplex can be below
+(`bounds.lowest_risk`). Since that is the whole simplex, the deployment bound assumes nothing of the trust
+network. It speaks of the mixture Σ_j α̂_ij p_j, with which a node answers whose deployment gate is open.
 """
 
 from collections.abc import Iterator
@@ -18,11 +22,11 @@ from torch import Tensor
 
 from lntrust.learners import Batch
 from lntrust.methods.base import Observer, Site, Tensors, below, under
+from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import TrustState
 from lntrust.trust import bounds
 from lntrust.trust.distil import DistillTargets
 from lntrust.trust.evidence import Evidence
-from lntrust.trust.rivals import SimplexERM
 
 
 class Certificate(Observer):
@@ -80,10 +84,10 @@ class Certificate(Observer):
             out[stack.nodes] = _norm([p - twin.params[name] for name, p in stack.params.items()])
         return out
 
-    def report(self, state: TrustState, epsilon: float, delta: float) -> dict[str, Any]:
+    def report(self, state: TrustState, settings: LNTrustSettings) -> dict[str, Any]:
         """Per node: validation risk, the deployment bound's terms, drift and its bound, the gate's path."""
-        evidence, sums = state.evidence, self._sums
-        risk, xi = self._risks(evidence, state.closed, epsilon)
+        evidence, sums, epsilon, delta = state.evidence, self._sums, settings.epsilon_dep, settings.delta
+        risk, xi, at_least = _risks(evidence, state.closed, epsilon)
         members, examples = evidence.mask.sum(-1).tolist(), evidence.offsets.diff().tolist()
         each = zip(members, examples, strict=True)
         deployment = [bounds.deployment_bound(d, m, epsilon, delta) if m else None for d, m in each]
@@ -91,16 +95,19 @@ class Certificate(Observer):
         for stack in self._site.population.torch_stacks:
             linear[stack.nodes] = stack.is_head
         known = torch.where(linear, 0.0, torch.nan)  # what is known of linear heads only
+        assumed = self._assumptions(settings, bool(linear.all()))
         log_bound = bounds.drift_bound_log10(sums["eta beta"], sums["perturbation"])
         return {
             "epsilon_dep": epsilon,
             "delta": delta,
-            "assumptions_hold": bool(linear.all()) and self._twin.training.momentum == 0,
+            "assumptions_hold": all(each["holds"] for each in assumed),
+            "assumptions": assumed,
             "per_node": {
                 "validation_examples": examples,
                 "members": members,
-                "validation_risk": as_numbers(risk),
-                "xi": as_numbers(xi),
+                "validation_risk": risk,
+                "xi": xi,
+                "xi_at_least": at_least,
                 "complexity": [terms and terms[0] for terms in deployment],
                 "confidence": [terms and terms[1] for terms in deployment],
                 "excess_bound": [terms and sum(terms) for terms in deployment],
@@ -113,19 +120,53 @@ class Certificate(Observer):
             },
         }
 
-    def _risks(self, evidence: Evidence, alpha: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        """R̂(α̂), and ξ: how far it lies above the lowest risk that a free fit on the simplex finds."""
-        free = SimplexERM()
-        free.penalty = 0.0
-        memory = free.refresh({}, evidence, first=True)
-        best = free.weights(memory, evidence, evidence.mask)
-        risk, lowest = (torch.zeros(len(alpha), dtype=alpha.dtype) for _ in range(2))
-        for i in range(len(alpha)):
-            one = evidence.at(slice(i, i + 1))
-            if len(one.labels):
-                risk[i], other = bounds.clipped_risk(one.p_true, torch.stack([alpha[i], best[i]]), epsilon)
-                lowest[i] = torch.minimum(risk[i], other)
-        return risk, risk - lowest
+    def _assumptions(self, settings: LNTrustSettings, linear: bool) -> list[dict[str, Any]]:
+        """What each bound assumes, and if it does not hold here, why."""
+        site, partition = self._site, self._site.world.study.partition
+        rounds, shards = site.schedule.rounds, site.world.partition.shard.lengths
+        taught = settings.budget * settings.strength > 0 and rounds > settings.warmup
+        taught = taught and settings.unlabelled and int(shards.min()) > 0 and len(site.network.edges) > 0
+        steers = "V_i sets the gate and the weights of distillation; split_validation = true keeps half apart"
+        momentum = self._twin.training.momentum
+        given = [
+            ("deployment", "the models that answer owe nothing to V_i", {
+                steers: taught and not settings.split_validation,
+                "draws overlap: other nodes train on examples of V_i": partition.draws == "overlapping",
+            }),
+            ("deployment", "V_i is a random sample of the node's examples", {
+                f"partition.split = {partition.split}": partition.split != "random",
+                "fresh validation sets have the node's shares of classes": partition.validation == "fresh",
+                "whole segments of a person go to V_i": partition.by == "subject",
+            }),
+            ("deployment", "the answer is a mixture, with one weight per member", {
+                f"weighting = {settings.weighting} has weights for each class":
+                    settings.weighting == "weighted_majority",
+                "a node that is certain stops asking": settings.certainty is not None,
+            }),
+            ("drift", "training is plain SGD", {f"momentum = {momentum}": momentum != 0}),
+            ("drift", "the smoothness β of the supervised loss is known", {
+                "it is of linear heads only": not linear,
+            }),
+        ]  # fmt: skip
+        broken = [(bound, says, [why for why, so in but.items() if so]) for bound, says, but in given]
+        return [{"bound": b, "says": says, "holds": not why, "why_not": why} for b, says, why in broken]
+
+
+def _risks(
+    evidence: Evidence, alpha: Float[Tensor, "n D"], epsilon: float
+) -> tuple[list[float], list[float], list[float]]:
+    """R̂(α̂); ξ, which is at least how far it lies above the lowest on the simplex; and how far at least."""
+    risks, most, least = [], [], []
+    for i, members in enumerate(evidence.mask):
+        p_true = evidence.at(slice(i, i + 1)).p_true[:, members].double().cpu()
+        risk, low = 0.0, bounds.LowestRisk(0.0, 0.0)
+        if len(p_true):
+            risk = float(bounds.clipped_risk(p_true, alpha[i, members].double().cpu(), epsilon))
+            low = bounds.lowest_risk(p_true, epsilon)
+        risks.append(risk)
+        most.append(max(0.0, risk - low.floor))
+        least.append(max(0.0, risk - low.reached))
+    return risks, most, least
 
 
 def _norm(tensors: list[Float[Tensor, "k *s"]]) -> Float[Tensor, "k"]:

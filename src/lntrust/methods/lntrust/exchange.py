@@ -9,6 +9,7 @@ may still move among them.
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -22,8 +23,27 @@ from lntrust.trust import distil, features
 from lntrust.trust.distil import DistillTargets
 from lntrust.trust.evidence import Evidence
 from lntrust.trust.weights import renormalised, top_k
+from lntrust.world.world import class_distribution
 
 # -- evidence ---------------------------------------------------------------------------------------
+
+
+def validating(site: Site, settings: LNTrustSettings, t: int) -> Site:
+    """The site as round t may see it. If V_i is split, one half of it is looked at while training, the other
+    for the last fit; and w_i, which training looks at, does not count the labels of that other half."""
+    if not settings.split_validation:
+        return site
+    if "halves" not in site.known:
+        world, C = site.world, len(site.world.classes)
+        seen = [(one, (one.partition.train, one.partition.validation.halves()[0])) for one in world.worlds]
+        w = np.concatenate([class_distribution(one.labels, parts, C) for one, parts in seen])
+        site.known["halves"] = []
+        for half in world.partition.validation.halves():
+            partition = replace(world.partition, validation=half)
+            halved = replace(world, partition=partition, class_distribution=w)
+            site.known["halves"].append(replace(site, world=halved, known={}))
+    sites: list[Site] = site.known["halves"]  # for training, for the last fit
+    return sites[int(t >= site.schedule.last_fit)]
 
 
 def collect_evidence(site: Site, sample: int, t: int) -> Evidence:

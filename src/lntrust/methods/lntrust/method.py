@@ -24,7 +24,7 @@ from lntrust.learners.population import PseudoLabels
 from lntrust.methods.base import ALL, Deployment, Method, Site, Tensors
 from lntrust.methods.lntrust import report
 from lntrust.methods.lntrust.certificate import Certificate
-from lntrust.methods.lntrust.exchange import collect_evidence, distill_targets
+from lntrust.methods.lntrust.exchange import collect_evidence, distill_targets, validating
 from lntrust.methods.lntrust.settings import LNTrustSettings
 from lntrust.methods.lntrust.state import PseudoTargets, TrustState, learn_trust
 from lntrust.network import WireFormat
@@ -67,7 +67,7 @@ class LNTrust(Method[TrustState]):
                 state = self.refresh(site, state, t)
             teachers = self._has_pool(site) and len(site.network.edges) > 0
             if teachers and t > self.settings.warmup and self.settings.budget > 0:
-                state, targets = distill_targets(site, state, self.settings, t)
+                state, targets = distill_targets(validating(site, self.settings, t), state, self.settings, t)
         return state if targets is None else self._distil(site, state, targets)
 
     def due(self, site: Site, t: int) -> bool:
@@ -82,7 +82,7 @@ class LNTrust(Method[TrustState]):
         The weighting goes on from what the state remembers, or from this memory where there is no state.
         """
         s, n = self.settings, site.population.n
-        evidence = collect_evidence(site, s.sample if self._has_pool(site) else 0, t)
+        evidence = collect_evidence(validating(site, s, t), s.sample if self._has_pool(site) else 0, t)
         if self._weighting is None:
             self._weighting = make_weighting(
                 s.weighting, site.world.seeds, s.prior, s.prior_examples, s.temperature

@@ -35,7 +35,7 @@ def summary(site: Site, state: TrustState, settings: LNTrustSettings, nodes: sli
     if settings.weighting == "trust":
         out |= _importance(site, state, nodes)
     if isinstance(site.observer, Certificate):
-        out["certificate"] = site.observer.report(state, settings.epsilon_dep, settings.delta)
+        out["certificate"] = site.observer.report(state, settings)
     return out
 
 

@@ -52,6 +52,9 @@ class LNTrustSettings(MethodSettings):
     epsilon_dep: float = Field(0.1, gt=0, le=1, description="--certify: the loss is clipped at −log ε")
     delta: float = Field(0.05, gt=0, lt=1, description="--certify: the bound holds with probability 1 − δ")
     sample: int = Field(500, ge=1, description="shard examples behind ŵ_j, redrawn at each refresh")
+    split_validation: Annotated[bool, Later()] = False
+    """half of V_i for trust and gates while training, the other half for the last fit: then the models that
+    answer owe nothing to the labels that weigh them, which --certify's deployment bound assumes"""
 
     temperature: Annotated[float | None, Later()] = Field(None, gt=0)
     """T, weighting = linucb: α ∝ exp(bound/T); none: all weight on the highest bound"""

@@ -27,7 +27,7 @@ from lntrust.core.randomness import small_seed
 from lntrust.experiment.driver import Progress, Run
 from lntrust.experiment.store.identity import content_of, data_digest
 from lntrust.experiment.store.records import versions
-from lntrust.experiment.store.schemas import SCHEMA, under_old_names
+from lntrust.experiment.store.schemas import corrected, under_old_names
 from lntrust.learners.views import Views
 from lntrust.methods import find_method
 from lntrust.methods.lntrust.presets import method_of
@@ -140,8 +140,8 @@ def search_key(study: Study, method: str, seed: int) -> str:
     ]  # fmt: skip
     if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
         parts.append(settings)
-    if "weighted_majority" in (settings.get("weighting"), own.get("answerer", {}).get("weighting")):
-        parts.append(SCHEMA)  # scores of the first schema are superseded
+    since = corrected({"study": recorded(study), "method": method, "settings": settings, **own})
+    parts += [since] if since else []  # scores of before are superseded
     made_of = content_of(study, method)
     parts += [made_of[part] for part in ("files", "sources", "code") if part in made_of]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]

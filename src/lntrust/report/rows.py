@@ -16,6 +16,7 @@ from numpy import ndarray
 from lntrust.experiment.divergence import what_diverged
 from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
 from lntrust.experiment.store import Record, comparable, fingerprint
+from lntrust.experiment.store.schemas import SUPERSEDED
 from lntrust.methods.lntrust.presets import names as preset_names
 
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
@@ -79,7 +80,8 @@ class Row:
     @property
     def test_selected(self) -> bool:
         """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
-        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
+        reading = self.first.identity["study"].get("reading")
+        return reading in ("paper", "paper" + SUPERSEDED) and self.first.method == "lntrust"
 
     @property
     def test_score(self) -> str:

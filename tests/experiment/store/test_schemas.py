@@ -122,7 +122,7 @@ def test_the_first_schema_is_read_as_it_stands() -> None:
         ("tiny", "lntrust", 0), ("tiny", "own_halves:Halves", 0),
     ]  # fmt: skip
     for record in records:
-        assert record.identity["content"] == {"schema": SCHEMA}
+        assert record.identity["content"] == {"schema": 2}
         assert len(record.world["kinds"]) == 5
         assert record.rounds.num_rows == 5
 
@@ -149,6 +149,34 @@ def test_old_and_new_seeds_make_one_row(lntrust: Any, make: Make, tmp_path: Path
     assert shown.code == 0, shown.err
     assert "superseded" in shown.out
     assert lntrust("report", collection, "-o", tmp_path / "page.html").code == 0
+
+
+class TestWhatTheThirdSchemaCorrected:
+    """The paper's reading was half of it, and its split by class rounded down."""
+
+    COLLECTION = Path(__file__).parents[3] / "benchmarks" / "results" / "reproduction" / "runs-tables.parquet"
+
+    def test_old_runs_are_read_and_say_what_they_were(self) -> None:
+        records = [r for r in read_runs([self.COLLECTION]) if "reading" in r.identity["study"]]
+        studies = [r.identity["study"] for r in records]
+        splits = ("random", "per_class_rounded (superseded)")
+        found = {(study["reading"], study["partition"]["split"]) for study in studies}
+        assert found == {("paper (superseded)", split) for split in splits}
+        for row in [row for rows in rows_of(records).values() for row in rows]:
+            assert row.test_selected == (row.first.method == "lntrust"), "as they were shown"
+
+    def test_none_of_them_stands_in_the_row_of_a_new_one(self, make: Make, tmp_path: Path) -> None:
+        make("reading=paper", into="new")()
+        make("partition.draws=overlapping", into="old")()
+        (file,) = (tmp_path / "old").rglob("run.json")
+        identity = json.loads(file.read_text())
+        assert identity["content"]["schema"] == 2
+        file.write_text(json.dumps({**identity, "study": {**identity["study"], "reading": "paper"}}))
+        old = upgrade(json.loads(file.read_text()))
+        assert old["study"]["reading"] == "paper (superseded)"
+        assert upgrade(old) == old, "as a collection keeps it"
+        (new,) = read_runs([tmp_path / "new"])
+        assert (new.identity["study"]["reading"], new.identity["content"]["schema"]) == ("paper", SCHEMA)
 
 
 def test_one_from_the_future_is_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lntrust.core.onnx_files import weights_of
 from lntrust.core.plugins import file_digest, sources_of
-from lntrust.experiment.store.schemas import SCHEMA, Identity, under_old_names
+from lntrust.experiment.store.schemas import Identity, schema_of, under_old_names
 from lntrust.methods import find_method
 from lntrust.study.settings import Study, identity_fields, recorded
 from lntrust.world import Dataset
@@ -33,13 +33,14 @@ def identities(
     of = {
         "study": table, "method": name, "settings": identity_fields(method.settings), "seed": None,
         "device": device, "backend": backend, **method.more_identity(),
-        **({"certify": True} if certify else {}), "content": content_of(study, name, data),
+        **({"certify": True} if certify else {}),
     }  # fmt: skip
+    of["content"] = {"schema": schema_of(of), **content_of(study, name, data)}
     return [of | {"seed": seed} for seed in seeds]
 
 
 def content_of(study: Study, method: str, data: str | None = None) -> dict[str, Any]:
-    """What a run is made of that its settings only name: data, files, and this package.
+    """What a run is made of that its settings only name: data, files, and the state of this package.
 
     Users' own methods and models are known by their source, and so is this package, if it has changes on top
     of its git revision.
@@ -56,7 +57,7 @@ def content_of(study: Study, method: str, data: str | None = None) -> dict[str, 
     sources: dict[str, str] = {}
     for name, field in own.items():
         sources |= sources_of(name, field) if ":" in name else {}
-    parts = {"schema": SCHEMA, "data": data, "files": files, "sources": sources, "code": changed_code()}
+    parts = {"data": data, "files": files, "sources": sources, "code": changed_code()}
     return {name: part for name, part in parts.items() if part}
 
 

@@ -18,12 +18,13 @@ from lntrust.core.files import write_whole
 from lntrust.core.text import count_text, seeds_text
 from lntrust.experiment.reproduction import Reproduction, list_reproductions
 from lntrust.experiment.store import Record, identities
+from lntrust.experiment.store.schemas import SUPERSEDED
 from lntrust.report.page import data, tables
 from lntrust.report.page.html import Child, Html, h, joined
 from lntrust.report.page.tables import anchor
 from lntrust.report.rows import Row, flat, headers_text
 from lntrust.report.sections import Section, sections_of
-from lntrust.study.loading import list_studies, load_study
+from lntrust.study.loading import describe, list_studies, load_study
 
 LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
 _SLACK = 8_000  # the contents, and words that are not known before
@@ -228,19 +229,28 @@ def run_command(row: Row) -> str:
     return shlex.join([*words, "--device", first.identity["device"]])
 
 
+def _today(value: str) -> str:
+    """What takes the place of a value that is superseded."""
+    before = value.removesuffix(SUPERSEDED)
+    return "per_class_nearest" if before == "per_class_rounded" else before
+
+
 def _changes(record: Record) -> list[str] | None:
     """What was set on top of a shipped study; None if that cannot be said on a command line."""
+    reading = record.identity["study"].get("reading", "honest").removesuffix(SUPERSEDED)
     try:
-        study = load_study(record.study)
+        study = load_study(record.study, [f"reading={reading}"])
         (plain,) = identities(study, record.method, [record.seed], "cpu")
     except LNTrustError:
         return None
     ours, theirs = (
-        flat({**of["study"], "methods": {record.method: of["settings"]},
-              "reading": of["study"].get("reading", "honest")})
-        for of in (record.identity, plain)
-    )  # fmt: skip
-    ours = {k: v.removesuffix(" (superseded)") if isinstance(v, str) else v for k, v in ours.items()}
+        flat({**of["study"], "methods": {record.method: of["settings"]}}) for of in (record.identity, plain)
+    )
+    ours = {k: _today(v) if isinstance(v, str) else v for k, v in ours.items()}
+    # What the reading sets goes without saying; what is at its default although the reading sets it does not.
+    defaults = {path: value for path, value, _ in describe(load_study(record.study))}
+    ours |= {path: defaults[path] for path in theirs.keys() - ours.keys() if path in defaults}
+    theirs["reading"] = "honest"
     changed = {k: v for k, v in ours.items() if theirs.get(k) != v and k not in _DECIDED_ELSEWHERE}
     if any(isinstance(value, list | dict) for value in changed.values()):
         return None

@@ -157,7 +157,8 @@ class TestWhatTheThirdSchemaCorrected:
     FOLDER = Path(__file__).parents[3] / "benchmarks" / "results" / "reproduction"
 
     def test_old_runs_are_read_and_say_what_they_were(self) -> None:
-        records = [r for r in read_runs([self.FOLDER / "runs-ablations.parquet"]) if "reading" in r.identity["study"]]
+        every = read_runs([self.FOLDER / "runs-ablations.parquet"])
+        records = [record for record in every if "reading" in record.identity["study"]]
         studies = [r.identity["study"] for r in records]
         splits = ("random", "per_class_rounded (superseded)")
         found = {(study["reading"], study["partition"]["split"]) for study in studies}

@@ -232,7 +232,7 @@ def _official_training(
 ) -> Bool[ndarray, "N"]:
     """CIFAR's training set. Where nobody knows it any more, five in six of each class, always the same."""
     if "official_test" in table:
-        return _integers(path, table, "official_test", len(labels)) == 0
+        return np.asarray(_integers(path, table, "official_test", len(labels)) == 0)
     training, rng = np.zeros(len(labels), dtype=bool), generator(0, "partition")
     for c in np.unique(labels):
         of_class = rng.permutation(np.flatnonzero(labels == c))

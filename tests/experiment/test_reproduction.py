@@ -1,5 +1,6 @@
 """The paper's tables as files: they name runs that exist, and what is wrong with one is said."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,43 @@ def test_tables_share_runs() -> None:
     assert rows_of("frequency")["F = 10"] == rows_of("gate")["gates on"] != ours
 
 
-def test_frequency_and_gate_have_one_stage_1() -> None:
+@pytest.mark.parametrize("reading", [0, 1])
+def test_frequency_and_gate_have_one_stage_1(reading: int) -> None:
     files = set()
     for name in ("frequency", "gate"):
-        (panel,) = load_reproduction(name).panels
+        panel = load_reproduction(name).panels[reading]
         assert panel.shared_stage1
         for row in panel.rows:
             task = panel.task(row, [0, 1, 2], "cuda")
             assert task.share_stage1
             files.add(stage1_file(task.identities, {"lr": 0.01}))
     assert len(files) == 1
+
+
+@pytest.mark.parametrize("name", ["weighting", "validation", "budget", "frequency", "gate", "confidence"])
+def test_an_ablation_stands_there_in_both_readings(name: str) -> None:
+    ours, papers = load_reproduction(name).panels
+    assert [row.label for row in papers.rows] == [row.label for row in ours.rows]
+    assert [row.paper for row in papers.rows] == [row.paper for row in ours.rows]
+    assert not papers.claims
+    for row in ours.rows:
+        study, other = ours.study_of(row), papers.study_of(row)
+        assert (study.reading, other.reading) == ("honest", "paper")
+        assert other.partition.val_fraction == study.partition.val_fraction
+        assert other.training.stage2_rounds == 150 != study.training.stage2_rounds
+
+
+@pytest.mark.parametrize("study", [0, 1])
+def test_the_readings_are_a_step_apart_each(study: int) -> None:
+    """From ours to the paper's: each row has all that the row before has; the last is the whole reading."""
+    panel = load_reproduction("readings").panels[study]
+    ours = [row for row in panel.rows if row.method == "lntrust"]
+    _, _, *steps, last = ours
+    for row, following in itertools.pairwise(steps):
+        assert row.set.items() < following.set.items()
+    assert last.set == {"reading": "paper"}
+    whole, pieces = panel.study_of(last), panel.study_of(steps[-1])
+    assert (whole.partition, whole.training) == (pieces.partition, pieces.training)
 
 
 def test_the_papers_reading_is_another_world() -> None:

@@ -153,6 +153,7 @@ class TestRefusals:
             ("seeds=[]", "seeds = []: list should have at least 1 item"),
             ("partition.val_fraction=0.9", "their sum must be below 1"),
             ("partition.split=blocks", "split = blocks needs by = region, not by = label_skew"),
+            ("partition.split=per_class_rounded", "code does not; write per_class_nearest, which does as it"),
             ("graph.kind=gnm", "graph: kind = gnm needs density: share p of all possible edges"),
             ("graph.kind=file", "graph: kind = file needs file: edge list (one `a b` per line, "),
             ("graph.kind=geographic", "graph.kind = geographic needs partition.by = region"),

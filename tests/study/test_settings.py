@@ -61,7 +61,15 @@ class Grown(Settings):
     flag: Annotated[bool, Later()] = Field(False, description="came later, too")
 
 
+class Outer(Settings):
+    """A table with a table in it."""
+
+    inner: Grown = Grown()
+
+
 def test_younger_settings_at_their_default_go_without_saying() -> None:
+    assert identity_fields(Outer()) == {"inner": {"old": 1}}
+    assert identity_fields(Outer(inner=Grown(flag=True))) == {"inner": {"old": 1, "flag": True}}
     assert identity_fields(Grown()) == {"old": 1}
     assert identity_fields(Grown(old=2, young=None, flag=False)) == {"old": 2}
     assert identity_fields(Grown(young=3)) == {"old": 1, "young": 3}

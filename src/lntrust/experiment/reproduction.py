@@ -73,6 +73,8 @@ class Panel(Settings):
     x: str | None = Field(None, description="what the rows' x is: the panel is an ablation")
     rows: list[RowSettings] = Field(min_length=1)
     claims: list[Claim] = Field(default_factory=list)
+    both_readings: bool = Field(False, description="show it a second time, under the paper's reading")
+    papers: int | None = Field(None, ge=0, description="it is that panel, by its number, a second time")
 
     @model_validator(mode="after")
     def _labels(self) -> "Panel":
@@ -131,6 +133,21 @@ class Reproduction(Settings):
     seeds: list[Seed] = Field(default_factory=lambda: [0, 1, 2], min_length=1)
     panels: list[Panel] = Field(min_length=1)
     figures: list[FigureSettings] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _both_readings(cls, table: Any) -> Any:
+        """A panel of both readings stands at the end a second time. Claims are judged on ours."""
+        match table:
+            case {"panels": [*panels]}:
+                again = [
+                    {**panel, "title": f"{panel.get('title')}, the paper's reading", "both_readings": False,
+                     "set": {**panel.get("set", {}), "reading": "paper"}, "claims": [], "papers": number}
+                    for number, panel in enumerate(panels)
+                    if isinstance(panel, dict) and panel.get("both_readings")
+                ]  # fmt: skip
+                return {**table, "panels": [*panels, *again]}
+        return table
 
     @model_validator(mode="after")
     def _panels(self) -> "Reproduction":

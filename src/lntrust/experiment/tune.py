@@ -138,7 +138,8 @@ def search_key(study: Study, method: str, seed: int) -> str:
     ]  # fmt: skip
     if method_of(method)[1] is not None:  # a preset may change, and the method's own settings lie below it
         parts.append(settings)
-    if (corrected := corrected_in({"method": method, "settings": settings, **own})) is not None:
+    of = {"study": recorded(study), "method": method, "settings": settings, **own}
+    if (corrected := corrected_in(of)) is not None:
         parts.append(corrected)  # scores of earlier schemas are superseded
     made_of = content_of(study, method)
     parts += [made_of[part] for part in ("files", "sources", "code") if part in made_of]

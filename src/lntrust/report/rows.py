@@ -89,7 +89,8 @@ class Row:
     @property
     def test_selected(self) -> bool:
         """Whether Test is the best round on test: the paper's reading of LNTrust, and of nothing else."""
-        return self.first.identity["study"].get("reading") == "paper" and self.first.method == "lntrust"
+        reading = self.first.identity["study"].get("reading", "honest")
+        return without_mark(reading) == "paper" and self.first.method == "lntrust"
 
     @property
     def test_score(self) -> str:

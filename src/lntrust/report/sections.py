@@ -98,10 +98,13 @@ def sections_of_one(
 
 
 def _section(reproduction: Reproduction, number: int, rows: list[Row]) -> Section:
-    panel, several = reproduction.panels[number], len(reproduction.panels) > 1
+    panel = reproduction.panels[number]
+    several = len([each for each in reproduction.panels if each.papers is None]) > 1
+    own = number if panel.papers is None else panel.papers
+    name = f"{reproduction.name}-{own + 1}" if several else reproduction.name
     return Section(
-        name=f"{reproduction.name}-{number + 1}" if several else reproduction.name,
-        title=f"{reproduction.title}: {panel.title}" if several else reproduction.title,
+        name=name if panel.papers is None else f"{name}-paper",
+        title=f"{reproduction.title}: {panel.title}" if several or own != number else reproduction.title,
         study=panel.study, rows=rows, place=reproduction.place, claim=reproduction.claim,
         differences=reproduction.differences, reproduction=reproduction.name, x=panel.x,
         verdicts=[judge(claim, rows) for claim in panel.claims],

@@ -52,11 +52,14 @@ class Later:
 
 
 def identity_fields(settings: Settings) -> dict[str, Any]:
-    """A table of settings as a run's identity has it."""
+    """A table of settings, and the tables in it, as a run's identity has them."""
     table = settings.model_dump(mode="json")
     for name, info in type(settings).model_fields.items():
-        if any(isinstance(mark, Later) for mark in info.metadata) and getattr(settings, name) == info.default:
+        value = getattr(settings, name)
+        if any(isinstance(mark, Later) for mark in info.metadata) and value == info.default:
             del table[name]
+        elif isinstance(value, Settings):
+            table[name] = identity_fields(value)
     return table
 
 
@@ -123,34 +126,44 @@ class PartitionSettings(Settings):
 
     by: Literal["label_skew", "region", "subject"] = "label_skew"
     """label_skew: favoured classes; region: k-means on coordinates; subject: one person each"""
+    examples: Annotated[Literal["all", "official_training"], Later()] = "all"
+    """which may be held at all. official_training: CIFAR's 50,000 training images only, as in the authors'
+    code; where CIFAR's order is lost, five in six of each class by a draw that is the same for every seed"""
     draws: Literal["disjoint", "overlapping"] = "disjoint"
     """disjoint: no example is held twice; overlapping: every node draws from all labelled examples by itself,
-    so that test and training sets of different nodes overlap (earlier work's reading, for comparison)"""
+    so that test and training sets of different nodes overlap, as in the authors' code"""
     labelled: int = Field(50_000, ge=1)
     """labelled examples of all nodes together, test sets included (label_skew)"""
     sizes: Literal["dirichlet", "equal"] = "dirichlet"
     """how `labelled` is shared out: unequally, hubs more; or equally"""
     concentration: float = Field(0.05, gt=0)
     """Dirichlet concentration at mean degree; 1.0 at and above it"""
+    size_seed: Annotated[int | None, Later()] = Field(None, ge=0)
+    """seed of the draw of sizes, if it shall not follow the run's seed; degrees still are its graph's"""
     minimum: int = Field(100, ge=3, description="labelled examples every node gets at least (label_skew)")
     skew: float = Field(10.0, ge=1)
     """s: the favoured class i mod C weighs s/(s+C−1), the others share the rest"""
     pool: int = Field(10_000, ge=0)
     """class-balanced unlabelled examples set aside before anything else"""
+    pool_draws: Annotated[Literal["set_aside", "overlapping"], Later()] = "set_aside"
+    """set_aside: nobody holds an example of the pool; overlapping: as in the authors' code, what nobody
+    trains on and then any examples, again and again, n·shard in all, so that anybody's training, validation
+    and test examples are among them; `pool` then says nothing"""
     pool_fraction: float = Field(0.1, ge=0, lt=1)
     """by = subject: share of each person's segments that goes to the pool"""
     shard: int = Field(2_000, ge=0, description="unlabelled examples per node, drawn from the pool")
     per_region: int = Field(1_000, ge=3, description="by = region: labelled examples per node at most")
-    split: Literal["random", "per_class_rounded", "blocks"] = "random"
-    """random: inside each node; per_class_rounded: rounded down class by class, so that rare classes are
-    never tested (earlier work's reading); blocks (by = region): spatial blocks go wholly to one side, and so
-    do tiles that touch"""
+    split: Literal["random", "per_class_nearest", "blocks"] = "random"
+    """random: inside each node; per_class_nearest: of each class the nearest whole number, as in the
+    authors' code, so that a node is not tested on its rare classes (at 15 %, those of 3 examples or fewer);
+    blocks (by = region): spatial blocks go wholly to one side, and so do tiles that touch"""
     block_km: float = Field(5.0, gt=0, description="side of a spatial block, in km")
     test_fraction: float = Field(0.15, gt=0, lt=1)
     """share of a node's allocation for its test set"""
     validation: Literal["withheld", "fresh"] = "withheld"
-    """withheld: cut from the allocation before Stage 1; fresh: drawn after Stage 1 from examples nobody
-    holds, as many training examples being given up for Stage 2"""
+    """withheld: cut from the allocation before Stage 1; fresh (the paper's text): drawn after Stage 1 from
+    examples nobody holds (by = region: of the node's own region, which then allots fewer), as many training
+    examples being given up for Stage 2"""
     val_fraction: float = Field(0.2, gt=0, lt=1)
     """size of the validation set, as a share of the allocation"""
 
@@ -163,6 +176,9 @@ class PartitionSettings(Settings):
         for name, default in CUT.items():
             if given.get(name, default) != default:
                 raise ValueError(f"{name} = {given[name]!r}: is no longer there; leave it out")
+        if given.get("split") == "per_class_rounded":
+            why = "rounded down, which the authors' code does not; write per_class_nearest, which does as it"
+            raise ValueError(f"split = per_class_rounded: {why}")
         return {name: value for name, value in given.items() if name not in CUT}
 
     @model_validator(mode="after")
@@ -174,12 +190,16 @@ class PartitionSettings(Settings):
             )
         for field, value, fit in (
             ("split", "blocks", ("region",)),
-            ("split", "per_class_rounded", ("label_skew", "region")),  # it would part segments
+            ("split", "per_class_nearest", ("label_skew", "region")),  # it would part segments
+            ("examples", "official_training", ("label_skew",)),
             ("draws", "overlapping", ("label_skew",)),
-            ("validation", "fresh", ("label_skew",)),
+            ("pool_draws", "overlapping", ("label_skew",)),
+            ("validation", "fresh", ("label_skew", "region")),
         ):
             if getattr(self, field) == value and self.by not in fit:
                 raise ValueError(f"{field} = {value} needs by = {' or '.join(fit)}, not by = {self.by}")
+        if self.validation == "fresh" and self.split == "blocks":
+            raise ValueError("validation = fresh: not with split = blocks, whose blocks all have a side")
         return self
 
 
@@ -259,6 +279,16 @@ class EvaluationSettings(Settings):
     checkpoint_every: int = Field(25, ge=1, description="write a checkpoint every k rounds")
 
 
+# What `reading = "paper"` sets, where a study does not: what the authors' code does.
+READING: dict[str, Any] = {
+    "training": {"stage2_rounds": 150},
+    "methods": {"lntrust": {"kl_scale": "per_class"}},
+}
+READING_BY_LABEL: dict[str, Any] = {
+    "draws": "overlapping", "pool_draws": "overlapping", "split": "per_class_nearest", "size_seed": 0,
+}  # fmt: skip
+
+
 class Study(Settings):
     """A study: who exists, whose data, which models, how they train."""
 
@@ -269,8 +299,11 @@ class Study(Settings):
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
     """seeds run when none is named"""
     reading: Literal["honest", "paper"] = "honest"
-    """honest: disjoint draws, last round; paper: as earlier work did, for comparison: draws overlap (unless
-    set otherwise), and compare, report and reproduce show lntrust's best round on test"""
+    """honest: as all fields say, last round; paper: as the authors' code has it. Where the study does not
+    say otherwise, partition.draws = overlapping, pool_draws = overlapping, split = per_class_nearest,
+    size_seed = 0 (these by label_skew only), examples = official_training (CIFAR only),
+    training.stage2_rounds = 150 and methods.lntrust.kl_scale = per_class; compare, report and reproduce show
+    lntrust's best round on test"""
     data: DataSettings = DataSettings()
     graph: GraphSettings = GraphSettings()
     partition: PartitionSettings = PartitionSettings()
@@ -290,12 +323,15 @@ class Study(Settings):
     @classmethod
     def _as_read(cls, table: Any) -> Any:
         """The paper's reading is a choice of other fields."""
-        match table:
-            case {"reading": "paper", "partition": {"by": "region" | "subject"}}:
-                return table
-            case {"reading": "paper"} if isinstance(partition := table.get("partition", {}), dict):
-                return table | {"partition": {"draws": "overlapping"} | partition}
-        return table
+        if not isinstance(table, Mapping) or table.get("reading") != "paper":
+            return table
+        partition, data = (table.get(name) for name in ("partition", "data"))
+        chosen = dict(READING)
+        if not isinstance(partition, Mapping) or partition.get("by", "label_skew") == "label_skew":
+            chosen["partition"] = dict(READING_BY_LABEL)
+            if isinstance(data, Mapping) and data.get("dataset") in ("cifar10", "cifar100"):
+                chosen["partition"]["examples"] = "official_training"
+        return _under(table, chosen)
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
@@ -307,8 +343,21 @@ class Study(Settings):
         return self
 
 
+def _under(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The table, with what was chosen where it says nothing."""
+    out = dict(table)
+    for name, value in chosen.items():
+        if isinstance(value, Mapping) and isinstance(given := out.get(name, {}), Mapping):
+            out[name] = _under(given, value)
+        else:
+            out.setdefault(name, value)
+    return out
+
+
 def recorded(study: Study) -> dict[str, Any]:
     """What decides a run's result, as whatever is kept of runs has it: with settings that are gone by now."""
-    table = study.model_dump(mode="json", exclude={"about", "compare", "seeds", "methods"})
+    table = identity_fields(study)
+    for name in ("about", "compare", "seeds", "methods"):
+        del table[name]
     table["partition"] |= CUT
     return table

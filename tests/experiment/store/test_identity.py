@@ -40,21 +40,39 @@ def test_the_honest_reading_goes_without_saying_and_the_papers_is_another_run() 
     assert len({fingerprint(of(*change)) for change in changes}) == 3
 
 
+# What the paper's reading is made of, beside the best round; and what stands there otherwise.
+PIECES = {
+    "partition.examples=official_training": "all", "partition.draws=overlapping": "disjoint",
+    "partition.pool_draws=overlapping": "set_aside", "partition.split=per_class_nearest": "random",
+    "partition.size_seed=0": "none", "training.stage2_rounds=150": "200",
+    "methods.lntrust.kl_scale=per_class": "sum",
+}  # fmt: skip
+
+
+def of_cifar(*overrides: str) -> dict[str, Any]:
+    (one,) = identities(load_study("sparse-cifar10", overrides), "lntrust", [0], "cpu")
+    return one
+
+
 class TestReading:
     """What the paper's does to a study."""
 
-    def test_it_lets_draws_overlap_and_survives_a_trip_through_json(self) -> None:
-        study, honest = load_study("digits", ["reading=paper"]), load_study("digits")
-        assert (study.partition.draws, honest.partition.draws) == ("overlapping", "disjoint")
-        same = honest.partition.model_copy(update={"draws": "overlapping"})
-        assert honest.model_copy(update={"partition": same, "reading": "paper"}) == study, "and nothing else"
+    @pytest.mark.parametrize("name", ["digits", "sparse-cifar10", "sparse-cifar100", "geo-eurosat"])
+    def test_it_is_a_choice_of_other_fields_and_survives_a_trip_through_json(self, name: str) -> None:
+        study, pieces = load_study(name, ["reading=paper"]), list(PIECES)
+        if name in ("digits", "geo-eurosat"):
+            pieces.remove("partition.examples=official_training")  # there is none
+        if name == "geo-eurosat":  # regions are what they are
+            pieces = [piece for piece in pieces if not piece.startswith("partition")]
+        assert load_study(name, pieces).model_copy(update={"reading": "paper"}) == study, "and nothing else"
         assert Study.model_validate_json(study.model_dump_json()) == study, "as tasks make it to their worker"
 
-    @pytest.mark.parametrize("name", ["digits", "geo-eurosat", "wearables"])
-    def test_unless_the_study_says_otherwise_or_regions_and_persons_cannot(self, name: str) -> None:
-        more = ["partition.draws=disjoint"] * (name == "digits")
-        paper = load_study(name, ["reading=paper", *more])
-        assert paper.partition == load_study(name).partition
+    @pytest.mark.parametrize("piece", PIECES)
+    def test_a_piece_is_another_run_by_itself_and_the_study_may_say_otherwise(self, piece: str) -> None:
+        otherwise = f"{piece.partition('=')[0]}={PIECES[piece]}"
+        assert of_cifar(otherwise) == of_cifar() != of_cifar(piece), "as it is without the reading"
+        whole = of_cifar("reading=paper")
+        assert of_cifar("reading=paper", piece) == whole != of_cifar("reading=paper", otherwise)
 
 
 def test_another_run_has_another_name_and_what_makes_no_difference_is_not_in_it() -> None:

@@ -215,6 +215,35 @@ def test_a_corrected_method_shares_worlds_and_stage_1_with_the_others() -> None:
     assert stage1_file([plain], {}) == stage1_file([corrected], {})
 
 
+class TestWhatTheThirdSchemaCorrected:
+    """The paper's reading was half of it, and its split by class rounded down."""
+
+    FOLDER = Path(__file__).parents[3] / "benchmarks" / "results" / "reproduction"
+
+    def test_old_runs_are_read_and_say_what_they_were(self) -> None:
+        every = read_runs([self.FOLDER / "runs-ablations.parquet"])
+        records = [record for record in every if "reading" in record.identity["study"]]
+        studies = [r.identity["study"] for r in records]
+        splits = ("random", "per_class_rounded (superseded)")
+        found = {(study["reading"], study["partition"]["split"]) for study in studies}
+        assert found == {("paper (superseded)", split) for split in splits}
+        for row in [row for rows in rows_of(records).values() for row in rows]:
+            assert row.test_selected == (row.first.method == "lntrust"), "as they were shown"
+
+    def test_none_of_them_stands_in_the_row_of_a_new_one(self, make: Make, tmp_path: Path) -> None:
+        make("reading=paper", into="new")()
+        make("partition.draws=overlapping", into="old")()
+        (file,) = (tmp_path / "old").rglob("run.json")
+        identity = json.loads(file.read_text())
+        assert identity["content"]["schema"] == 2
+        file.write_text(json.dumps({**identity, "study": {**identity["study"], "reading": "paper"}}))
+        old = upgrade(json.loads(file.read_text()))
+        assert old["study"]["reading"] == "paper (superseded)"
+        assert upgrade(old) == old, "as a collection keeps it"
+        (new,) = read_runs([tmp_path / "new"])
+        assert (new.identity["study"]["reading"], new.identity["content"]["schema"]) == ("paper", SCHEMA)
+
+
 def test_one_from_the_future_is_refused() -> None:
     identity = json.loads(next(SCHEMA_1.rglob("run.json")).read_text())
     with pytest.raises(LNTrustError, match=f"schema {SCHEMA + 1}: recorded by a newer lntrust"):

@@ -74,8 +74,12 @@ class TestRuns:
 
 
 @pytest.mark.parametrize(
-    "settings", [(), small.levers(targets="soft", weighting="weighted_majority"), small.ALL_LEVERS]
-)
+    "settings",
+    [
+        (), small.levers(targets="soft", weighting="weighted_majority"), small.ALL_LEVERS,
+        ["reading=paper", "methods.lntrust.targets=soft"],
+    ],
+)  # fmt: skip
 def test_backends_equal_in_float64(views64: Views, settings: list[str]) -> None:
     batched, loop = (
         small.made(views64, small.TORCH, *settings, backend=backend) for backend in ("batched", "loop")

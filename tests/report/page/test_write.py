@@ -170,6 +170,8 @@ class TestCommands:
             ("lntrust", ["graph.nodes=8", "methods.lntrust.budget=50", "deploy=uniform",
                          "methods.lntrust.unlabelled=false", "methods.lntrust.top_k=3"]),
             ("lntrust", ["reading=paper"]),
+            ("lntrust", ["reading=paper", "partition.size_seed=none", "training.stage2_rounds=200"]),
+            ("independent", ["partition.pool_draws=overlapping", "partition.split=per_class_nearest"]),
             ("lntrust+lean", ["methods.lntrust.budget=50", "methods.lntrust+lean.sample=9"]),
         ],
     )  # fmt: skip

@@ -96,6 +96,21 @@ def test_codes_and_what_they_mean(archive: Path) -> None:
     assert dataset.view("mobilenet_v2") is view  # read once
 
 
+def test_the_official_training_set_or_a_fixed_draw_where_it_is_not_known(archive: Path) -> None:
+    labels = archive / "cifar10" / "labels.npz"
+    np.savez(labels, y=[0, 9, 3, 3, 1], official_test=np.array([False, True, False, False, True]))
+    known = load_dataset("cifar10", archive).official_training
+    assert known is not None
+    assert known.tolist() == [True, False, True, True, False]
+    y = np.arange(120) % 10
+    np.savez(labels, y=y)
+    drawn, again = (load_dataset("cifar10", archive).official_training for _ in range(2))
+    assert drawn is not None
+    assert np.array_equal(drawn, again)
+    assert np.bincount(y[drawn]).tolist() == [10] * 10, "five in six of each class"
+    assert load_dataset("eurosat", archive).official_training is None
+
+
 def test_windows(archive: Path) -> None:
     dataset = load_dataset("uci_har", archive)
     view = np.asarray(dataset.view("windows"))

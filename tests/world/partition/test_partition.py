@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lntrust import load_study
 from lntrust.core.errors import LNTrustError
 from lntrust.study.settings import GraphSettings, PartitionSettings
 from lntrust.world.data.datasets import Dataset, load_dataset
@@ -62,11 +63,15 @@ def dealt(
     another, of the same node or of two."""
     chosen = PartitionSettings(**wanted)
     p = make_partition(data, chosen, np.arange(n) if degrees is None else degrees, seed)
-    assert min(p.train.lengths.min(), p.validation.lengths.min(), p.test.lengths.min()) >= 1
+    assert p.train.lengths.min() >= 1
+    if chosen.split != "per_class_nearest":  # which may leave a node untested
+        assert min(p.validation.lengths.min(), p.test.lengths.min()) >= 1
     for i, shard in enumerate(p.shard):
-        assert len(shard) == len(set(shard)) == (chosen.shard if len(p.pool) else 0)
+        assert len(shard) == (chosen.shard if len(p.pool) else 0)
         assert set(shard) <= set(p.pool)
-        assert not set(held(p, i)) & set(p.pool)
+        if chosen.pool_draws == "set_aside":
+            assert len(set(shard)) == len(shard)
+            assert not set(held(p, i)) & set(p.pool)
     ids = np.concatenate([held(p, i) for i in range(n)])
     if chosen.draws == "disjoint":
         assert len(set(ids)) == len(ids)
@@ -142,16 +147,73 @@ def test_label_skew_overlapping(seed: int, n: int) -> None:
     assert all(len(set(held(p, i))) == 60 for i in range(n))
 
 
-def test_per_class_rounding_never_tests_rare_classes() -> None:
-    data, some = balanced(3000, 10), {"labelled": 2000, "pool": 500, "shard": 50, "sizes": "equal"}
-    p = dealt(data, 40, split="per_class_rounded", minimum=50, **some)
-    for i in range(40):
+@settings(max_examples=40)
+@given(
+    seed=SEEDS,
+    n=st.integers(1, 12),
+    fractions=st.sampled_from([(0.15, 0.2), (0.5, 0.25), (0.5, 0.45), (0.3, 0.6)]),
+    size=st.integers(3, 40),
+)
+def test_per_class_rounding_is_to_the_nearest_as_python_rounds(
+    seed: int, n: int, fractions: tuple[float, float], size: int
+) -> None:
+    """So classes that a node has few of are not tested; a node always has something to train on."""
+    data, (to_test, to_validation) = balanced(800, 10), fractions
+    some = {"labelled": n * size, "minimum": 3, "pool": 100, "shard": 5, "sizes": "equal"}
+    split = {"test_fraction": to_test, "val_fraction": to_validation, "split": "per_class_nearest"}
+    p = dealt(data, n, seed, **some, **split)
+    for i in range(n):
         train, validation, test = (
             np.bincount(data.labels[a[i]], minlength=10) for a in (p.train, p.validation, p.test)
         )
-        count = train + validation + test
-        np.testing.assert_array_equal(test, np.floor(0.15 * count + 1e-9))
-        np.testing.assert_array_equal(validation, np.floor(0.2 * count + 1e-9))
+        count = (train + validation + test).tolist()
+        wanted_test = [round(to_test * c) for c in count]
+        wanted = [min(round(to_validation * c), c - t) for c, t in zip(count, wanted_test, strict=True)]
+        taken_back = sum(wanted_test) + sum(wanted) == size  # nothing would be left to train on
+        assert sum(wanted_test) - test.sum() + sum(wanted) - validation.sum() == taken_back
+        assert train.sum() >= 1
+        if not taken_back:
+            assert (test.tolist(), validation.tolist()) == (wanted_test, wanted)
+
+
+@settings(max_examples=30)
+@given(seed=SEEDS, n=st.integers(1, 8), shard=st.integers(0, 250))
+def test_an_overlapping_pool_has_what_nobody_trains_on_and_then_anything(
+    seed: int, n: int, shard: int
+) -> None:
+    data = balanced(300, 5)
+    some = {"labelled": n * 60, "sizes": "equal", "minimum": 10, "pool": 50, "draws": "overlapping"}
+    p = dealt(data, n, seed, shard=shard, pool_draws="overlapping", **some)
+    assert len(p.pool) == n * shard
+    idle = set(range(300)) - set(p.train.values)
+    first = p.pool[: len(idle)]
+    assert set(first) <= idle
+    assert len(set(first)) == len(first), "each once"
+    if n * shard > 1200:  # 300 once and 900 drawn
+        assert set(p.pool) & set(p.train.values), "anybody's"
+        assert set(p.pool) & set(p.test.values)
+    apart = dealt(data, n, seed, shard=0, **some | {"pool": 0})
+    assert same(p.test, apart.test), "nothing is set aside: as if there were no pool"
+
+
+def test_sizes_may_be_one_draw_for_all_seeds() -> None:
+    data, some = balanced(2000, 5), {"labelled": 1000, "minimum": 20, "pool": 100, "shard": 9}
+    one, other = (dealt(data, 12, seed, size_seed=0, **some) for seed in (0, 7))
+    assert sizes(one).tolist() == sizes(other).tolist() == sizes(dealt(data, 12, 0, **some)).tolist()
+    assert sizes(dealt(data, 12, 7, **some)).tolist() != sizes(one).tolist()
+    assert not same(one.train, other.train)
+    hubs = dealt(data, 12, 7, np.arange(12)[::-1].copy(), size_seed=0, **some)
+    assert sizes(hubs).tolist() != sizes(one).tolist(), "degrees are the graph's"
+
+
+def test_only_the_official_training_set_may_be_held() -> None:
+    training = np.random.default_rng(1).random(600) < 0.8
+    data = replace(balanced(600, 5), official_training=training)
+    some = {"labelled": 300, "minimum": 10, "pool": 50, "shard": 20, "examples": "official_training"}
+    for more in ({}, {"draws": "overlapping"}, {"validation": "fresh"}, {"pool_draws": "overlapping"}):
+        p = dealt(data, 6, **some | more)
+        used = np.concatenate([p.pool, *(held(p, i) for i in range(6))])
+        assert training[used].all()
 
 
 @settings(max_examples=20)
@@ -164,6 +226,19 @@ def test_regions_at_random(seed: int, n: int, most: int) -> None:
     assert p.centres is not None
     assert p.centres.shape == (n, 2)
     assert (p.favoured_share >= 1 / 4).all()
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS, n=st.integers(1, 6), most=st.integers(20, 200), share=st.sampled_from([0.05, 0.2, 0.5]))
+def test_fresh_validation_is_of_the_nodes_own_region(seed: int, n: int, most: int, share: float) -> None:
+    data, some = earth(seed % 50), {"by": "region", "pool": 60, "shard": 20, "val_fraction": share}
+    whole = dealt(data, n, seed, per_region=10**6, **some)
+    p = dealt(data, n, seed, per_region=most, validation="fresh", **some)
+    for i in range(n):
+        assert set(held(p, i)) <= set(held(whole, i)), "of its region"
+        allotted = len(p.train[i]) + len(p.given_up[i]) + len(p.test[i])
+        assert allotted == min(most, int(len(held(whole, i)) / (1 + share)))
+        assert len(p.validation[i]) == len(p.given_up[i]) == max(1, np.rint(share * allotted))
 
 
 @settings(max_examples=20)
@@ -243,6 +318,7 @@ ONE_BLOCK = {"by": "region", "split": "blocks", "pool": 0, "block_km": 4000.0}
         (TOY, 8, BASE | {"shard": 101}, r"partition\.shard = 101: the pool holds 100 examples"),
         (TOY, 8, BASE | FRESH, r"needs \d+ examples nobody holds; .* leaves 100"),
         (TOY, 8, BASE | {"draws": "overlapping", "labelled": 5000}, r"node \d needs \d+ .* there are 500"),
+        (TOY, 8, BASE | {"examples": "official_training"}, r"toy has no official training set; use .* = all"),
         (TOY, 8, BASE | {"by": "region"}, r"partition\.by = region: toy has no coordinates"),
         (TOY, 8, BASE | {"by": "subject"}, r"partition\.by = subject: toy does not say whose"),
         (UNEVEN, 2, FEW, r"pool = 40 takes 20 of each of 2 classes; class 'c1' .* has 10"),
@@ -273,6 +349,20 @@ def test_cifar10_as_published() -> None:
     assert 24 <= np.mean(smallest) <= 34
     assert 5_000 <= np.mean(largest) <= 12_000
     assert 0.28 <= np.mean(share) <= 0.47
+
+
+@real_data
+@pytest.mark.parametrize(("name", "most_untested"), [("cifar10", 0), ("cifar100", 8)])
+def test_cifar_as_the_authors_code_deals_it(name: str, most_untested: int) -> None:
+    data = load_dataset(name)
+    study = load_study(f"sparse-{name}", ["reading=paper"])
+    degrees = np.array([make_graph(study.graph, 0).degree[i] for i in range(50)])
+    p = make_partition(data, study.partition, degrees, 0)
+    assert data.official_training is not None
+    assert (np.bincount(data.labels[data.official_training]) == 50_000 // len(data.classes)).all()
+    assert data.official_training[np.concatenate([p.pool, p.train.values, p.test.values])].all()
+    assert (sizes(p).sum(), len(p.pool), p.shard.lengths.tolist()) == (50_000, 100_000, [2000] * 50)
+    assert (p.test.lengths == 0).sum() <= most_untested, "rounded down it would be 20 and more of cifar100"
 
 
 @real_data

@@ -40,7 +40,7 @@ def identities(
 
 
 def content_of(study: Study, method: str, data: str | None = None) -> dict[str, Any]:
-    """What a run is made of that its settings only name: data, files, and this package.
+    """What a run is made of that its settings only name: data, files, and the state of this package.
 
     Users' own methods and models are known by their source, and so is this package, if it has changes on top
     of its git revision.

@@ -22,16 +22,18 @@ class Correction(NamedTuple):
     """From this schema on, runs with this value have another result."""
 
     schema: int
-    field: str  # method, or a setting of methods
+    path: tuple[str, ...]  # where in a run's identity it stands
     value: str
     what: str
 
 
 CORRECTIONS = (
-    Correction(2, "weighting", "weighted_majority", "weights were not normalised"),
-    Correction(3, "weighting", "linucb", "it learned from arms that were not played"),
-    Correction(3, "method", "fedmd", "one step a round, its slope divided by C, and no transfer phase"),
-    Correction(3, "method", "mean_teacher", "the decay stayed as it is during the ramp"),
+    *(Correction(2, (p, "weighting"), "weighted_majority", "weights were not normalised") for p in _PARTS),
+    *(Correction(3, (p, "weighting"), "linucb", "it learned from arms that were not played") for p in _PARTS),
+    Correction(3, ("method",), "fedmd", "one step a round, its slope divided by C, and no transfer phase"),
+    Correction(3, ("method",), "mean_teacher", "the decay stayed as it is during the ramp"),
+    Correction(3, ("study", "reading"), "paper", "overlapping draws and the best round only"),
+    Correction(3, ("study", "partition", "split"), "per_class_rounded", "down; now per_class_nearest"),
 )
 
 
@@ -65,15 +67,13 @@ def superseded(identity: Identity, schema: int = 1) -> Identity:
     """How a run like this stands in tables if it was recorded under this schema."""
     for each in CORRECTIONS:
         if schema < each.schema and _speaks_of(each, identity):
-            identity = _marked(each, identity)
+            identity = _with(identity, each.path, each.value + _SUPERSEDED)
     return identity
 
 
 def is_superseded(identity: Identity) -> bool:
     """Whether a stored run, as `upgrade` reads it, has a result that was corrected since."""
-    tables = (identity.get(part, {}) for part in _PARTS)
-    named = [identity["method"], *(value for table in tables for value in table.values())]
-    return any(isinstance(name, str) and name.endswith(_SUPERSEDED) for name in named)
+    return any(_at(identity, each.path) == each.value + _SUPERSEDED for each in CORRECTIONS)
 
 
 def without_mark(name: str) -> str:
@@ -81,23 +81,20 @@ def without_mark(name: str) -> str:
     return name.removesuffix(_SUPERSEDED)
 
 
-def _tables(correction: Correction, identity: Identity) -> list[str]:
-    """Which of an identity's tables of settings hold what was corrected."""
-    wanted = (correction.field, correction.value)
-    return [part for part in _PARTS if wanted in identity.get(part, {}).items()]
-
-
 def _speaks_of(correction: Correction, identity: Identity) -> bool:
-    if correction.field == "method":
-        return bool(identity["method"] == correction.value)
-    return bool(_tables(correction, identity))
+    return bool(_at(identity, correction.path) == correction.value)
 
 
-def _marked(correction: Correction, identity: Identity) -> Identity:
-    mark = {correction.field: correction.value + _SUPERSEDED}
-    if correction.field == "method":
-        return identity | mark
-    return identity | {part: identity[part] | mark for part in _tables(correction, identity)}
+def _at(table: Any, path: tuple[str, ...]) -> Any:
+    """What stands there; none, where nothing does."""
+    for part in path:
+        table = table.get(part) if isinstance(table, dict) else None
+    return table
+
+
+def _with(table: dict[str, Any], path: tuple[str, ...], value: str) -> dict[str, Any]:
+    first, *rest = path
+    return {**table, first: _with(table[first], tuple(rest), value) if rest else value}
 
 
 def under_old_names(identity: Identity) -> Identity:

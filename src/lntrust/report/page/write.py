@@ -24,7 +24,7 @@ from lntrust.report.page.tables import anchor
 from lntrust.report.rows import Row, flat, headers_text
 from lntrust.report.sections import Section, sections_of
 from lntrust.report.text import superseded_words
-from lntrust.study.loading import list_studies, load_study
+from lntrust.study.loading import describe, list_studies, load_study
 
 LIMIT = 2_900_000  # bytes of a page; single nodes of runs are left out before it grows larger
 _SLACK = 8_000  # the contents, and words that are not known before
@@ -230,22 +230,28 @@ def run_command(row: Row) -> str:
     return shlex.join([*words, "--device", first.identity["device"]])
 
 
+def _today(value: str) -> str:
+    """What takes the place of a value that is superseded."""
+    before = without_mark(value)
+    return "per_class_nearest" if before == "per_class_rounded" else before
+
+
 def _changes(record: Record) -> list[str] | None:
     """What was set on top of a shipped study; None if that cannot be said on a command line."""
-    method = without_mark(record.method)
+    method, study = without_mark(record.method), record.identity["study"]
     try:
-        study = load_study(record.study)
-        (plain,) = identities(study, method, [record.seed], "cpu")
+        honest = load_study(record.study, [f"reading={without_mark(study.get('reading', 'honest'))}"])
+        (plain,) = identities(honest, method, [record.seed], "cpu")
     except LNTrustError:
         return None
     # What a corrected method was set to says nothing to today's.
     then = record.identity if method == record.method else record.identity | {"settings": plain["settings"]}
-    ours, theirs = (
-        flat({**of["study"], "methods": {method: of["settings"]},
-              "reading": of["study"].get("reading", "honest")})
-        for of in (then, plain)
-    )  # fmt: skip
-    ours = {k: without_mark(v) if isinstance(v, str) else v for k, v in ours.items()}
+    ours, theirs = (flat({**of["study"], "methods": {method: of["settings"]}}) for of in (then, plain))
+    ours = {k: _today(v) if isinstance(v, str) else v for k, v in ours.items()}
+    # What the reading sets goes without saying; what is at its default although the reading sets it does not.
+    defaults = {path: value for path, value, _ in describe(load_study(record.study))}
+    ours |= {path: defaults[path] for path in theirs.keys() - ours.keys() if path in defaults}
+    theirs["reading"] = "honest"
     changed = {k: v for k, v in ours.items() if theirs.get(k) != v and k not in _DECIDED_ELSEWHERE}
     if any(isinstance(value, list | dict) for value in changed.values()):
         return None

@@ -16,10 +16,11 @@ from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from lntrust.core.errors import LNTrustError
+from lntrust.core.randomness import generator
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Dataset:
     longitude: Float[ndarray, "N"] | None = None
     subject: Int[ndarray, "N"] | None = None
     segment: Int[ndarray, "N"] | None = None
+    official_training: Bool[ndarray, "N"] | None = None  # in the training set of those who published it
     files: tuple[Path, ...] = field(default=())
     _checked: set[str] = field(default_factory=set, init=False, repr=False, compare=False)  # views
     _digests: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # by view
@@ -209,17 +211,32 @@ def _features(name: str, folder: Path) -> Dataset:
     table = read_archive(path, "y", *(("latitude", "longitude") if on_earth else ()))
     names = table.get("classes", [f"class {c}" for c in range(100 if name == "cifar100" else 10)])
     side, rows = 64 if on_earth else 32, len(table["y"])
+    labels = _labels(path, table, len(names), rows)
     return Dataset(
         name=name,
-        labels=_labels(path, table, len(names), rows),
+        labels=labels,
         classes=tuple(map(str, names)),
         input_shape=(side, side, 3),
         input_dtype="uint8",
         views={b: cache(partial(_codes, folder / f"{b}.npz", rows)) for b in BACKBONES},
         latitude=table["latitude"].astype(np.float64) if on_earth else None,
         longitude=table["longitude"].astype(np.float64) if on_earth else None,
+        official_training=None if on_earth else _official_training(path, table, labels),
         files=tuple(folder / file for file in FILES[name]),
     )
+
+
+def _official_training(
+    path: Path, table: dict[str, ndarray], labels: Int[ndarray, "N"]
+) -> Bool[ndarray, "N"]:
+    """CIFAR's training set. Where nobody knows it any more, five in six of each class, always the same."""
+    if "official_test" in table:
+        return np.asarray(_integers(path, table, "official_test", len(labels)) == 0)
+    training, rng = np.zeros(len(labels), dtype=bool), generator(0, "partition")
+    for c in np.unique(labels):
+        of_class = rng.permutation(np.flatnonzero(labels == c))
+        training[of_class[: len(of_class) * 5 // 6]] = True
+    return training
 
 
 def _codes(path: Path, rows: int) -> Coded:

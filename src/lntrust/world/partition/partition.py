@@ -6,6 +6,7 @@ split.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Partition:
     test: Ragged
     given_up: Ragged
     shard: Ragged  # unlabelled, drawn from the pool
-    pool: Int[ndarray, "_"]
+    pool: Int[ndarray, "_"]  # what nobody holds; with pool_draws = overlapping, anybody's, some of them twice
     favoured: Int[ndarray, "n"]  # by label_skew: i mod C; else the most frequent class
     favoured_share: Float[ndarray, "n"]  # of that class in the node's whole labelled allocation
     centres: Float[ndarray, "n 2"] | None = None  # latitude and longitude, by region only
@@ -84,14 +85,27 @@ class _Dealing:
         return len(self.degrees)
 
     def rng(self, draw: Draw) -> Rng:
-        return generator(self.seed, "partition", draw)
+        fixed = self.settings.size_seed if draw == Draw.SIZES else None
+        return generator(self.seed if fixed is None else fixed, "partition", draw)
+
+    @cached_property
+    def examples(self) -> Int[ndarray, "_"]:
+        """All that may be held."""
+        dataset = self.dataset
+        if self.settings.examples == "all":
+            return np.arange(len(dataset.labels))
+        if dataset.official_training is None:
+            what = f"{dataset.name} has no official training set; use partition.examples = all"
+            raise LNTrustError(f"partition.examples = official_training: {what}")
+        return np.flatnonzero(dataset.official_training)
 
     def supply(self, ids: Int[ndarray, "_"]) -> Int[ndarray, "C"]:
         """How many of these examples each class has."""
         return np.bincount(self.dataset.labels[ids], minlength=len(self.dataset.classes))
 
     def all_but(self, taken: Int[ndarray, "_"]) -> Int[ndarray, "_"]:
-        free = np.ones(len(self.dataset.labels), dtype=bool)
+        free = np.zeros(len(self.dataset.labels), dtype=bool)
+        free[self.examples] = True
         free[taken] = False
         return np.flatnonzero(free)
 
@@ -104,13 +118,19 @@ class _Dealing:
         dataset, pool = self.dataset, self.settings.pool
         each, remainder = divmod(pool, len(dataset.classes))
         counts = each + (np.arange(len(dataset.classes)) < remainder)
-        everything = np.arange(len(dataset.labels))
-        have = self.supply(everything)
+        have = self.supply(self.examples)
         for c in np.flatnonzero(counts > have):
             takes = f"{counts[c]} of each of {len(have)} classes"
             has = f"class {dataset.classes[c]!r} of {dataset.name} has {have[c]}"
             raise LNTrustError(f"partition.pool = {pool} takes {takes}; {has}")
-        return self.take(everything, counts[None, :], Draw.POOL).values
+        return self.take(self.examples, counts[None, :], Draw.POOL).values
+
+    def overlapping_pool(self, train: Ragged) -> Int[ndarray, "_"]:
+        """As the authors' code: what nobody trains on, each once, and then any examples until all shards
+        together could be filled. Shards so hold anybody's examples, and now and then one twice."""
+        wanted, rng, idle = self.n * self.settings.shard, self.rng(Draw.POOL), self.all_but(train.values)
+        once = rng.permutation(idle)[:wanted]
+        return np.concatenate([once, rng.choice(self.examples, wanted - len(once))])
 
     def partition(
         self, pool: Int[ndarray, "_"], sides: splits.Sides, given_up: Ragged | None = None, **known: Any
@@ -132,19 +152,22 @@ class _Dealing:
 
 def _by_label(dealing: _Dealing) -> Partition:
     dataset, settings, n, C = dealing.dataset, dealing.settings, dealing.n, len(dealing.dataset.classes)
-    demand, there = settings.labelled + settings.pool, len(dataset.labels)
+    set_aside = settings.pool_draws == "set_aside"
+    demand, there = settings.labelled + settings.pool * set_aside, len(dealing.examples)
     if settings.draws == "disjoint" and demand > there:
         raise LNTrustError(
             f"partition.labelled = {settings.labelled} and partition.pool = {settings.pool} need "
             f"{demand} examples; {dataset.name} has {there}"
         )
-    pool = dealing.balanced_pool()
+    pool = dealing.balanced_pool() if set_aside else np.zeros(0, dtype=np.int64)
     sizes = allocate(settings, dealing.degrees, dealing.rng(Draw.SIZES))
     allocation, drawn_from = _allocation(dealing, dealing.all_but(pool), sizes)
     sides, given_up = splits.split_nodes(allocation, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
     if settings.validation == "fresh":
         free = dealing.all_but(np.concatenate([pool, allocation.values]))
         sides, given_up = _fresh(dealing, sides, allocation, free)
+    if not set_aside:
+        pool = dealing.overlapping_pool(sides.train if given_up is None else sides.train.joined(given_up))
     return dealing.partition(pool, sides, given_up, favoured=np.arange(n) % C, drawn_from=drawn_from)
 
 
@@ -227,14 +250,22 @@ def _by_region(dealing: _Dealing) -> Partition:
     pool = dealing.balanced_pool()
     free = dealing.all_but(pool)
     mixed = splits.shuffled(splits.by_owner(free, owner[free], n), dealing.rng(Draw.IDS))
-    kept, _ = splits.cut(mixed, np.full(n, settings.per_region))
+    most, fresh = np.full(n, settings.per_region), settings.validation == "fresh"
+    if fresh:  # the region has its validation examples, too
+        most = np.minimum(most, (mixed.lengths / (1 + settings.val_fraction)).astype(np.int64))
+    kept, spare = splits.cut(mixed, most)
     for region in np.flatnonzero(kept.lengths < 3):
         raise LNTrustError(
             f"partition.pool = {settings.pool} leaves region {region} {kept.lengths[region]} "
             "labelled examples; at least 3 are needed: lower partition.pool or graph.nodes"
         )
-    sides = splits.split_nodes(kept, dataset.labels, settings, dealing.rng(Draw.SPLITS))
-    return dealing.partition(pool, sides, centres=centres)
+    sides, given_up = splits.split_nodes(kept, dataset.labels, settings, dealing.rng(Draw.SPLITS)), None
+    if fresh:
+        wanted = splits.split_counts(kept.lengths, settings.test_fraction, settings.val_fraction)[1]
+        rest = splits.shuffled(sides.train.joined(sides.validation), dealing.rng(Draw.FRESH))
+        given_up, train = splits.cut(rest, wanted)
+        sides = splits.Sides(train, splits.cut(spare, wanted)[0], sides.test)
+    return dealing.partition(pool, sides, given_up, centres=centres)
 
 
 def _by_subject(dealing: _Dealing) -> Partition:

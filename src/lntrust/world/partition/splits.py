@@ -79,9 +79,9 @@ def split_counts(
 
 
 def split_nodes(lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings, rng: Rng) -> Sides:
-    """Every node's examples cut at random, or class by class as earlier work did."""
+    """Every node's examples cut at random, or class by class as the authors' code does."""
     mixed = shuffled(lists, rng)
-    if settings.split == "per_class_rounded":
+    if settings.split == "per_class_nearest":
         return _split_by_class(mixed, labels, settings)
     sizes = split_counts(lists.lengths, settings.test_fraction, settings.val_fraction)
     test, validation, train = cut(mixed, *sizes)
@@ -89,22 +89,26 @@ def split_nodes(lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSet
 
 
 def _split_by_class(lists: Ragged, labels: Int[ndarray, "N"], settings: PartitionSettings) -> Sides:
-    """Of every class ⌊fraction·count⌋ to test and validation, which so never see rare classes."""
+    """Of every class round(fraction·count) to test and validation, as Python rounds: halves to even.
+
+    Where both together are more than there are, validation gives way; and a node that would have nothing to
+    train on takes one back, from validation if it can.
+    """
     owner, of_class = lists.owner, labels[lists.values]
     group = owner * (int(of_class.max(initial=0)) + 1) + of_class
     rank, count = ranks(group), np.bincount(group)
-    # The tiny addend keeps 0.29·100 from becoming 28.
-    test, more = (
-        np.floor(fraction * count + 1e-9).astype(np.int64)[group]
-        for fraction in (settings.test_fraction, settings.val_fraction)
-    )
-    piece = (rank >= test).astype(np.int64) + (rank >= test + more)
+    test = np.rint(settings.test_fraction * count).astype(np.int64)
+    validation = np.minimum(np.rint(settings.val_fraction * count).astype(np.int64), count - test)
+    piece = (rank >= test[group]).astype(np.int64) + (rank >= (test + validation)[group])
+    for i in np.flatnonzero(np.bincount(owner[piece == 2], minlength=len(lists)) == 0):
+        own = np.flatnonzero(owner == i)
+        piece[own[piece[own].argmax()]] = 2
     first, second, rest = in_parts(lists.values, owner, piece, len(lists), 3)
     return Sides(train=rest, validation=second, test=first)
 
 
 def draw_shards(pool: Int[ndarray, "_"], n: int, shard: int, rng: Rng) -> Ragged:
-    """Every node's own unlabelled examples, without repeats inside a node."""
+    """Every node's own unlabelled examples: places of the pool, without repeats inside a node."""
     if shard == 0 or len(pool) == 0:
         return Ragged.empty(n)
     if shard > len(pool):

@@ -106,7 +106,7 @@ class TestTrials:
     def test_the_first_takes_the_methods_own_settings_from_the_study(self, search: Make) -> None:
         own = "methods.mean_teacher={lr=0.3, decay=0.5, unlabelled=4}"  # outside the ranges, all the same
         first, second = search(own, method="mean_teacher")(2, quiet)
-        assert first["settings"] == {"lr": 0.3, "weight": 100.0, "decay": 0.5}
+        assert first["settings"] == {"lr": 0.3, "weight": 100.0, "decay": 0.5, "late_decay": 0.999}
         assert 0.002 <= second["settings"]["lr"] <= 0.1
         assert "unlabelled" not in second["settings"]
 
@@ -147,7 +147,7 @@ class TestLog:
         written = [json.loads(text) for text in log.read_text("utf-8").splitlines()]
         assert written == lines == read_log(log)
         for number, line in enumerate(written):
-            assert set(line["settings"]) == {"lr", "weight", "decay"}
+            assert set(line["settings"]) == {"lr", "weight", "decay", "late_decay"}
             assert isinstance(line["score"], float)
             found = [line[k] for k in ("study", "method", "seed", "trial", "device")]
             assert found == ["quick", "mean_teacher", 0, number, "cpu"]

@@ -20,7 +20,8 @@ def test_no_lever_is_forgotten_here() -> None:
         for name, field in LNTrustSettings.model_fields.items()
         if any(isinstance(mark, Later) for mark in field.metadata)
     }
-    assert younger <= {change.split(".")[2].split("=")[0] for change in small.ALL_LEVERS}
+    others = {"temperature"}  # of another weighting than the levers'
+    assert younger - others <= {change.split(".")[2].split("=")[0] for change in small.ALL_LEVERS}
 
 
 def test_a_resumed_run_with_all_of_them_equals_an_uninterrupted_one(views: Views, tmp_path: Path) -> None:
@@ -31,6 +32,15 @@ def test_a_resumed_run_with_all_of_them_equals_an_uninterrupted_one(views: Views
     replies = [run.network.ledger.payload("reply").sum() for run in (lean, plain)]
     assert replies[0] < replies[1]
     assert all(t.isfinite().all() for t in lean.method.pack(lean.state).values())
+
+
+def test_a_temperature_is_linucbs_alone(views: Views, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"temperature = 0\.1 needs weighting = linucb, not trust"):
+        LNTrustSettings(temperature=0.1)
+    linucb = small.levers(weighting="linucb", temperature=0.1)
+    soft = small.assert_resumes(views, tmp_path, small.MIXED, *small.SHORT, *linucb)
+    shares = soft.state.closed[soft.state.evidence.mask]
+    assert ((shares > 0) & (shares < 1)).any(), "weight is spread"
 
 
 class TestAnswering:

@@ -49,7 +49,8 @@ def test_there_is_a_figure_for_every_method_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt", "fedmd", "dml_public", "ditto", "idkd"]
+    "method",
+    ["d_psgd", "dfedavg", "gossip_fedavg", "decdiff_vt", "fedmd", "feddf", "dml_public", "ditto", "idkd"],
 )
 def test_where_everybody_is_alike_it_pays_to_share(views: Views, method: str) -> None:
     """Ten linear heads on a full graph, scarce and skewed data: what the dense setting is about."""

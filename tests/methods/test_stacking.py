@@ -46,7 +46,7 @@ class TestRidge:
         z, labels = opinions(seed, T, k, C)
         x = torch.cat([z.flatten(1), z.new_ones(T, 1)], 1)
         start, used = x.new_zeros(x.shape[1], C), torch.ones(1, T, dtype=torch.bool)
-        logits, W = ridge(x, start, labels, used, x.new_tensor([mu]))
+        logits, W = ridge(x, start, labels, used, x.new_tensor([mu]), 200)
         model = LogisticRegression(C=1 / (mu * T), fit_intercept=False, tol=1e-10, max_iter=10_000)
         theirs = model.fit(x.numpy(), labels.numpy()).predict_log_proba(x.numpy())
         np.testing.assert_allclose(logits[0, 0].log_softmax(-1).numpy(), theirs, atol=0.02)
@@ -59,9 +59,9 @@ class TestRidge:
         x, mu = z.flatten(1), z.new_tensor([1e6, 0.1])
         start = torch.eye(3, dtype=z.dtype).repeat(k, 1) / k
         used = torch.stack([torch.arange(T) < T - 4, torch.ones(T, dtype=torch.bool)])
-        _, W = ridge(x, start, labels, used, mu)
+        _, W = ridge(x, start, labels, used, mu, 200)
         torch.testing.assert_close(W[:, 0], start.expand(2, -1, -1), atol=1e-5, rtol=0)
-        _, alone = ridge(x[:-4], start, labels[:-4], used[:1, :-4], mu[1:])
+        _, alone = ridge(x[:-4], start, labels[:-4], used[:1, :-4], mu[1:], 200)
         torch.testing.assert_close(W[0, 1], alone[0, 0], atol=5e-3, rtol=0)
         assert not torch.allclose(W[0, 1], W[1, 1], atol=1e-2)
 

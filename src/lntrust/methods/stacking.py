@@ -34,7 +34,8 @@ from lntrust.methods.fedmd import centred_logits
 from lntrust.study.settings import MethodSettings, Range
 
 PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-_STEPS, _LOOK, _SMALL = 120, 20, 1e-4  # of the descent: at most; between two looks; where it ends
+_CHOOSE, _FIT = 40, 120  # steps at most: in each fold with each penalty, and with the one that was chosen
+_LOOK, _SMALL = 20, 1e-4  # every so many steps the slope is looked at, and below this the descent ends
 
 
 class StackingSettings(MethodSettings):
@@ -118,18 +119,18 @@ def stack(
         start[:-1] = torch.eye(C).repeat(k, 1) / k
     x = torch.cat([z.flatten(1), z.new_ones(T, 1)], 1)
     part = torch.arange(T, device=z.device) * folds // T
-    held_out = part == torch.arange(folds + 1, device=z.device)[:, None]  # nothing in the last one
-    logits, found = ridge(x, start, labels, ~held_out, mu)
+    held_out = part == torch.arange(folds, device=z.device)[:, None]
+    logits, _ = ridge(x, start, labels, ~held_out, mu, _CHOOSE)
     log_q = logits.log_softmax(-1)[..., torch.arange(T, device=z.device), labels]
-    loss = -(log_q * held_out[:, None]).sum((0, 2))
-    best = int(loss.argmin())
-    W = found[-1, best]
-    return W[:-1].view(k, C, C), W[-1], PENALTIES[best]
+    best = (log_q * held_out[:, None]).sum((0, 2)).argmax()
+    _, found = ridge(x, start, labels, torch.ones_like(held_out[:1]), mu[best, None], _FIT)
+    W = found[0, 0]
+    return W[:-1].view(k, C, C), W[-1], float(mu[best])
 
 
 def ridge(
     x: Float[Tensor, "T F"], start: Float[Tensor, "F C"], labels: Int[Tensor, "T"],
-    used: Bool[Tensor, "P T"], mu: Float[Tensor, "M"],
+    used: Bool[Tensor, "P T"], mu: Float[Tensor, "M"], steps: int,
 ) -> tuple[Float[Tensor, "P M T C"], Float[Tensor, "P M F C"]]:  # fmt: skip
     """min_W mean over the used rows of −log softmax(xW)_y + μ/2·‖W − W⁰‖², for every part and every μ.
 
@@ -145,7 +146,7 @@ def ridge(
     at = x @ start
     B = x.new_zeros(len(used), len(mu), len(S), start.shape[1])
     ahead, momentum = B, torch.ones_like(bound[:, :, :1])
-    for step in range(_STEPS):
+    for step in range(steps):
         logits = at + torch.einsum("tr,pmrc->pmtc", rows, ahead)
         slope = torch.einsum("tr,pmtc->pmrc", rows, (logits.softmax(-1) - truth) * weight) + mu * ahead
         after = ahead - slope / bound

@@ -46,9 +46,16 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("GB per node", "all", "", lambda row: _gigabytes(row, "total")),
         Column("deployed", "bytes per answer", "", lambda row: Cell(bytes_text(row.bytes_per_answer, 1))),
         Column("deployed", "asked", "", text.asked_cell),
+        *_hub_columns(rows),
     ]
     nothing = (NOTHING, "0", "0 B")
     return [each for each in every if each.always or any(each.fill(row).value not in nothing for row in rows)]
+
+
+def _hub_columns(rows: Sequence[Row]) -> list[Column]:
+    places = {id(row): place for place, row in enumerate(rows)}
+    return [Column("hubs and leaves", title, "", lambda row, cells=cells: cells[places[id(row)]])
+            for title, cells in text.hub_cells(rows).items()]  # fmt: skip
 
 
 def _gigabytes(row: Row, kind: str) -> Cell:

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from toy import BACKENDS, CPU, DATASET, EXAMPLES, close, everything, learner, module_of, population, train
+from toy import (
+    BACKENDS,
+    CLASSES,
+    CPU,
+    DATASET,
+    EXAMPLES,
+    close,
+    everything,
+    learner,
+    module_of,
+    population,
+    train,
+)
 
 from lntrust.core.errors import LNTrustError
 from lntrust.experiment import run
@@ -101,7 +113,9 @@ class TestNoise:
             seen = nodes.views.seen_by(seen_by)[ids]
             for k, node in enumerate(stack.nodes.tolist()):
                 if isinstance(stack, Estimators):
-                    said = torch.from_numpy(stack.model(k).predict_proba(seen.flatten(1).numpy()))
+                    fitted, said = stack.model(k), torch.zeros(len(ids), CLASSES, dtype=torch.float64)
+                    made = fitted.predict_proba(seen.flatten(1).numpy())
+                    said[:, fitted.classes_] = torch.from_numpy(made)
                 else:
                     said = module_of(stack, k)(seen).softmax(-1).detach()
                 close(nodes.predict_all(ids)[node], said)

@@ -64,6 +64,8 @@ def test_scores_are_pooled_where_there_are_pooled_ones() -> None:
     assert pooled.hubs_self is not None
     assert pooled.leaves_self is not None
     assert (pooled.hubs_self.mean, pooled.leaves_self.mean) == pytest.approx((0.2, 0.3))
+    only_ours = hubs(run("lntrust", **OURS, test_pooled=[0.7] * 5))
+    assert only_ours.leaves_gain == hubs(run("lntrust", **OURS)).leaves_gain, "Independent has none"
 
 
 def test_trust_on_hubs_against_equal_weights() -> None:

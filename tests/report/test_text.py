@@ -64,7 +64,12 @@ def hubs() -> Section:
     kinds = [{"name": name, "kind": "linear", "view": "pixels", **more}
              for name, more in (("hub", {"share": 0.25}), ("leaf", {"noise": 2.0}))]  # fmt: skip
     world = {"kinds": [0, 1, 1, 1], "edges": [[0, 1], [0, 2], [1, 2], [0, 3]]}
-    trust: list[dict[str, float]] = [{}, {"0": 0.6, "1": 0.4, "2": 0.0}, {"0": 0.5, "2": 0.5}, {"3": 1.0}]
+    trust: list[dict[str, float]] = [
+        {},
+        {"0": 0.6, "1": 0.4, "2": 0.0},
+        {"0": 0.5, "1": 0.0, "2": 0.5},
+        {"3": 0.9, "0": 0.1},
+    ]
 
     def of(record: Record) -> Record:
         record = in_study(record, population={"assign": "by_degree", "learners": kinds})

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from lntrust.experiment.statistics import Interval, paired_interval
 from lntrust.experiment.store import Record
-from lntrust.report.rows import Row, Spread, per_node, spread
+from lntrust.report.rows import Row, Spread, spread
 
 
 class Weight(NamedTuple):
@@ -44,16 +44,18 @@ def hubs_of(row: Row) -> Hubs | None:
     worlds = [(record, *sides) for record in row.records if (sides := _sides(record)) is not None]
     if not worlds or len(worlds) < len(row.records):
         return None
-    own = [(_judged(record, "self"), hub, leaf) for record, hub, leaf in worlds]
+    own = zip(_scores(row.records, "self"), worlds, strict=True)
+    sides = [(np.nanmean(score[hub]), np.nanmean(score[leaf])) for score, (_, hub, leaf) in own]
     gains = None
     if row.compared:
-        pairs = zip(worlds, row.independent, strict=True)
-        gains = [(_judged(a, "test") - _judged(b, "test"))[leaf] for (a, _, leaf), b in pairs]
+        tests = _scores([*row.records, *row.independent], "test")
+        pairs = zip(tests, tests[len(worlds) :], worlds, strict=False)
+        gains = [(ours - theirs)[leaf] for ours, theirs, (*_, leaf) in pairs]
     reports = [(record.summary["method_report"].get("trust"), hub, leaf) for record, hub, leaf in worlds]
     known = [(trust, hub, leaf) for trust, hub, leaf in reports if trust is not None]
     return Hubs(
-        hubs_self=spread([float(np.nanmean(score[hub])) for score, hub, _ in own]),
-        leaves_self=spread([float(np.nanmean(score[leaf])) for score, _, leaf in own]),
+        hubs_self=spread([float(of_hubs) for of_hubs, _ in sides]),
+        leaves_self=spread([float(of_leaves) for _, of_leaves in sides]),
         leaves_gain=None if gains is None else paired_interval(gains),
         weight=_weight([_on_hubs(*each, own=True) for each in known]),
         taught=_weight([_on_hubs(*each, own=False) for each in known]),
@@ -79,9 +81,11 @@ def _sides(record: Record) -> tuple[Bool[ndarray, "n"], Bool[ndarray, "n"]] | No
     return (hub, leaf) if leaf.any() else None
 
 
-def _judged(record: Record, score: str) -> Float[ndarray, "n"]:
-    pooled = per_node(record, f"{score}_pooled")
-    return pooled if len(pooled) else per_node(record, score)
+def _scores(records: Sequence[Record], score: str) -> list[Float[ndarray, "n"]]:
+    """Of single nodes: pooled where all of these runs have pooled ones."""
+    tables = [record.summary["per_node"] for record in records]
+    name = f"{score}_pooled" if all(table[f"{score}_pooled"] for table in tables) else score
+    return [np.array(table[name], dtype=float) for table in tables]
 
 
 def _on_hubs(

@@ -143,7 +143,7 @@ class Row:
         """What single nodes are judged by, here and under Independent: pooled scores if both have them."""
         found = []
         for pair in zip(self.records, self.independent, strict=False):  # there may be no Independent
-            (a, b), (c, d) = ([per_node(r, score) for r in pair] for score in ("test_pooled", "test"))
+            (a, b), (c, d) = ([_per_node(r, score) for r in pair] for score in ("test_pooled", "test"))
             found.append((a, b) if len(a) and len(b) else (c, d))
         return found
 
@@ -195,12 +195,12 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
     """Of two lists of runs with the same seeds, node by node; none if these are not the same nodes."""
-    pairs = [(per_node(a, score), per_node(b, score)) for a, b in zip(ours, theirs, strict=False)]
+    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=False)]
     alike = len(ours) == len(theirs) and all(len(a) == len(b) for a, b in pairs)
     return paired_interval([a - b for a, b in pairs]) if alike else None
 
 
-def per_node(record: Record, score: str) -> Float[ndarray, "n"]:
+def _per_node(record: Record, score: str) -> Float[ndarray, "n"]:
     """Empty where the run has no such score."""
     return np.array(record.summary["per_node"][score] or [], dtype=float)  # None is NaN
 

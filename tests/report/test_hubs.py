@@ -70,16 +70,23 @@ def test_scores_are_pooled_where_there_are_pooled_ones() -> None:
 
 def test_trust_on_hubs_against_equal_weights() -> None:
     found = hubs(run("lntrust", **OURS))
-    assert found.weight == pytest.approx(Weight((0.6 + 0.1) / 2, (2 / 4 + 1 / 4) / 2))
-    assert found.taught == pytest.approx(Weight((0.6 / 0.8 + 0.1 / 0.5) / 2, (2 / 3 + 1 / 3) / 2))
-    assert found.weight is not None
-    assert found.weight.ratio == pytest.approx(0.35 / 0.375)
+    assert found.members == pytest.approx(Weight((0.6 + 0.1) / 2, (2 / 4 + 1 / 4) / 2))
+    assert found.teachers == pytest.approx(Weight((0.6 / 0.8 + 0.1 / 0.5) / 2, (2 / 3 + 1 / 3) / 2))
+    assert found.members is not None
+    assert found.members.ratio == pytest.approx(0.35 / 0.375)
+
+
+def test_a_leaf_that_trusts_itself_alone_has_no_teachers() -> None:
+    alone = [{}, {}, {"2": 1.0, "0": 0.0, "1": 0.0, "3": 0.0}, TRUST[3], {}]
+    record = changed(run("lntrust", **OURS), method_report={"trust": alone})
+    assert hubs(record).members == pytest.approx(Weight((0.0 + 0.1) / 2, (2 / 4 + 1 / 4) / 2))
+    assert hubs(record).teachers == pytest.approx(Weight(0.1 / 0.5, 1 / 3))
 
 
 def test_who_reports_no_trust_has_none() -> None:
     found = hubs_of(make_row("Independent", [run("independent", **ALONE)], []))
     assert found is not None
-    assert found.weight is found.taught is found.leaves_gain is None
+    assert found.members is found.teachers is found.leaves_gain is None
 
 
 def test_a_study_without_hubs_has_nothing_to_say_of_them() -> None:

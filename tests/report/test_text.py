@@ -77,7 +77,7 @@ def hubs() -> Section:
         return replace(changed(record, method_report=report), world_text=json.dumps(world))
 
     alone, ours = ([of(record) for record in records] for records in (ALONE, OURS))
-    return section({"Independent": alone, "LNTrust": ours}, alone, x="noise at leaves")
+    return section({"Independent": alone, "LNTrust": ours}, alone, x="noise")
 
 
 SECTIONS = {

@@ -35,8 +35,8 @@ class Hubs:
     hubs_self: Spread | None
     leaves_self: Spread | None
     leaves_gain: Interval | None  # their Test − Independent's, paired by seed and node
-    weight: Weight | None  # over N̄(i), as deployed; none where nobody reports trust
-    taught: Weight | None  # over N(i), as in distillation
+    members: Weight | None  # over N̄(i), as deployed; none where nobody reports trust
+    teachers: Weight | None  # over N(i), as in distillation
 
 
 def hubs_of(row: Row) -> Hubs | None:
@@ -57,8 +57,8 @@ def hubs_of(row: Row) -> Hubs | None:
         hubs_self=spread([float(of_hubs) for of_hubs, _ in sides]),
         leaves_self=spread([float(of_leaves) for _, of_leaves in sides]),
         leaves_gain=None if gains is None else paired_interval(gains),
-        weight=_weight([_on_hubs(*each, own=True) for each in known]),
-        taught=_weight([_on_hubs(*each, own=False) for each in known]),
+        members=_weight([_on_hubs(*each, own=True) for each in known]),
+        teachers=_weight([_on_hubs(*each, own=False) for each in known]),
     )
 
 
@@ -90,15 +90,17 @@ def _scores(records: Sequence[Record], score: str) -> list[Float[ndarray, "n"]]:
 
 def _on_hubs(
     trust: list[dict[str, float]], hub: Bool[ndarray, "n"], leaf: Bool[ndarray, "n"], *, own: bool
-) -> Weight:
-    """A mean over leaves of one world. Without its own share, a node's trust is that in its neighbours."""
+) -> Weight | None:
+    """A mean over the leaves of one world, with their trust in themselves, or of what they have in others."""
     each = []
     for i in np.flatnonzero(leaf).tolist():
         members = {int(j): alpha for j, alpha in trust[i].items() if own or int(j) != i}
-        on_hubs = [alpha for j, alpha in members.items() if hub[j]]
-        each.append((sum(on_hubs) / (sum(members.values()) or 1.0), len(on_hubs) / len(members)))
-    return Weight(*np.mean(each, axis=0).tolist())
+        on_hubs, whole = [alpha for j, alpha in members.items() if hub[j]], sum(members.values())
+        if whole > 0:
+            each.append((sum(on_hubs) / whole, len(on_hubs) / len(members)))
+    return Weight(*np.mean(each, axis=0).tolist()) if each else None
 
 
-def _weight(by_seed: list[Weight]) -> Weight | None:
-    return Weight(*np.mean(by_seed, axis=0).tolist()) if by_seed else None
+def _weight(by_seed: list[Weight | None]) -> Weight | None:
+    known = [weight for weight in by_seed if weight is not None]
+    return Weight(*np.mean(known, axis=0).tolist()) if known else None

@@ -133,7 +133,8 @@ _NUMBERS = (
     "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
     *(f"{name}_{part}" for name in ("difference", "pooled_difference", "leaves_gain")
       for part in Interval._fields),
-    "hubs_self_mean", "leaves_self_mean", "weight_trust", "weight_equal", "taught_trust", "taught_equal",
+    "hubs_self_mean", "leaves_self_mean",
+    "members_trust", "members_equal", "teachers_trust", "teachers_equal",  # of leaves' trust, what is on hubs
     "p10", "harmed", "below_independent", "improvement",
     *(f"gb_{kind}" for kind in (*KINDS, "framing", "total")),
     *(f"gb_headers_{kind}" for kind in KINDS),

@@ -26,8 +26,9 @@ _SELECTED = (
     "The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of the last"
 )
 _OF_HUBS = (
-    "Leaves: those beside a hub; their scores, and hubs', are pooled. Trust on hubs: of a leaf's deployment "
-    "weights, those on hubs, and how many times that is what equal weights would put there."
+    "Leaves: those beside a hub; their scores and hubs' are pooled. Hubs as members: the deployment weight "
+    "that a leaf has learned to put on hubs, and how many times that of equal weights; as teachers: the same "
+    "without its weight on itself."
 )
 
 
@@ -112,7 +113,8 @@ def hub_cells(rows: Sequence[Row]) -> dict[str, list[Cell]]:
         "hubs' Self": of(lambda hubs: _written(hubs.hubs_self, score_text)),
         "leaves' Self": of(lambda hubs: _written(hubs.leaves_self, score_text)),
         "Δ at leaves": of(lambda hubs: interval_cell(hubs.leaves_gain)),
-        "trust on hubs": of(lambda hubs: on_hubs(hubs.weight)),
+        "hubs as members": of(lambda hubs: on_hubs(hubs.members)),
+        "hubs as teachers": of(lambda hubs: on_hubs(hubs.teachers)),
     }
     return {title: each for title, each in cells.items() if any(cell.value != NOTHING for cell in each)}
 
@@ -185,9 +187,15 @@ def notes(section: Section) -> list[str]:
 
 _WIDE = Console(width=10_000)  # to measure in: nothing is folded
 _LABEL = 20  # columns; a longer label, as of a row that diverged, goes on below
-_SPREAD = ("Test", "Δ Indep.", "Δ at leaves", "trust on hubs")  # have theirs in any terminal
+_SPREAD = (
+    "Test",
+    "Δ Indep.",
+    "Δ at leaves",
+    "hubs as members",
+    "hubs as teachers",
+)  # have theirs in any terminal
 _FIRST_TO_GO = ("asked", "10 %", "paper's gain", "gain", "P", "GB per node")
-_THEN = ("harmed", "Δ Indep.")  # where hubs are spoken of
+_THEN = ("harmed", "Δ Indep.", "Self")  # where hubs are spoken of
 
 
 def terminal(section: Section, width: int = 80) -> Table:

@@ -89,7 +89,7 @@ class TestNoise:
         close(weak, strong)
         assert torch.equal(weak, again)
         close(self.of(Views(DATASET, CPU, torch.float32), 0.5, "series").double(), weak, 1e-4)
-        few = replace(DATASET, views={"series": lambda: DATASET.view("series")[:9]})
+        few = replace(DATASET, views={"series": lambda: np.asarray(DATASET.view("series"))[:9]})
         close(self.of(Views(few, CPU, torch.float64), 0.5, "series"), weak[:9])
 
     def test_views_have_each_their_own(self) -> None:

@@ -12,8 +12,16 @@ from lntrust.report.hubs import Hubs, Weight, hubs_of, weakened
 from lntrust.report.rows import Row, make_row
 
 EDGES = [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3], [3, 4]]
-TRUST = [{}, {}, {"2": 0.2, "0": 0.4, "1": 0.2, "3": 0.2}, {"3": 0.5, "1": 0.1, "2": 0.3, "4": 0.1}, {}]
-LEARNERS = [{"name": name, "kind": "linear", "view": "pixels"} for name in ("hub", "leaf")]
+TRUST: list[dict[str, float]] = [
+    {},
+    {},
+    {"2": 0.2, "0": 0.4, "1": 0.2, "3": 0.2},
+    {"3": 0.5, "1": 0.1, "2": 0.3, "4": 0.1},
+    {},
+]
+LEARNERS: list[dict[str, Any]] = [
+    {"name": name, "kind": "linear", "view": "pixels"} for name in ("hub", "leaf")
+]
 
 
 def run(
@@ -27,8 +35,8 @@ def run(
     return replace(record, world_text=json.dumps({"kinds": [0, 0, 1, 1, 1], "edges": EDGES}))
 
 
-ALONE = {"test": [0.5] * 5, "self": [0.9, 0.8, 0.3, 0.5, 0.1]}
-OURS = {"test": [0.9, 0.9, 0.6, 0.8, 0.0], "self": [0.9, 0.8, 0.3, 0.5, 0.1]}
+ALONE: dict[str, Any] = {"test": [0.5] * 5, "self": [0.9, 0.8, 0.3, 0.5, 0.1]}
+OURS: dict[str, Any] = {"test": [0.9, 0.9, 0.6, 0.8, 0.0], "self": [0.9, 0.8, 0.3, 0.5, 0.1]}
 
 
 def row(*ours: Record) -> Row:
@@ -86,7 +94,7 @@ def test_a_leaf_that_trusts_itself_alone_has_no_teachers() -> None:
 def test_who_reports_no_trust_has_none() -> None:
     found = hubs_of(make_row("Independent", [run("independent", **ALONE)], []))
     assert found is not None
-    assert found.members is found.teachers is found.leaves_gain is None
+    assert (found.members, found.teachers, found.leaves_gain) == (None, None, None)
 
 
 def test_a_study_without_hubs_has_nothing_to_say_of_them() -> None:

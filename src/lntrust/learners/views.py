@@ -51,10 +51,11 @@ class Views:
         view = self[name]
         root = fold(stream_key(0, "noise", self.device), zlib.crc32(name.encode()))  # no matter which run
         scale, out = noise * view.std(0, correction=0), torch.empty_like(view)
-        for ids in torch.arange(len(view), device=self.device).split(_AT_ONCE):
-            piece = slice(int(ids[0]), int(ids[-1]) + 1)
-            drawn = normal(fold(root, ids), scale.numel()).to(self.dtype)
-            torch.addcmul(view[piece], drawn.view(-1, *scale.shape), scale, out=out[piece])
+        for start in range(0, len(view), _AT_ONCE):
+            piece = view[start : start + _AT_ONCE]
+            ids = torch.arange(start, start + len(piece), device=self.device)
+            drawn = normal(fold(root, ids), scale.numel()).to(self.dtype).view_as(piece)
+            torch.addcmul(piece, drawn, scale, out=out[start : start + _AT_ONCE])
         return out
 
     def _narrowed(self, view: Float[ndarray, "N *s"], name: str) -> Float[ndarray, "N *s"]:

@@ -12,9 +12,19 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from lntrust.experiment.metrics import mean
 from lntrust.experiment.statistics import Interval, paired_interval
 from lntrust.experiment.store import Record
 from lntrust.report.rows import Row, Spread, spread
+
+Trust = list[dict[str, float]]  # as LNTrust reports it: α_ij by member, node by node
+
+
+class Sides(NamedTuple):
+    """Which nodes are hubs, and which are leaves beside one."""
+
+    hub: Bool[ndarray, "n"]
+    leaf: Bool[ndarray, "n"]
 
 
 class Weight(NamedTuple):
@@ -41,24 +51,20 @@ class Hubs:
 
 def hubs_of(row: Row) -> Hubs | None:
     """None where there are no hubs, or no leaves beside them."""
-    worlds = [(record, *sides) for record in row.records if (sides := _sides(record)) is not None]
-    if not worlds or len(worlds) < len(row.records):
+    sides = [found for record in row.records if (found := _sides(record)) is not None]
+    if not sides or len(sides) < len(row.records):
         return None
-    own = zip(_scores(row.records, "self"), worlds, strict=True)
-    sides = [(np.nanmean(score[hub]), np.nanmean(score[leaf])) for score, (_, hub, leaf) in own]
-    gains = None
+    (own,), gain = _scores("self", row.records), None
     if row.compared:
-        tests = _scores([*row.records, *row.independent], "test")
-        pairs = zip(tests, tests[len(worlds) :], worlds, strict=False)
-        gains = [(ours - theirs)[leaf] for ours, theirs, (*_, leaf) in pairs]
-    reports = [(record.summary["method_report"].get("trust"), hub, leaf) for record, hub, leaf in worlds]
-    known = [(trust, hub, leaf) for trust, hub, leaf in reports if trust is not None]
+        each = zip(*_scores("test", row.records, row.independent), sides, strict=True)
+        gain = paired_interval([(ours - theirs)[leaf] for ours, theirs, (_, leaf) in each])
+    trust = [record.summary["method_report"].get("trust") for record in row.records]
     return Hubs(
-        hubs_self=spread([float(of_hubs) for of_hubs, _ in sides]),
-        leaves_self=spread([float(of_leaves) for _, of_leaves in sides]),
-        leaves_gain=None if gains is None else paired_interval(gains),
-        members=_weight([_on_hubs(*each, own=True) for each in known]),
-        teachers=_weight([_on_hubs(*each, own=False) for each in known]),
+        hubs_self=spread([mean(score[hub]) for score, (hub, _) in zip(own, sides, strict=True)]),
+        leaves_self=spread([mean(score[leaf]) for score, (_, leaf) in zip(own, sides, strict=True)]),
+        leaves_gain=gain,
+        members=None if None in trust else _on_hubs(trust, sides, own=True),
+        teachers=None if None in trust else _on_hubs(trust, sides, own=False),
     )
 
 
@@ -68,39 +74,36 @@ def weakened(rows: Sequence[Row]) -> bool:
     return any("noise" in learner for study in studies for learner in study["population"]["learners"])
 
 
-def _sides(record: Record) -> tuple[Bool[ndarray, "n"], Bool[ndarray, "n"]] | None:
-    """Which nodes are hubs, and which are leaves beside one."""
+def _sides(record: Record) -> Sides | None:
     population = record.identity["study"]["population"]
     if population["assign"] != "by_degree" or len(population["learners"]) == 1 or not record.world:
         return None
-    hub, beside = np.array(record.world["kinds"]) == 0, np.zeros(len(record.world["kinds"]), dtype=bool)
+    hub = np.array(record.world["kinds"]) == 0
+    beside = np.zeros_like(hub)
     for a, b in record.world["edges"]:
         beside[a] |= hub[b]
         beside[b] |= hub[a]
     leaf = beside & ~hub
-    return (hub, leaf) if leaf.any() else None
+    return Sides(hub, leaf) if leaf.any() else None
 
 
-def _scores(records: Sequence[Record], score: str) -> list[Float[ndarray, "n"]]:
+def _scores(score: str, *rows: Sequence[Record]) -> list[list[Float[ndarray, "n"]]]:
     """Of single nodes: pooled where all of these runs have pooled ones."""
-    tables = [record.summary["per_node"] for record in records]
-    name = f"{score}_pooled" if all(table[f"{score}_pooled"] for table in tables) else score
-    return [np.array(table[name], dtype=float) for table in tables]
+    tables = [[record.summary["per_node"] for record in records] for records in rows]
+    pooled = all(table[f"{score}_pooled"] for several in tables for table in several)
+    name = f"{score}_pooled" if pooled else score
+    return [[np.array(table[name], dtype=float) for table in several] for several in tables]
 
 
-def _on_hubs(
-    trust: list[dict[str, float]], hub: Bool[ndarray, "n"], leaf: Bool[ndarray, "n"], *, own: bool
-) -> Weight | None:
-    """A mean over the leaves of one world, with their trust in themselves, or of what they have in others."""
-    each = []
-    for i in np.flatnonzero(leaf).tolist():
-        members = {int(j): alpha for j, alpha in trust[i].items() if own or int(j) != i}
-        on_hubs, whole = [alpha for j, alpha in members.items() if hub[j]], sum(members.values())
-        if whole > 0:
-            each.append((sum(on_hubs) / whole, len(on_hubs) / len(members)))
-    return Weight(*np.mean(each, axis=0).tolist()) if each else None
-
-
-def _weight(by_seed: list[Weight | None]) -> Weight | None:
-    known = [weight for weight in by_seed if weight is not None]
-    return Weight(*np.mean(known, axis=0).tolist()) if known else None
+def _on_hubs(trust: Sequence[Trust], sides: Sequence[Sides], *, own: bool) -> Weight | None:
+    """A mean over seeds of the mean over leaves: with their trust in themselves, or of that in others."""
+    by_seed = []
+    for of, (hub, leaf) in zip(trust, sides, strict=True):
+        found = []
+        for i in np.flatnonzero(leaf).tolist():
+            members = {int(j): alpha for j, alpha in of[i].items() if own or int(j) != i}
+            on_hubs, whole = [alpha for j, alpha in members.items() if hub[j]], sum(members.values())
+            if whole > 0:
+                found.append((sum(on_hubs) / whole, len(on_hubs) / len(members)))
+        by_seed += [np.mean(found, axis=0)] if found else []
+    return Weight(*np.mean(by_seed, axis=0).tolist()) if by_seed else None

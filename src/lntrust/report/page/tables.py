@@ -54,8 +54,12 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
 
 def _hub_columns(rows: Sequence[Row]) -> list[Column]:
     places = {id(row): place for place, row in enumerate(rows)}
-    return [Column("hubs and leaves", title, "", lambda row, cells=cells: cells[places[id(row)]])
-            for title, cells in text.hub_cells(rows).items()]  # fmt: skip
+
+    def fill(cells: Sequence[Cell]) -> Fill:
+        return lambda row: cells[places[id(row)]]
+
+    found = text.hub_cells(rows)
+    return [Column("hubs and leaves", title, "", fill(cells)) for title, cells in found.items()]
 
 
 def _gigabytes(row: Row, kind: str) -> Cell:

@@ -1,5 +1,6 @@
 """Draws are pure functions of their counters, whoever else is drawing."""
 
+import math
 from typing import get_args
 
 import numpy as np
@@ -17,6 +18,7 @@ from lntrust.core.randomness import (
     fold,
     generator,
     mix,
+    normal,
     small_seed,
     stream_key,
     uniform,
@@ -84,15 +86,28 @@ def test_uniform_is_uniform_on_the_half_open_interval() -> None:
     assert (counts / counts.mean() - 1).abs().max() < 0.05
 
 
+@given(st.integers(0, 1000))
+def test_normal_draws_are_standard_normal_within_the_error_of_a_sample(word: int) -> None:
+    """Five standard errors, of the first moments and of the distribution function at a few places."""
+    n = 20_000
+    x = normal(fold(torch.tensor(0), word), n)
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15)):
+        assert abs(float(x.pow(power).mean()) - moment) < 5 * math.sqrt(variance / n)
+    for z in (-2.0, -1.0, 0.0, 0.5, 2.5):
+        share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
+        assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 50))
 def test_a_node_draws_the_same_alone_as_among_others(seed: int, n: int, count: int) -> None:
     keys = node_keys(n, seed)
-    together = uniform(keys, count)
+    together, normals = uniform(keys, count), normal(keys, count)
     masks = dropout_mask(keys, (3, count), 0.5, torch.float32)
     chosen = choose(keys, 60, count)
     for i in range(n):
         alone = fold(stream_key(seed, "batches"), i)[None]
         assert torch.equal(uniform(alone, count)[0], together[i])
+        assert torch.equal(normal(alone, count)[0], normals[i])
         assert torch.equal(dropout_mask(alone, (3, count), 0.5, torch.float32)[0], masks[i])
         assert torch.equal(choose(alone, 60, count)[0], chosen[i])
 

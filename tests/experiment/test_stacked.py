@@ -66,6 +66,7 @@ UNEVEN = ("graph.nodes=12", "partition.labelled=600", "training.schedule=random_
         ("lntrust", ["partition.validation=fresh"]),
         ("lntrust", ["methods.lntrust.weighting=weighted_majority"]),
         ("d_psgd", ["deploy=trust"]),
+        ("lntrust", [f"population.learners.{k}.noise=0.5" for k in (1, 3)]),
         ("lntrust", LEVERS),
         ("d_psgd", [*UNEVEN, "methods.d_psgd.local_steps=1"]),  # worlds whose draws fall unevenly
         ("d_psgd", [*UNEVEN, "methods.d_psgd.local_steps=3"]),

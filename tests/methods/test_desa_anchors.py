@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from small_runs import TORCH, shared
 from torch import Tensor
 
-from lntrust.core.randomness import fold, stream_key
+from lntrust.core.randomness import fold, normal, stream_key
 from lntrust.experiment import Run
 from lntrust.learners.views import Views
-from lntrust.methods.desa import DeSASettings, condense, normal
+from lntrust.methods.desa import DeSASettings, condense
 
 FEW = {"per_class": 4, "condense_steps": 0, "condense_width": 16}
 SEED = 5
@@ -45,18 +43,6 @@ def embedding(step: int) -> Tensor:
 def gap(real: Tensor, anchors: Tensor, R: Tensor) -> Tensor:
     """‖mean f_R(real) − mean f_R(anchors)‖²."""
     return ((real @ R).relu().mean(0) - (anchors @ R).relu().mean(0)).square().sum()
-
-
-@given(st.integers(0, 1000))
-def test_draws_are_standard_normal_within_the_error_of_a_sample(word: int) -> None:
-    """Five standard errors, of the first moments and of the distribution function at a few places."""
-    n = 20_000
-    x = normal(fold(torch.tensor(0), word), n)
-    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15)):
-        assert abs(float(x.pow(power).mean()) - moment) < 5 * math.sqrt(variance / n)
-    for z in (-2.0, -1.0, 0.0, 0.5, 2.5):
-        share = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-        assert abs(float((x < z).double().mean()) - share) < 5 * math.sqrt(share * (1 - share) / n)
 
 
 def test_anchors_begin_with_noise_of_the_mean_and_spread_of_the_nodes_inputs(run: Run) -> None:

@@ -166,6 +166,10 @@ class TestLabels:
         found = labels(*(made(method, sets=each) for each in sets))
         assert found == [f"{method}, {label}" for label in expected]
 
+    def test_of_learners_only_what_differs(self) -> None:
+        noisy = made("lntrust", sets=["population.learners.1.noise=2"])
+        assert labels(made("lntrust"), noisy) == ["lntrust", "lntrust, noise = 2.0"]
+
     def test_ways_to_deploy_and_devices_are_rows_and_a_setting_of_one_method_is_not_the_others(self) -> None:
         assert labels(made("dml", sets=["deploy=trust"]), made("dml")) == ["dml", "dml → trust"]
         assert labels(made(device="cuda"), made()) == ["lntrust, device = cpu", "lntrust, device = cuda"]

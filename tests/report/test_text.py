@@ -4,6 +4,7 @@
 """
 
 import io
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up import made, sending
+from made_up import changed, in_study, made, sending
 from made_up import made_seeds as seeds
 from rich.console import Console
 from rich.table import Table
@@ -58,7 +59,29 @@ def asking(label: str = "lntrust+lean", count: float = 1.25) -> Section:
     return section({"independent": alone, "lntrust": OURS, label: ours}, alone)
 
 
+def hubs() -> Section:
+    """Leaves under noise: what is known of them and of hubs stands beside the rest, in 80 columns."""
+    kinds = [{"name": name, "kind": "linear", "view": "pixels", **more}
+             for name, more in (("hub", {"share": 0.25}), ("leaf", {"noise": 2.0}))]  # fmt: skip
+    world = {"kinds": [0, 1, 1, 1], "edges": [[0, 1], [0, 2], [1, 2], [0, 3]]}
+    trust: list[dict[str, float]] = [
+        {},
+        {"0": 0.6, "1": 0.4, "2": 0.0},
+        {"0": 0.5, "1": 0.0, "2": 0.5},
+        {"3": 0.9, "0": 0.1},
+    ]
+
+    def of(record: Record) -> Record:
+        record = in_study(record, population={"assign": "by_degree", "learners": kinds})
+        report = {"trust": trust} if record.method == "lntrust" else {}
+        return replace(changed(record, method_report=report), world_text=json.dumps(world))
+
+    alone, ours = ([of(record) for record in records] for records in (ALONE, OURS))
+    return section({"Independent": alone, "LNTrust": ours}, alone, x="noise")
+
+
 SECTIONS = {
+    "hubs": hubs(),
     "plain": section({"independent": ALONE, "lntrust, top_k = 3": OURS}),
     "of-the-paper": of_the_paper(),
     "selected": selected(),

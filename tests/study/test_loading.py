@@ -159,6 +159,13 @@ class TestRefusals:
             ("graph.kind=geographic", "graph.kind = geographic needs partition.by = region"),
             ("partition.classes_per_node=2", "partition: classes_per_node = 2: is no longer there; leave it"),
             ("population.learners.1.name=linear", "learners must have different names"),
+            ("population.learners.1.noise=-1", "noise = -1: input should be greater than or equal to 0"),
+            ("population.learners.1.noise=nan", "noise = nan: input should be"),
+            (
+                "population.learners.1.noise=1e9",
+                "noise = 1000000000.0: input should be less than or equal to",
+            ),
+            ("population.learners.1.noise=loud", "noise = 'loud': input should be a valid number"),
             ("population.assign=by_degree", "every learner but the last needs a share"),
         ],
     )

@@ -76,6 +76,19 @@ def test_younger_settings_at_their_default_go_without_saying() -> None:
     assert identity_fields(Grown(flag=True)) == {"old": 1, "flag": True}
 
 
+class Holding(Settings):
+    """Tables in a table."""
+
+    one: Grown = Field(Grown(), description="a table")
+    several: list[Grown] = Field([], description="a list of tables")
+
+
+def test_in_tables_inside_of_tables_too() -> None:
+    assert identity_fields(Holding()) == {"one": {"old": 1}, "several": []}
+    kept = identity_fields(Holding(one=Grown(young=3), several=[Grown(), Grown(flag=True)]))
+    assert kept == {"one": {"old": 1, "young": 3}, "several": [{"old": 1}, {"old": 1, "flag": True}]}
+
+
 class TestTheSameSeedTwice:
     """Would give ± 0.000, and is refused."""
 

@@ -5,6 +5,7 @@ share, so a draw is the same on CPU and GPU, for a whole population or for one n
 adding a method, a node or a metric never moves another stream.
 """
 
+import math
 import zlib
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from torch import Tensor
 
 Stream = Literal[
     "partition", "graph", "initial weights", "batches", "dropout", "queries", "schedule", "estimators",
-    "importance", "gossip", "anchors", "selection", "tuning", "aggregator",
+    "importance", "gossip", "anchors", "selection", "tuning", "noise", "aggregator",
 ]  # fmt: skip
 
 Rng = np.random.Generator  # of draws made once, before training
@@ -104,6 +105,15 @@ def uniform(key: Int[Tensor, "*s"], count: int) -> Float[Tensor, "*s count"]:
     """`count` numbers in [0, 1) per key, with 53 random bits each, in float64."""
     words = fold(key[..., None], torch.arange(count, device=key.device))
     return _shift(words, 11).double() * 2.0**-53
+
+
+def normal(key: Int[Tensor, "*s"], count: int) -> Float[Tensor, "*s count"]:
+    """`count` standard normal numbers per key, in float64 (Box–Muller)."""
+    half = (count + 1) // 2
+    u = uniform(key, 2 * half)
+    radius = torch.sqrt(-2.0 * torch.log1p(-u[..., :half]))
+    angle = 2.0 * math.pi * u[..., half:]
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :count]
 
 
 @cache

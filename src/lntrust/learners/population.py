@@ -66,7 +66,7 @@ class Population:
             nodes = torch.from_numpy(np.flatnonzero(self.kinds == index)).to(self.device)
             if not len(nodes):
                 continue
-            made_of = (learner, nodes, self.views[learner.view], self.classes, self.seeds, self.build)
+            made_of = (learner, nodes, self.views.seen_by(learner), self.classes, self.seeds, self.build)
             with torch.random.fork_rng(devices=[]):  # only to see what it is
                 example = Members(*made_of).fresh()
             if isinstance(example, nn.Module):

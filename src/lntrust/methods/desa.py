@@ -42,7 +42,7 @@ from pydantic import Field
 from torch import Tensor
 
 from lntrust.core.losses import cross_entropy
-from lntrust.core.randomness import Seeds, fold, generator, stream_key, uniform
+from lntrust.core.randomness import Seeds, fold, generator, normal, stream_key
 from lntrust.core.segments import segment_mean, sum_by
 from lntrust.learners.training import Stack
 from lntrust.methods.base import Method, Site, State, random_order
@@ -282,12 +282,3 @@ def _condense(
         velocity.mul_(s.condense_momentum).add_(gradient)
         anchors.sub_(velocity, alpha=s.condense_lr)
     return anchors.view(len(nodes), C, A, D), has.view(len(nodes), C)
-
-
-def normal(key: Int[Tensor, ""], count: int) -> Float[Tensor, "count"]:
-    """Standard normal numbers from a named stream (Box–Muller)."""
-    half = (count + 1) // 2
-    u = uniform(key, 2 * half)
-    radius = torch.sqrt(-2.0 * torch.log1p(-u[:half]))
-    angle = 2.0 * math.pi * u[half:]
-    return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]

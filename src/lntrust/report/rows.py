@@ -284,13 +284,20 @@ def _rows(records: Sequence[Record], all_here: Sequence[Record]) -> list[Row]:
     ignored = {"seed": None, "versions": None, "hardware": None}
     by_seed = sorted(records, key=lambda r: r.seed)
     settings = grouped(by_seed, lambda r: fingerprint(comparable(r.identity) | ignored))
-    flats = {key: flat_settings(each[0].identity) for key, each in settings.items()}
+    flats = {key: _by_entry(flat_settings(each[0].identity)) for key, each in settings.items()}
     rows = []
     for key, each in settings.items():
         paths = _distinguishing(flats[key], [other for name, other in flats.items() if name != key])
         label = _label(each[0]) + "".join(f", {_setting_text(path, flats[key][path])}" for path in paths)
         rows.append(make_row(label, each, all_here))
     return sorted(rows, key=lambda row: _sortable(row.label))
+
+
+def _by_entry(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same, with a path for each field of tables in lists: `study.population.learners.1.noise`."""
+    lists = {path: value for path, value in settings.items() if isinstance(value, list)}
+    tables = {path: value for path, value in lists.items() if any(isinstance(each, dict) for each in value)}
+    return flat(settings | {path: dict(enumerate(value)) for path, value in tables.items()})
 
 
 def _setting_text(path: str, value: Any) -> str:

@@ -19,6 +19,7 @@ from lntrust.experiment.store import Record, superseded_key
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.network.codec import KINDS
 from lntrust.report.claims import Verdict, against_paper, judge
+from lntrust.report.hubs import hubs_of
 from lntrust.report.rows import Row, difference, flat_settings, grouped, main_row, make_row, rows_of, world_of
 
 
@@ -139,7 +140,10 @@ _SPREADS = ("test", "self", "test_pooled", "self_pooled", "stage1")
 _NUMBERS = (
     *(f"{score}_{part}" for score in _SPREADS for part in ("mean", "std")),
     "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
-    *(f"{name}_{part}" for name in ("difference", "pooled_difference") for part in Interval._fields),
+    *(f"{name}_{part}" for name in ("difference", "pooled_difference", "leaves_gain")
+      for part in Interval._fields),
+    "hubs_self_mean", "leaves_self_mean",
+    "members_trust", "members_equal", "teachers_trust", "teachers_equal",  # of leaves' trust, what is on hubs
     "p10", "harmed", "below_independent", "improvement",
     *(f"gb_{kind}" for kind in (*KINDS, "framing", "total")),
     *(f"gb_headers_{kind}" for kind in KINDS),
@@ -173,6 +177,7 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         **{name: row.spread(name) for name in (*_SPREADS, "p10", "harmed", "best_round_test_selected")},
         "test": test, "gain": row.gain, "last_round_test": row.spread("test"), "difference": row.difference,
         "pooled_difference": difference(row.records, row.independent, "test_pooled"),
+        **(vars(hubs) if (hubs := hubs_of(row)) else {}),
     }  # fmt: skip
     numbers = {f"{name}_{part}": value for name, found in parted.items() if found
                for part, value in found._asdict().items()}  # fmt: skip

@@ -13,8 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from lntrust.core.text import bytes_text, percent_text, score_text, seeds_text
+from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
 from lntrust.report.claims import against_paper, signed
+from lntrust.report.hubs import Hubs, Weight, hubs_of, weakened
 from lntrust.report.rows import Row, Spread, make_row, method_label, spread
 from lntrust.report.sections import Section
 from lntrust.study.settings import Study
@@ -22,6 +24,11 @@ from lntrust.study.settings import Study
 NOTHING, DAGGER = "–", "†"
 _SELECTED = (
     "The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of the last"
+)
+_OF_HUBS = (
+    "Leaves: those beside a hub; their scores and hubs' are pooled. Hubs as members: the deployment weight "
+    "that a leaf has learned to put on hubs, and how many times that of equal weights; as teachers: the same "
+    "without its weight on itself."
 )
 
 
@@ -82,8 +89,34 @@ def difference_cell(row: Row) -> Cell:
     """To Independent; to itself there is none."""
     if row.difference is None or not row.compared:
         return Cell()
-    value, _, interval = signed(row.difference).partition(" ")
-    return Cell(value, interval)
+    return interval_cell(row.difference)
+
+
+def interval_cell(interval: Interval | None) -> Cell:
+    if interval is None:
+        return Cell()
+    value, _, ends = signed(interval).partition(" ")
+    return Cell(value, ends)
+
+
+def hub_cells(rows: Sequence[Row]) -> dict[str, list[Cell]]:
+    """By title, what is said of hubs and leaves where a study makes them differ by a known amount."""
+    found = [hubs_of(row) for row in rows] if weakened(rows) else []
+
+    def of(fill: Callable[[Hubs], Cell]) -> list[Cell]:
+        return [Cell() if hubs is None else fill(hubs) for hubs in found]
+
+    def on_hubs(weight: Weight | None) -> Cell:
+        return Cell() if weight is None else Cell(score_text(weight.trust), f"×{weight.ratio:.1f}")
+
+    cells = {
+        "hubs' Self": of(lambda hubs: _written(hubs.hubs_self, score_text)),
+        "leaves' Self": of(lambda hubs: _written(hubs.leaves_self, score_text)),
+        "Δ at leaves": of(lambda hubs: interval_cell(hubs.leaves_gain)),
+        "hubs as members": of(lambda hubs: on_hubs(hubs.members)),
+        "hubs as teachers": of(lambda hubs: on_hubs(hubs.teachers)),
+    }
+    return {title: each for title, each in cells.items() if any(cell.value != NOTHING for cell in each)}
 
 
 def improvement_cell(row: Row, decimals: int = 3) -> Cell:
@@ -121,7 +154,7 @@ def columns(section: Section) -> Columns:
         (True, "GB per node", lambda row: _written(row.gigabytes() if row.records else None, _gigabytes)),
         (any(row.asked for row in rows), "asked", asked_cell),
     ]
-    out = {title: [fill(row) for row in rows] for there, title, fill in every if there}
+    out = {title: [fill(row) for row in rows] for there, title, fill in every if there} | hub_cells(rows)
     means = [None if row.test is None else round(row.test.mean, 3) for row in rows]
     best = max((mean for mean in means if mean is not None), default=None)
     out["Test"] = [replace(cell, best=mean is not None and mean == best)
@@ -147,7 +180,8 @@ def lines(section: Section, found: Columns) -> Iterator[tuple[str, list[Cell]]]:
 def notes(section: Section) -> list[str]:
     """What has to be known to read the numbers."""
     selected = [f"{DAGGER} {_SELECTED} round."] if any(row.test_selected for row in section.rows) else []
-    return [*selected, *superseded_words(section)]
+    hubs = [_OF_HUBS] if weakened(section.rows) else []
+    return [*selected, *hubs, *superseded_words(section)]
 
 
 def superseded_words(section: Section) -> list[str]:
@@ -160,15 +194,22 @@ def superseded_words(section: Section) -> list[str]:
 
 _WIDE = Console(width=10_000)  # to measure in: nothing is folded
 _LABEL = 20  # columns; a longer label, as of a row that diverged, goes on below
-_SPREAD = ("Test", "Δ Indep.")  # have theirs in any terminal
+_SPREAD = (
+    "Test",
+    "Δ Indep.",
+    "Δ at leaves",
+    "hubs as members",
+    "hubs as teachers",
+)  # have theirs in any terminal
 _FIRST_TO_GO = ("asked", "10 %", "paper's gain", "gain", "P", "GB per node")
+_THEN = ("harmed", "Δ Indep.", "Self")  # where hubs are spoken of
 
 
 def terminal(section: Section, width: int = 80) -> Table:
     """One line a row. In narrow terminals the spreads of Self and the paper go first, then whole columns."""
     found, spreads = columns(section), True
     table = _table(section, found, spreads)
-    for title in ("", *_FIRST_TO_GO):
+    for title in ("", *_FIRST_TO_GO, *(_THEN if "Δ at leaves" in found else ())):
         if _WIDE.measure(table).maximum <= width:
             break
         found, spreads = {name: cells for name, cells in found.items() if name != title}, False
@@ -282,7 +323,8 @@ def _tex_cell(cell: Cell) -> str:
         return _tex(cell.value)
     text = " ".join(filter(None, [cell.value, cell.spread]))
     text = re.sub(r"(?<!\d)\.(?=\d)", "0.", text)  # the paper's numbers have their zero
-    text = re.sub(r"(?<=\d),(?=\d)", "{,}", text).replace("±", r"\pm").replace(" %", r"\,\%")
+    text = re.sub(r"(?<=\d),(?=\d)", "{,}", text).replace("±", r"\pm").replace("×", r"\times ")
+    text = text.replace(" %", r"\,\%")
     note = rf"^{{{_TEX[cell.note].strip('$')}}}" if cell.note else ""
     return rf"$\mathbf{{{text}}}{note}$" if cell.best else f"${text}{note}$"
 

@@ -55,11 +55,13 @@ def identity_fields(settings: Settings) -> dict[str, Any]:
     """A table of settings, and the tables in it, as a run's identity has them."""
     table = settings.model_dump(mode="json")
     for name, info in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if any(isinstance(mark, Later) for mark in info.metadata) and value == info.default:
-            del table[name]
-        elif isinstance(value, Settings):
-            table[name] = identity_fields(value)
+        match getattr(settings, name):
+            case value if value == info.default and any(isinstance(mark, Later) for mark in info.metadata):
+                del table[name]
+            case Settings() as inner:
+                table[name] = identity_fields(inner)
+            case [Settings(), *_] as several:
+                table[name] = [identity_fields(each) for each in several]
     return table
 
 
@@ -213,6 +215,9 @@ class LearnerSettings(Settings):
     package.module:factory (called with input_shape, classes and the options; returns an nn.Module or an
     estimator)"""
     view: str = Field(description="what it sees of an example: a view of the dataset")
+    noise: Annotated[float, Later()] = Field(0.0, ge=0, le=100)
+    """what weakens it: Gaussian noise on its view, in standard deviations of each feature; an example's is
+    always the same, whoever has this learner"""
     share: float | None = Field(None, gt=0, le=1, description="by_degree: share of the nodes; none: the rest")
     options: dict[str, Any] = Field(default_factory=dict, description="arguments for the kind, e.g. dropout")
 
@@ -356,8 +361,7 @@ def _under(table: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
 
 def recorded(study: Study) -> dict[str, Any]:
     """What decides a run's result, as whatever is kept of runs has it: with settings that are gone by now."""
-    table = identity_fields(study)
-    for name in ("about", "compare", "seeds", "methods"):
-        del table[name]
+    told = ("about", "compare", "seeds", "methods")
+    table = {name: value for name, value in identity_fields(study).items() if name not in told}
     table["partition"] |= CUT
     return table

@@ -148,6 +148,15 @@ PUBLISHED = {
 class TestYoungerSettings:
     """Settings that came after runs were made: those runs must be found again."""
 
+    def test_a_learner_without_noise_is_what_it_was(self) -> None:
+        assert all("noise" not in learner for learner in of()["study"]["population"]["learners"])
+        assert of("population.learners.1.noise=0") == of()
+        noisy = of("population.learners.1.noise=0.5")
+        assert noisy["study"]["population"]["learners"][1]["noise"] == 0.5
+        assert fingerprint(noisy) != fingerprint(of())
+        assert world_file(noisy) != world_file(of())
+        assert stage1_file([noisy], {}) != stage1_file([of()], {})
+
     def test_a_published_run_knows_nothing_of_them(self) -> None:
         study = load_study("digits")
         method = find_method("lntrust", study)

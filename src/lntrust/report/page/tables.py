@@ -46,9 +46,20 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("GB per node", "all", "", lambda row: _gigabytes(row, "total")),
         Column("deployed", "bytes per answer", "", lambda row: Cell(bytes_text(row.bytes_per_answer, 1))),
         Column("deployed", "asked", "", text.asked_cell),
+        *_hub_columns(rows),
     ]
     nothing = (NOTHING, "0", "0 B")
     return [each for each in every if each.always or any(each.fill(row).value not in nothing for row in rows)]
+
+
+def _hub_columns(rows: Sequence[Row]) -> list[Column]:
+    places = {id(row): place for place, row in enumerate(rows)}
+
+    def fill(cells: Sequence[Cell]) -> Fill:
+        return lambda row: cells[places[id(row)]]
+
+    found = text.hub_cells(rows)
+    return [Column("hubs and leaves", title, "", fill(cells)) for title, cells in found.items()]
 
 
 def _gigabytes(row: Row, kind: str) -> Cell:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from lntrust.experiment.store import Record, read_runs, write_collection
-from lntrust.report.rows import difference, rows_of
+from lntrust.report.nodes import On, difference, per_node
+from lntrust.report.rows import rows_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond_ablations import (
@@ -94,7 +95,35 @@ def megabytes(number: float) -> str:
     return f"{number / 1e6:,.0f}" if number >= 1e7 else f"{number / 1e6:.2f}"
 
 
+def fallen(ours: Sequence[Record], alone: Sequence[Record], score: On = "test_pooled") -> tuple[int, int]:
+    """How many nodes score lower than under Independent of the same seed; and by more than a point."""
+    gaps = [per_node(a, score) - per_node(b, score) for a, b in zip(ours, alone, strict=True)]
+    return sum(int((gap < 0).sum()) for gap in gaps), sum(int((gap < -0.01).sum()) for gap in gaps)
+
+
+def nodes(records: Sequence[Record]) -> int:
+    return sum(record.summary["nodes"] for record in records)
+
+
 # -- tables ---------------------------------------------------------------------------------------
+
+
+def below(runs: Runs, *names: str) -> str:
+    """Nodes below Independent, in brackets by more than a point: pooled, and on their own test sets."""
+    group = (GROUPS[0][0], GROUPS[-1][1])
+    rows, total = [], np.zeros((2 * len(names), 2), dtype=int)
+    for study in NAMES:
+        alone = of(runs, study, "independent", group)
+        each = np.array([fallen(of(runs, study, name, group), alone, score)
+                         for score in ("test_pooled", "test") for name in names])  # fmt: skip
+        total += each
+        rows.append([study, f"{nodes(alone):,}", *(f"{all_} ({far})" for all_, far in each)])
+    every = sum(nodes(of(runs, study, "independent", group)) for study in NAMES)
+    rows.append(["all", f"{every:,}", *(f"{all_} ({far})" for all_, far in total)])
+    called = ["LNTrust" if name == "lntrust" else name.partition("+")[2] for name in names]
+    return table(
+        ["study", "nodes", *(f"{name}, {on}" for on in ("pooled", "own tests") for name in called)], rows
+    )
 
 
 def lean(runs: Runs) -> str:
@@ -129,15 +158,19 @@ def safe(runs: Runs, preset: str = "safe") -> str:
                 of(runs, study, name, group) for name in ("independent", "lntrust", f"lntrust+{preset}")
             )
             harmed = [dot(mean(each, lambda s: s["harmed"])) for each in (full, ours)]
+            fell = [[dot(fallen(each, alone, score)[0] / nodes(alone)) for each in (full, ours)]
+                    for score in ("test_pooled", "test")]  # fmt: skip
             rows.append(
                 [
                     study, f"{group[0]}–{group[1]}", test(alone), test(full), test(ours),
-                    against(ours, alone), against(ours, full), f"{harmed[0]} → {harmed[1]}",
+                    against(ours, alone), against(ours, full),
+                    *(" → ".join(each) for each in (harmed, *fell)),
                     share(mean(ours, total), mean(full, total)),
                 ]
             )  # fmt: skip
     head = ("study", "seeds", "Independent", "LNTrust", preset, f"{preset} − Independent",
-            f"{preset} − LNTrust", "harmed, LNTrust → ours", "bytes")  # fmt: skip
+            f"{preset} − LNTrust", "harmed, LNTrust → ours", "below Independent, pooled",
+            "below Independent, own tests", "bytes")  # fmt: skip
     return table(head, rows)
 
 
@@ -186,6 +219,12 @@ def targets(runs: Runs) -> str:
         halved, (before, after) = sum(2 * b <= a for a, b in rows), map(sum, zip(*rows, strict=True))
         return f"{halved} of {len(rows)}; nodes {before} → {after}"
 
+    def fell(method: str, groups: Sequence[tuple[int, int]]) -> str:
+        both = [np.sum([fallen(of(runs, study, name, g), of(runs, study, "independent", g))
+                        for study in NAMES for g in groups], axis=0)
+                for name in ("lntrust", method)]  # fmt: skip
+        return " → ".join(f"{all_} ({far})" for all_, far in both)
+
     geo, others = NAMES[3:5], (*NAMES[:3], *NAMES[5:])
     made: list[tuple[str, Callable[[Sequence[tuple[int, int]]], str]]] = [
         ("lean: replies, of LNTrust's ≤ 1 %", lambda g: most(replies, g)),
@@ -194,9 +233,11 @@ def targets(runs: Runs) -> str:
         ("safe: geo, Test − Independent ≥ 0", lambda g: gaps("lntrust+safe", "independent", geo, g)),
         ("safe: others, Test − LNTrust ≥ −.002", lambda g: gaps("lntrust+safe", "lntrust", others, g)),
         ("safe: rows where harmed is at most half", lambda g: harm("lntrust+safe", g)),
+        ("safe: nodes below Independent (by > .01)", lambda g: fell("lntrust+safe", g)),
         ("best: geo, Test − Independent", lambda g: gaps("lntrust+best", "independent", geo, g)),
         ("best: others, Test − LNTrust", lambda g: gaps("lntrust+best", "lntrust", others, g)),
         ("best: rows where harmed is at most half", lambda g: harm("lntrust+best", g)),
+        ("best: nodes below Independent (by > .01)", lambda g: fell("lntrust+best", g)),
     ]
     head = ["target; worst row", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]
     return table(head, [[about, *(value(g) for g in READINGS.values())] for about, value in made])
@@ -271,6 +312,8 @@ def main() -> None:
         "beyond-lean": lean(runs),
         "beyond-safe": safe(runs),
         "beyond-best": safe(runs, "best"),
+        "beyond-below": below(runs, "lntrust", "lntrust+safe", "lntrust+best"),
+        "beyond-below-lean": below(runs, "lntrust", "lntrust+lean"),
         "beyond-levers": choices(LEVERS, NAMES[:3]),
         "beyond-gates": gates(),
         "beyond-asking": asking(),

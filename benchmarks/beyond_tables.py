@@ -101,6 +101,12 @@ def fallen(ours: Sequence[Record], alone: Sequence[Record], score: On = "test_po
     return sum(int((gap < 0).sum()) for gap in gaps), sum(int((gap < -0.01).sum()) for gap in gaps)
 
 
+def hurt(records: Sequence[Record], score: On) -> int:
+    """How many nodes score lower deployed than with their own model."""
+    own = score.replace("test", "self")
+    return sum(int((per_node(r, score) < per_node(r, own)).sum()) for r in records)
+
+
 def nodes(records: Sequence[Record]) -> int:
     return sum(record.summary["nodes"] for record in records)
 
@@ -157,20 +163,20 @@ def safe(runs: Runs, preset: str = "safe") -> str:
             alone, full, ours = (
                 of(runs, study, name, group) for name in ("independent", "lntrust", f"lntrust+{preset}")
             )
-            harmed = [dot(mean(each, lambda s: s["harmed"])) for each in (full, ours)]
-            fell = [[dot(fallen(each, alone, score)[0] / nodes(alone)) for each in (full, ours)]
-                    for score in ("test_pooled", "test")]  # fmt: skip
+            harmed, fell = ([[dot(count(each, score) / nodes(alone)) for each in (full, ours)]
+                             for score in ("test_pooled", "test")]
+                            for count in (hurt, lambda each, score: fallen(each, alone, score)[0]))  # fmt: skip
             rows.append(
                 [
                     study, f"{group[0]}–{group[1]}", test(alone), test(full), test(ours),
                     against(ours, alone), against(ours, full),
-                    *(" → ".join(each) for each in (harmed, *fell)),
+                    *(" → ".join(each) for each in (*harmed, *fell)),
                     share(mean(ours, total), mean(full, total)),
                 ]
             )  # fmt: skip
     head = ("study", "seeds", "Independent", "LNTrust", preset, f"{preset} − Independent",
-            f"{preset} − LNTrust", "harmed, LNTrust → ours", "below Independent, pooled",
-            "below Independent, own tests", "bytes")  # fmt: skip
+            f"{preset} − LNTrust", "harmed, pooled, LNTrust → ours", "harmed, own tests",
+            "below Independent, pooled", "below Independent, own tests", "bytes")  # fmt: skip
     return table(head, rows)
 
 
@@ -210,9 +216,9 @@ def targets(runs: Runs) -> str:
         (study, _), worst = max(found.items(), key=lambda item: item[1])
         return f"{100 * worst:.2f} % ({study})"
 
-    def harm(method: str, groups: Sequence[tuple[int, int]]) -> str:
+    def harm(method: str, groups: Sequence[tuple[int, int]], own: Sequence[str] = ()) -> str:
         rows = [
-            [round(sum(r.summary["harmed"] * r.summary["nodes"] for r in of(runs, study, name, g)))
+            [hurt(of(runs, study, name, g), "test" if study in own else "test_pooled")
              for name in ("lntrust", method)]
             for study in NAMES for g in groups
         ]  # fmt: skip
@@ -233,10 +239,12 @@ def targets(runs: Runs) -> str:
         ("safe: geo, Test − Independent ≥ 0", lambda g: gaps("lntrust+safe", "independent", geo, g)),
         ("safe: others, Test − LNTrust ≥ −.002", lambda g: gaps("lntrust+safe", "lntrust", others, g)),
         ("safe: rows where harmed is at most half", lambda g: harm("lntrust+safe", g)),
+        ("safe: the same, places and people by own tests", lambda g: harm("lntrust+safe", g, NAMES[3:])),
         ("safe: nodes below Independent (by > .01)", lambda g: fell("lntrust+safe", g)),
         ("best: geo, Test − Independent", lambda g: gaps("lntrust+best", "independent", geo, g)),
         ("best: others, Test − LNTrust", lambda g: gaps("lntrust+best", "lntrust", others, g)),
         ("best: rows where harmed is at most half", lambda g: harm("lntrust+best", g)),
+        ("best: the same, places and people by own tests", lambda g: harm("lntrust+best", g, NAMES[3:])),
         ("best: nodes below Independent (by > .01)", lambda g: fell("lntrust+best", g)),
     ]
     head = ["target; worst row", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]

@@ -52,7 +52,9 @@ def test_a_table_of_the_paper() -> None:
     ours = section.rows[2]
     assert (ours.x, ours.paper, ours.difference is None) == (3.0, {"test": 0.8}, False)
     assert [verdict.outcome for verdict in section.verdicts] == ["holds", "does not hold"]
-    assert [verdict.says for verdict in section.counted] == ["ours is best"], "the other the paper does not say"
+    assert [verdict.says for verdict in section.counted] == ["ours is best"], (
+        "the other the paper does not say"
+    )
     elsewhere = replace(section, rows=[replace(ours, records=[made(sets=["reading=paper"])])])
     assert elsewhere.counted == [], "and under another reading it is no claim of the paper's as we read it"
 

@@ -53,8 +53,10 @@ STOPS = (  # β, by the usual lead, κ
 
 
 def harmed(summary: dict[str, Any]) -> float:
-    """Share of nodes whose pooled score is lower deployed than with their own model: what choices were made by,
-    also where nodes are places or people."""
+    """Share of nodes whose pooled score is lower deployed than with their own model.
+
+    Choices were made by it, also where nodes are places or people.
+    """
     deployed, own = (summary["per_node"][name] for name in ("test_pooled", "self_pooled"))
     return fmean(a < b for a, b in zip(deployed, own, strict=True) if a is not None)
 

@@ -48,6 +48,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "lean.md", ROOT / "docs" / "saf
 # The presets were chosen three times, each time on validation data, and read on fresh seeds.
 READINGS = {"first": ((0, 4), (5, 9)), "second": ((10, 14), (15, 19)), "third": ((20, 24), (25, 29))}
 GROUPS = READINGS["third"]
+SETS: tuple[On, On] = ("test_pooled", "test")  # the union of all test sets, and the nodes' own
 Runs = dict[tuple[str, str], list[Record]]  # by study and method, sorted by seed
 
 
@@ -121,7 +122,7 @@ def below(runs: Runs, *names: str) -> str:
     for study in NAMES:
         alone = of(runs, study, "independent", group)
         each = np.array([fallen(of(runs, study, name, group), alone, score)
-                         for score in ("test_pooled", "test") for name in names])  # fmt: skip
+                         for score in SETS for name in names])  # fmt: skip
         total += each
         rows.append([study, f"{nodes(alone):,}", *(f"{all_} ({far})" for all_, far in each)])
     every = sum(nodes(of(runs, study, "independent", group)) for study in NAMES)
@@ -163,14 +164,13 @@ def safe(runs: Runs, preset: str = "safe") -> str:
             alone, full, ours = (
                 of(runs, study, name, group) for name in ("independent", "lntrust", f"lntrust+{preset}")
             )
-            harmed, fell = ([[dot(count(each, score) / nodes(alone)) for each in (full, ours)]
-                             for score in ("test_pooled", "test")]
-                            for count in (hurt, lambda each, score: fallen(each, alone, score)[0]))  # fmt: skip
+            counts = [[hurt(each, on) for each in (full, ours)] for on in SETS]
+            counts += [[fallen(each, alone, on)[0] for each in (full, ours)] for on in SETS]
             rows.append(
                 [
                     study, f"{group[0]}–{group[1]}", test(alone), test(full), test(ours),
                     against(ours, alone), against(ours, full),
-                    *(" → ".join(each) for each in (*harmed, *fell)),
+                    *(" → ".join(dot(count / nodes(alone)) for count in pair) for pair in counts),
                     share(mean(ours, total), mean(full, total)),
                 ]
             )  # fmt: skip

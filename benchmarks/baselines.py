@@ -22,14 +22,15 @@ Run = dict[str, Any]
 def compact(run: Run, independent: Run | None) -> Run:
     """What the tables need of one run."""
     own, nodes = run["per_node"]["test_pooled"], run["nodes"]
-    below = None
+    models, below = run["per_node"]["self_pooled"], None
     if own and independent:
         alone = independent["per_node"]["test_pooled"]
         below = fmean(a < b for a, b in zip(own, alone, strict=True))
     return {
         "seed": run["seed"],
         "device": run["device"],
-        **{k: run[k] for k in ("test", "self", "test_pooled", "self_pooled", "stage1", "harmed")},
+        **{k: run[k] for k in ("test", "self", "test_pooled", "self_pooled", "stage1")},
+        "harmed": fmean(a < b for a, b in zip(own, models, strict=True)) if own else run["harmed"],
         "below_independent": below,
         "mb_per_node": {kind: run["bytes"][kind] / nodes / 1e6 for kind in KINDS},
         "bytes_per_answer": run["bytes"]["per_deployed_query"],

@@ -27,7 +27,7 @@ from lntrust.methods.lntrust.method import LNTrust
 from lntrust.study.settings import Study
 
 sys.path.insert(0, str(Path(__file__).parent))
-from beyond_ablations import CHOICES, rows_of
+from beyond_ablations import CHOICES, harmed, rows_of
 
 STUDIES = {
     "sparse-cifar10": ("sparse-cifar10", []),
@@ -53,12 +53,12 @@ def run(
 
 def line(summary: dict[str, Any], study: str, way: str, on: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a run."""
-    scores = ("test", "self", "test_pooled", "self_pooled", "stage1", "harmed", "p10")
+    scores = ("test", "self", "test_pooled", "self_pooled", "stage1", "p10")
     sent, n = summary["bytes"], summary["nodes"]
     phases = {name: {k: v / n for k, v in each.items()} for name, each in sent["by_phase"].items()}
     return {
         "study": study, "way": way, "on": on, "seed": summary["seed"], "settings": settings,
-        **{name: summary[name] for name in scores},
+        **{name: summary[name] for name in scores}, "harmed": harmed(summary),
         "query": sent["query"] / n, "total": sent["total"] / n, "phases": phases,
         # Headers included: what a reply really takes.
         "reply": (sent["reply"] + sent["framing_by_kind"]["reply"]) / n,

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -49,6 +50,15 @@ STOPS = (  # β, by the usual lead, κ
     (0.0, True, 0.8), (0.0, True, 0.6), (0.0, True, 0.4), (0.2, False, 1.0), (0.2, False, 0.2),
     (0.2, True, 1.0), (0.2, True, 0.8), (0.2, True, 0.7), (0.2, True, 0.6), (0.2, True, 0.4),
 )  # fmt: skip
+
+
+def harmed(summary: dict[str, Any]) -> float:
+    """Share of nodes whose pooled score is lower deployed than with their own model.
+
+    Choices were made by it, also where nodes are places or people.
+    """
+    deployed, own = (summary["per_node"][name] for name in ("test_pooled", "self_pooled"))
+    return fmean(a < b for a, b in zip(deployed, own, strict=True) if a is not None)
 
 
 def dot(number: float) -> str:

@@ -45,6 +45,7 @@ from lntrust.world.partition.partition import groups
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond import STUDIES
+from beyond_ablations import harmed
 
 REFITS = 15  # after the first fit, as often as trust is refreshed in a run of `safe`
 Row = dict[str, Any]
@@ -159,8 +160,9 @@ def single(
 
 
 def line(study: str, preset: str, K: int, seeds: list[int], rows: list[Row]) -> Row:
-    names = ("test", "self", "test_pooled", "self_pooled", "harmed", "sent")
+    names = ("test", "self", "test_pooled", "self_pooled", "sent")
     means = {name: float(np.mean([row[name] for row in rows])) for name in names}
+    means["harmed"] = float(np.mean([harmed(row) for row in rows]))
     together = [row["method_report"]["answers_together"] for row in rows]
     asked = float(np.mean([row["bytes"]["asked_per_input"] for row in rows]))
     return {

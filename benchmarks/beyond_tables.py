@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from lntrust.experiment.store import Record, read_runs, write_collection
-from lntrust.report.rows import difference, rows_of
+from lntrust.report.nodes import On, difference, per_node
+from lntrust.report.rows import rows_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from beyond_ablations import (
@@ -47,6 +48,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "lean.md", ROOT / "docs" / "saf
 # The presets were chosen three times, each time on validation data, and read on fresh seeds.
 READINGS = {"first": ((0, 4), (5, 9)), "second": ((10, 14), (15, 19)), "third": ((20, 24), (25, 29))}
 GROUPS = READINGS["third"]
+SETS: tuple[On, On] = ("test_pooled", "test")  # the union of all test sets, and the nodes' own
 Runs = dict[tuple[str, str], list[Record]]  # by study and method, sorted by seed
 
 
@@ -94,7 +96,41 @@ def megabytes(number: float) -> str:
     return f"{number / 1e6:,.0f}" if number >= 1e7 else f"{number / 1e6:.2f}"
 
 
+def fallen(ours: Sequence[Record], alone: Sequence[Record], score: On = "test_pooled") -> tuple[int, int]:
+    """How many nodes score lower than under Independent of the same seed; and by more than a point."""
+    gaps = [per_node(a, score) - per_node(b, score) for a, b in zip(ours, alone, strict=True)]
+    return sum(int((gap < 0).sum()) for gap in gaps), sum(int((gap < -0.01).sum()) for gap in gaps)
+
+
+def hurt(records: Sequence[Record], score: On) -> int:
+    """How many nodes score lower deployed than with their own model."""
+    own = score.replace("test", "self")
+    return sum(int((per_node(r, score) < per_node(r, own)).sum()) for r in records)
+
+
+def nodes(records: Sequence[Record]) -> int:
+    return sum(record.summary["nodes"] for record in records)
+
+
 # -- tables ---------------------------------------------------------------------------------------
+
+
+def below(runs: Runs, *names: str) -> str:
+    """Nodes below Independent, in brackets by more than a point: pooled, and on their own test sets."""
+    group = (GROUPS[0][0], GROUPS[-1][1])
+    rows, total = [], np.zeros((2 * len(names), 2), dtype=int)
+    for study in NAMES:
+        alone = of(runs, study, "independent", group)
+        each = np.array([fallen(of(runs, study, name, group), alone, score)
+                         for score in SETS for name in names])  # fmt: skip
+        total += each
+        rows.append([study, f"{nodes(alone):,}", *(f"{all_} ({far})" for all_, far in each)])
+    every = sum(nodes(of(runs, study, "independent", group)) for study in NAMES)
+    rows.append(["all", f"{every:,}", *(f"{all_} ({far})" for all_, far in total)])
+    called = ["LNTrust" if name == "lntrust" else name.partition("+")[2] for name in names]
+    return table(
+        ["study", "nodes", *(f"{name}, {on}" for on in ("pooled", "own tests") for name in called)], rows
+    )
 
 
 def lean(runs: Runs) -> str:
@@ -128,16 +164,19 @@ def safe(runs: Runs, preset: str = "safe") -> str:
             alone, full, ours = (
                 of(runs, study, name, group) for name in ("independent", "lntrust", f"lntrust+{preset}")
             )
-            harmed = [dot(mean(each, lambda s: s["harmed"])) for each in (full, ours)]
+            counts = [[hurt(each, on) for each in (full, ours)] for on in SETS]
+            counts += [[fallen(each, alone, on)[0] for each in (full, ours)] for on in SETS]
             rows.append(
                 [
                     study, f"{group[0]}–{group[1]}", test(alone), test(full), test(ours),
-                    against(ours, alone), against(ours, full), f"{harmed[0]} → {harmed[1]}",
+                    against(ours, alone), against(ours, full),
+                    *(" → ".join(dot(count / nodes(alone)) for count in pair) for pair in counts),
                     share(mean(ours, total), mean(full, total)),
                 ]
             )  # fmt: skip
     head = ("study", "seeds", "Independent", "LNTrust", preset, f"{preset} − Independent",
-            f"{preset} − LNTrust", "harmed, LNTrust → ours", "bytes")  # fmt: skip
+            f"{preset} − LNTrust", "harmed, pooled, LNTrust → ours", "harmed, own tests",
+            "below Independent, pooled", "below Independent, own tests", "bytes")  # fmt: skip
     return table(head, rows)
 
 
@@ -177,14 +216,20 @@ def targets(runs: Runs) -> str:
         (study, _), worst = max(found.items(), key=lambda item: item[1])
         return f"{100 * worst:.2f} % ({study})"
 
-    def harm(method: str, groups: Sequence[tuple[int, int]]) -> str:
+    def harm(method: str, groups: Sequence[tuple[int, int]], own: Sequence[str] = ()) -> str:
         rows = [
-            [round(sum(r.summary["harmed"] * r.summary["nodes"] for r in of(runs, study, name, g)))
+            [hurt(of(runs, study, name, g), "test" if study in own else "test_pooled")
              for name in ("lntrust", method)]
             for study in NAMES for g in groups
         ]  # fmt: skip
         halved, (before, after) = sum(2 * b <= a for a, b in rows), map(sum, zip(*rows, strict=True))
         return f"{halved} of {len(rows)}; nodes {before} → {after}"
+
+    def fell(method: str, groups: Sequence[tuple[int, int]]) -> str:
+        both = [np.sum([fallen(of(runs, study, name, g), of(runs, study, "independent", g))
+                        for study in NAMES for g in groups], axis=0)
+                for name in ("lntrust", method)]  # fmt: skip
+        return " → ".join(f"{all_} ({far})" for all_, far in both)
 
     geo, others = NAMES[3:5], (*NAMES[:3], *NAMES[5:])
     made: list[tuple[str, Callable[[Sequence[tuple[int, int]]], str]]] = [
@@ -194,9 +239,13 @@ def targets(runs: Runs) -> str:
         ("safe: geo, Test − Independent ≥ 0", lambda g: gaps("lntrust+safe", "independent", geo, g)),
         ("safe: others, Test − LNTrust ≥ −.002", lambda g: gaps("lntrust+safe", "lntrust", others, g)),
         ("safe: rows where harmed is at most half", lambda g: harm("lntrust+safe", g)),
+        ("safe: the same, places and people by own tests", lambda g: harm("lntrust+safe", g, NAMES[3:])),
+        ("safe: nodes below Independent (by > .01)", lambda g: fell("lntrust+safe", g)),
         ("best: geo, Test − Independent", lambda g: gaps("lntrust+best", "independent", geo, g)),
         ("best: others, Test − LNTrust", lambda g: gaps("lntrust+best", "lntrust", others, g)),
         ("best: rows where harmed is at most half", lambda g: harm("lntrust+best", g)),
+        ("best: the same, places and people by own tests", lambda g: harm("lntrust+best", g, NAMES[3:])),
+        ("best: nodes below Independent (by > .01)", lambda g: fell("lntrust+best", g)),
     ]
     head = ["target; worst row", *(f"{name}, seeds {g[0][0]}–{g[-1][1]}" for name, g in READINGS.items())]
     return table(head, [[about, *(value(g) for g in READINGS.values())] for about, value in made])
@@ -271,6 +320,8 @@ def main() -> None:
         "beyond-lean": lean(runs),
         "beyond-safe": safe(runs),
         "beyond-best": safe(runs, "best"),
+        "beyond-below": below(runs, "lntrust", "lntrust+safe", "lntrust+best"),
+        "beyond-below-lean": below(runs, "lntrust", "lntrust+lean"),
         "beyond-levers": choices(LEVERS, NAMES[:3]),
         "beyond-gates": gates(),
         "beyond-asking": asking(),

@@ -63,8 +63,7 @@ def _mean(row: Row) -> float:
 
 def claims_table(sections: dict[str, Section]) -> str:
     """How many claims hold."""
-    counted = [section for section in sections.values() if section.counts]
-    counts = Counter(verdict.outcome for section in counted for verdict in section.verdicts)
+    counts = Counter(verdict.outcome for section in sections.values() for verdict in section.counted)
     rows = [f"| {outcome} | {counts[outcome]} |" for outcome in ("holds", "undecided", "does not hold")]
     return "\n".join(["| of the paper's claims, ours | |", "| :-- | --: |", *rows]) + "\n"
 

@@ -49,7 +49,18 @@ class TestHelp:
 
     def test_what_every_column_means(self, lntrust: Any) -> None:
         words = lntrust("compare", "--help").words
-        columns = ("Test", "Self", "gain", "Δ Indep.", "10 %", "harmed", "P", "GB per node", "asked")
+        columns = (
+            "Test",
+            "Self",
+            "gain",
+            "Δ Indep.",
+            "10 %",
+            "harmed",
+            "below Indep.",
+            "P",
+            "GB per node",
+            "asked",
+        )
         assert all(f" {column}: " in words for column in columns)
         assert "95 % confidence" in words
 

@@ -84,7 +84,7 @@ def test_run_goes_on_with_the_rest_and_shows_all(lntrust: Any, quick: Path) -> N
     assert got.code == 0
     table = got.words
     assert re.search(r"broken:Breaks \.\d{3} .*1 of 2 seeds; seed 1 diverged at round 4", table)
-    assert re.search(r"uniform – – – – – – \S+ seeds 0, 1 diverged at round 1", table)
+    assert re.search(r"uniform( –){8} \S+ seeds 0, 1 diverged at round 1", table)
     assert re.search(r"independent \.\d{3} ", table)
     assert len(re.findall(r"note: .*diverged", got.err)) == 3
     as_json = lntrust("run", quick, *some, "--json")

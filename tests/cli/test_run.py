@@ -79,10 +79,13 @@ class TestResults:
         assert got.out.splitlines()[0].strip() == "digits, seeds 0, 1, 2"
         assert max(map(len, got.out.splitlines())) <= 80
         scores, trust = got.out.split("whom each node trusts")
-        rows = [line for line in scores.splitlines() if line.startswith("│")]
-        names = [line.split()[1] for line in rows]
-        assert names == ["independent", "uniform", "lntrust", "lntrust+best"]
-        assert all(re.search(r"│ +\.\d{3} ±\.\d{3} │ +\.\d{3} │", line) for line in rows)
+        _, table = scores.split("─\n")
+        rows = [line.split() for line in table.splitlines()[:4]]
+        assert [row[0] for row in rows] == ["independent", "uniform", "lntrust", "lntrust+best"]
+        for name, test, spread, own, pooled, *shares in rows:
+            assert all(re.fullmatch(r"[±]?\.\d{3}", number) for number in (test, spread, own, pooled))
+            told = r"\d+ % – – " if name == "independent" else r"(\d+ % ){3}"
+            assert re.match(told, " ".join(shares)), "harmed, and below Independent on both scores"
         assert "lntrust+best, seed 0: " in scores.splitlines()[-1]
         assert "19 (forest)" in trust
         assert "Run folders: runs/digits" in got.out

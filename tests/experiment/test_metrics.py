@@ -119,6 +119,17 @@ class TestSummary:
         assert found["p10"] == pytest.approx(1 / 3 + 0.2 * (0.5 - 1 / 3))  # linear between the lowest two
         assert found["test_pooled"] == pytest.approx(np.mean(pooled))
 
+    @pytest.mark.parametrize("by", ["region", "subject"])
+    def test_places_and_people_are_judged_on_their_own_tests(self, by: str) -> None:
+        """Node 1 loses the only one of its three that it had right; pooled it loses nothing."""
+        worse = np.array([[0, 0, 1, 1, 2, 1], [1, 1, 1, 0, 0, 1], [2, 2, 2, 2, 2, 2]])
+        overrides = (f"partition.by={by}", "graph.kind=ring")
+        found, _ = summary(world(overrides=overrides), r2=SELF, r5=worse)
+        assert found["per_node"]["test"][1] == 0.0
+        assert found["per_node"]["test_pooled"] == pytest.approx([1.0, 2 / 3, 0.5])
+        assert found["harmed"] == pytest.approx(1 / 3)
+        assert summary(world(), r2=SELF, r5=worse)[0]["harmed"] == 0.0
+
     def test_without_pooled_scores_own_ones_judge(self) -> None:
         found, rows = summary(world(overrides=("partition.draws=overlapping",)), r2=SELF, r5=DEPLOYED)
         assert found["test_pooled"] is found["self_pooled"] is found["per_node"]["test_pooled"] is None

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lntrust.core.errors import LNTrustError
-from lntrust.experiment.reproduction import Reproduction, _toml, list_reproductions, load_reproduction
+from lntrust.experiment.reproduction import (
+    Claim,
+    Reproduction,
+    _toml,
+    list_reproductions,
+    load_reproduction,
+)
 from lntrust.experiment.store.identity import stage1_file
 from lntrust.study.loading import value_of
 
 NAMES = list(list_reproductions())
+FEATURE = 'claims = [{ says = "s", above = "KL", below = ["degree"], on = "importance", of = "z" }]'
 MINE = """
 title = "T"
 place = "here"
@@ -98,6 +105,22 @@ def test_the_readings_are_a_step_apart_each(study: int) -> None:
     assert (whole.partition, whole.training) == (pieces.partition, pieces.training)
 
 
+def claims_of(name: str) -> list[Claim]:
+    return [claim for panel in load_reproduction(name).panels for claim in panel.claims]
+
+
+def test_figures_have_claims_and_what_the_paper_does_not_say_is_marked() -> None:
+    assert [claim.on for claim in claims_of("communication")] == ["per_gb"]
+    assert [(claim.on, claim.above) for claim in claims_of("importance")] == [
+        ("importance", "weighted probe accuracy"), ("importance", "KL"),
+    ]  # fmt: skip
+    *_, blocks, _ = claims_of("geographic")
+    assert [claim for name in NAMES for claim in claims_of(name) if claim.ours] == [
+        blocks,
+        *claims_of("teachers"),
+    ]
+
+
 def test_the_papers_reading_is_another_world() -> None:
     honest, paper = (load_reproduction("sparse").panels[k] for k in (0, 2))
     draws = [panel.study_of(panel.rows[0]).partition.draws for panel in (honest, paper)]
@@ -124,6 +147,8 @@ class TestOnesOwn:
             (('method = "uniform"', 'methd = "uniform"'), "methd"),
             (("rows =", 'claims = [{ says = "s", above = "a", below = ["z"] }]\nrows ='), "which is no row"),
             (("rows =", 'claims = [{ says = "s" }]\nrows ='), "either above and below, or alike"),
+            (("rows =", 'claims = [{ says = "s", alike = ["a"], to = "z" }]\nrows ='), "'z', which is no"),
+            (("rows =", f"{FEATURE}\nrows ="), "speaks of 'z', which is no row"),
             (('title = "T"', 'title = "T"\nfigures = [{ kind = "curves", panel = 1 }]'), "panel 1"),
         ],
     )  # fmt: skip

@@ -6,7 +6,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+from lntrust.experiment.statistics import (
+    Interval,
+    paired_interval,
+    probability_of_improvement,
+    seed_interval,
+)
 
 scores = st.floats(-1, 1, allow_subnormal=False).map(lambda x: round(x, 6))
 nodes = st.integers(1, 12).flatmap(lambda n: arrays(np.float64, n, elements=scores))
@@ -16,6 +21,12 @@ quick = settings(max_examples=30)
 
 def interval(seeds: list[np.ndarray]) -> Interval:
     found = paired_interval(seeds)
+    assert found is not None
+    return found
+
+
+def by_seed(seeds: list[np.ndarray]) -> Interval:
+    found = seed_interval(seeds)
     assert found is not None
     return found
 
@@ -92,6 +103,40 @@ def test_it_covers_the_truth_about_as_often_as_it_says(seeds: int, nodes: int, t
         found = interval([rng.normal(rng.normal(truth, 0.02), 0.08, nodes) for _ in range(seeds)])
         covered += found.low <= truth <= found.high
     assert 0.85 * tries <= covered < tries
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_students_t_covers_the_truth_as_often_as_it_says_however_few_seeds_there_are(seeds: int) -> None:
+    """Where a bootstrap of three seeds does not, if seeds differ and nodes hardly do."""
+    rng, truth, tries = np.random.default_rng(7), 0.03, 2000
+    worlds = [[np.full(5, rng.normal(truth, 0.02)) for _ in range(seeds)] for _ in range(tries)]
+    covered = sum(found.low <= truth <= found.high for found in map(by_seed, worlds))
+    assert covered == pytest.approx(0.95 * tries, abs=4 * (0.95 * 0.05 * tries) ** 0.5)
+    if seeds == 3:
+        bootstrapped = sum(low <= truth <= high for _, low, high in map(interval, worlds[:200]))
+        assert bootstrapped < 0.9 * 200
+
+
+@quick
+@given(worlds)
+def test_both_intervals_have_one_mean(seeds: list[np.ndarray]) -> None:
+    mean, low, high = by_seed([*seeds, np.array([np.nan])])
+    assert mean == pytest.approx(interval(seeds).mean)
+    assert low <= mean <= high
+    assert (low, high) == (-np.inf, np.inf) or len(seeds) > 1, "one seed says nothing of others"
+
+
+@pytest.mark.parametrize("nothing", [[], [np.array([])], [np.array([np.nan, np.nan])]])
+def test_no_seed_with_a_score(nothing: list[np.ndarray]) -> None:
+    assert seed_interval(nothing) is None
+
+
+@given(scores, st.floats(0, 1), st.floats(0.01, 1))
+def test_an_interval_is_within_a_margin_beyond_it_or_neither(mean: float, half: float, margin: float) -> None:
+    found = Interval(mean, mean - half, mean + half)
+    assert not (found.within(margin) and found.beyond(margin))
+    assert found.beyond(margin) == (abs(mean) > half and min(abs(found.low), abs(found.high)) > margin)
+    assert Interval(-mean, -found.high, -found.low).within(margin) == found.within(margin)
 
 
 def test_what_touches_zero_is_on_neither_side() -> None:

@@ -19,20 +19,22 @@ Scores = float | Sequence[float | None] | None  # of all nodes, or of each
 
 def made(
     method: str = "lntrust", seed: int = 0, test: Scores = 0.8, *, sets: Sequence[str] = (),
-    device: str = "cpu", own: Scores = 0.7, pooled: Scores = None, stage1: float | None = 0.6,
-    best: float | None = None, sent: dict[str, int] | None = None, study: str = "digits", **changes: Any,
+    device: str = "cpu", own: Scores = 0.7, pooled: Scores = None, own_pooled: Scores = None,
+    stage1: float | None = 0.6, best: float | None = None, sent: dict[str, int] | None = None,
+    study: str = "digits", **changes: Any,
 ) -> Record:  # fmt: skip
     """One run of the digits study, which nobody trained; `sets` as on the command line."""
     chosen = load_study(study, sets)
     (of,) = identities(chosen, method, [seed], device)
     per_node = {
-        "test": _nodes(test), "self": _nodes(own), "test_pooled": _nodes(pooled), "self_pooled": None,
+        "test": _nodes(test), "self": _nodes(own), "test_pooled": _nodes(pooled),
+        "self_pooled": _nodes(own_pooled),
     }  # fmt: skip
     means = {name: _mean(values) for name, values in per_node.items()}
     sizes = dict.fromkeys((*KINDS, "framing"), 0) | (sent or {})
     summary = {
         "study": chosen.name, "method": method, "deploy": chosen.deploy, "seed": seed, "nodes": NODES,
-        **means, "stage1": stage1, "p10": 0.65, "harmed": 0.25,
+        **means, "stage1": stage1,
         "best_round_test_selected": means["test"] if best is None else best, "per_node": per_node,
         "bytes": {**sizes, "total": sum(sizes.values()), "per_deployed_query": 100.0},
         "seconds": 2.0, "variants": {}, **changes,

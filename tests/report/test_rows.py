@@ -8,7 +8,8 @@ from made_up import NODES, identified, made, made_seeds, sending
 
 from lntrust.experiment.statistics import Interval
 from lntrust.experiment.store import Record
-from lntrust.report.rows import Row, difference, main_row, make_row, rows_of
+from lntrust.report.nodes import Below, difference
+from lntrust.report.rows import Row, main_row, make_row, rows_of
 
 
 def rows(*records: Record) -> list[Row]:
@@ -43,7 +44,7 @@ class TestWhatIsComparedWithWhat:
         assert row.difference is not None
         assert row.difference.mean == pytest.approx(0.15)
         assert row.difference.above_zero
-        assert (row.improvement, row.below_independent) == (1.0, 0.0)
+        assert (row.improvement, row.below_independent) == (1.0, Below(0.0, 0.0))
 
     def test_one_made_on_another_device_will_do_where_there_is_no_nearer_one(self) -> None:
         far, near, ours = made("independent", device="cuda"), made("independent"), made("lntrust")
@@ -127,18 +128,41 @@ class TestWhatIsComparedWithWhat:
         [_, nobody] = rows(made("independent"), made(test=[None] * NODES))
         assert nobody.test is nobody.gain is nobody.difference is nobody.improvement is None
         assert row.improvement == 0.5
-        assert row.below_independent == 0.5, "of the two nodes that have both scores"
+        assert row.below_independent == Below(0.5, 0.5), "of the two nodes that have both scores"
 
     def test_single_nodes_are_judged_pooled_if_both_can_be(self) -> None:
         alone, lower = made("independent", test=0.5, pooled=0.6), [0.9, 0.9, 0.9, 0.1]
         row = rows(alone, made(test=0.9, pooled=lower))[-1]
-        assert (row.improvement, row.below_independent) == (0.75, 0.25)
+        assert (row.improvement, row.below_independent) == (0.75, Below(0.25, 0.25))
+        assert row.below_independent_on("test") == Below(0.0, 0.0)
         found = pooled(row)
         assert found is not None
         assert found.mean == pytest.approx(0.1)
         row = rows(alone, made(test=lower, sets=["evaluation.pooled=false"]))[-1]
-        assert (row.improvement, row.below_independent) == (0.75, 0.25), "own scores with own scores"
-        assert pooled(row) is None
+        assert (row.improvement, row.below_independent) == (0.75, Below(0.25, 0.25)), "own with own"
+        assert pooled(row) is row.below_independent_on("test_pooled") is None
+
+    def test_places_and_people_are_judged_on_their_own_tests_with_pooled_beside(self) -> None:
+        lower, of = [0.9, 0.9, 0.9, 0.1], {"study": "wearables"}
+        alone, ours = made("independent", test=0.5, pooled=lower, **of), made(test=lower, pooled=0.5, **of)
+        row = rows(alone, ours)[-1]
+        assert row.on_own_tests
+        assert (row.improvement, row.below_independent) == (0.75, Below(0.25, 0.25))
+        assert row.below_independent_on("test_pooled") == Below(0.75, 0.75)
+        assert not rows(made(pooled=0.5))[0].on_own_tests, "label skew is alike everywhere"
+
+    def test_by_more_than_a_point_and_over_seeds(self) -> None:
+        """A node that loses half a point is below; of two seeds the shares are averaged."""
+        alone = made_seeds("independent", 0.5, 0.5)
+        row = rows(*alone, *made_seeds("lntrust", [0.495, 0.48, 0.5, 0.6], [0.4, None, 0.5, 0.6]))[-1]
+        assert row.below_independent_on("test") == pytest.approx(((1 / 2 + 1 / 3) / 2, (1 / 4 + 1 / 3) / 2))
+
+    def test_harmed_is_below_the_nodes_own_model(self) -> None:
+        tests = [0.8, 0.695, 0.6, None]
+        (row,) = rows(made(test=tests, own=0.7, own_pooled=0.7, pooled=[0.7, 0.7, 0.7, 0.6]))
+        assert row.harmed == row.harmed_on("test_pooled") == Below(0.25, 0.25)
+        assert row.harmed_on("test") == pytest.approx((2 / 3, 1 / 3))
+        assert row.p10 == pytest.approx(0.63)
 
 
 class TestLabels:
@@ -233,7 +257,7 @@ class TestDiverged:
     """A run that diverged is in no mean, and is named."""
 
     def broken(self, method: str = "uniform", seed: int = 1, number: int = 7) -> Record:
-        return made(method, seed, None, own=None, stage1=None, diverged=number, p10=None, harmed=None)
+        return made(method, seed, None, own=None, stage1=None, diverged=number)
 
     def test_means_are_of_the_others(self) -> None:
         alone = made_seeds("independent", 0.6, 0.6, 0.6)
@@ -248,7 +272,7 @@ class TestDiverged:
         _, row = rows(*alone, self.broken(seed=0, number=9), self.broken(seed=1))
         assert row.what_diverged == "seed 0 diverged at round 9; seed 1 diverged at round 7"
         assert row.test is row.gain is row.difference is row.improvement is row.below_independent is None
-        assert row.asked is row.spread("p10") is row.spread("harmed") is None
+        assert row.asked is row.p10 is row.harmed is None
         assert row.first.seed == 0
 
     def test_an_independent_that_did_is_nobodys_partner(self) -> None:

@@ -23,7 +23,10 @@ PANEL = Panel(
         RowSettings(label="Plain mean", method="uniform", paper={"test": 0.7}),
         RowSettings(label="Ours", set={"methods.lntrust.sample": 77}, x=3.0, paper={"test": 0.8}),
     ],
-    claims=[Claim(says="ours is best", above="Ours", below=["Independent", "Plain mean"])],
+    claims=[
+        Claim(says="ours is best", above="Ours", below=["Independent", "Plain mean"]),
+        Claim(says="the mean is better", above="Plain mean", below=["Ours"], ours=True),
+    ],
 )
 SAMPLE = ["methods.lntrust.sample=77"]
 
@@ -44,13 +47,18 @@ def names(sections: list[Section]) -> list[tuple[str, list[str]]]:
 
 
 def test_a_table_of_the_paper() -> None:
-    (section,) = sections_of(complete(), [reproduction(PANEL)])
+    (section,) = sections_of([*complete(0), *complete(1)], [reproduction(PANEL)])
     assert [row.label for row in section.rows] == ["Independent", "Plain mean", "Ours"]  # the paper's order
     assert (section.name, section.title, section.place, section.study) == ("t", "T", "Table 9", "digits")
     assert (section.claim, section.differences) == ("Ours.", "Seeds.")
     ours = section.rows[2]
     assert (ours.x, ours.paper, ours.difference is None) == (3.0, {"test": 0.8}, False)
-    assert [verdict.outcome for verdict in section.verdicts] == ["holds"]
+    assert [verdict.outcome for verdict in section.verdicts] == ["holds", "does not hold"]
+    assert [verdict.says for verdict in section.counted] == ["ours is best"], (
+        "the other the paper does not say"
+    )
+    elsewhere = replace(section, rows=[replace(ours, records=[made(sets=["reading=paper"])])])
+    assert elsewhere.counted == [], "and under another reading it is no claim of the paper's as we read it"
 
 
 def test_more_than_half_is_enough_and_what_is_missing_is_told() -> None:
@@ -173,9 +181,13 @@ class TestArrow:
             "paper_test": 0.865, "paper_self": None, "self_pooled_mean": None,
         }  # fmt: skip
         assert expected.items() <= row.items()
-        numbers = {"test_std": 0.02, "gain_mean": 0.22, "p10": 0.65, "gb_total": 11.1,
+        numbers = {"test_std": 0.02, "gain_mean": 0.22, "p10": 0.81, "gb_total": 11.1,
                    "difference_low": 0.11 - 0.01 * 2**0.5, "accuracy_per_gb_reply": 0.82}  # fmt: skip
         assert {name: row[name] for name in numbers} == pytest.approx(numbers)
+        below = {"below_independent": 0.0, "below_independent_own": 0.0, "below_independent_pooled": None,
+                 "harmed": 0.0, "harmed_own_by_a_point": 0.0, "nodes_judged_on_own_tests": False}  # fmt: skip
+        assert below.items() <= row.items()
+        assert row["difference_t_low"] == pytest.approx(0.11 - 12.7062 * 0.01, abs=1e-5), "two seeds"
         assert first["accuracy_per_gb_reply"] is None, "nothing sent is no efficiency"
         assert arrow([]).equals(pa.Table.from_pylist([], schema=SCHEMA))
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_up import changed, in_study, made, sending
 from made_up import made_seeds as seeds
@@ -23,15 +24,23 @@ from lntrust.experiment.store import Record
 from lntrust.report.claims import Verdict
 from lntrust.report.page.tables import overview, section_table, section_words
 from lntrust.report.rows import make_row
+from lntrust.report.run_tables import results_table, trust_table
 from lntrust.report.sections import Section
-from lntrust.report.text import latex, markdown, results_table, terminal, trust_table
+from lntrust.report.text import latex, markdown, terminal
 
 FOLDER = Path(__file__).with_name("texts")
 SENT = {"query": 40 * 10**9, "reply": 4 * 10**9, "framing": 4 * 10**8}
 ALONE = seeds("independent", 0.7, 0.72)
 OURS = seeds("lntrust", 0.8, 0.84, pooled=0.81, sent=SENT)
-GONE: dict[str, Any] = {"test": None, "own": None, "diverged": 7, "p10": None, "harmed": None}
-VERDICT = Verdict("ours is best", "holds", "Ours − Independent: +.110 [+.100, +.120]")
+PEOPLE = seeds("independent", 0.7, pooled=0.4, study="wearables")
+OTHERS = seeds("lntrust", [0.6, 0.8, 0.695, 0.8], own=0.7, own_pooled=0.6, pooled=0.5, study="wearables")
+GONE: dict[str, Any] = {"test": None, "own": None, "diverged": 7}
+VERDICTS = [
+    Verdict("ours is best", "holds", "Ours − Independent: +.110 [+.100, +.120], t [+.010, +.210]"),
+    Verdict(
+        "and what we ask besides", "undecided", "Ours − Other: +.010 [-.100, +.120], one seed", ours=True
+    ),
+]
 
 
 def section(rows: dict[str, list[Record]], alone: list[Record] = ALONE, **more: Any) -> Section:
@@ -42,7 +51,7 @@ def of_the_paper() -> Section:
     paper = {"test": 0.865, "test_std": 0.017, "gain": 0.09}
     rows = [make_row("Independent", ALONE, ALONE), replace(make_row("Ours", OURS, ALONE), paper=paper)]
     return Section("t-1", "A title", "digits", rows, "Table 1", "Ours is *best*.", "Other seeds.",
-                   verdicts=[VERDICT])  # fmt: skip
+                   verdicts=VERDICTS)  # fmt: skip
 
 
 def selected() -> Section:
@@ -85,10 +94,12 @@ SECTIONS = {
     "plain": section({"independent": ALONE, "lntrust, top_k = 3": OURS}),
     "of-the-paper": of_the_paper(),
     "selected": selected(),
+    # Nodes that are people are judged on their own tests; how many are below Independent is told on both.
+    "people": section({"alone": PEOPLE, "ours": OTHERS}, PEOPLE),
     # A row with fewer seeds says so; equal to three digits is equally best; nothing may be known.
     "uneven": section({"alone": ALONE, "ours": OURS[:1], "a": seeds("lntrust", 0.9001),
                        "b": seeds("lntrust", 0.8999),
-                       "nobody": [made(test=[None] * 4, p10=None, harmed=None)]}),
+                       "nobody": [made(test=[None] * 4)]}),
     # Labels are text and nothing else.
     "escaped": section({"a|b *c* <d> [e] d_psgd _f_": OURS, "[bold]x": OURS,
                         r"50 % of_a & b #1 {x} $y ~ ^ \z → −1 ± λ ε Ω": OURS}, x="[b] budget B"),
@@ -147,9 +158,19 @@ def summary(
 ) -> dict[str, Any]:
     return {
         "study": "digits", "method": method, "deploy": None, "seed": seed, "test": test, "self": 0.7,
-        "test_pooled": 0.75, "harmed": 0.25, "bytes": {"total": 1_234_567, "per_deployed_query": 900.0},
-        "seconds": 1.26, "variants": {}, **changes,
+        "test_pooled": 0.75, "harmed": 0.25, "per_node": NOBODY, "variants": {},
+        "bytes": {"total": 1_234_567, "per_deployed_query": 900.0}, "seconds": 1.26, **changes,
     }  # fmt: skip
+
+
+NOBODY: dict[str, list[float]] = {"test": [], "test_pooled": []}
+
+
+def scored(method: str, *nodes: list[float], **changes: Any) -> list[dict[str, Any]]:
+    """A run for each list of the nodes' own tests; pooled, all of them are a little better."""
+    return [summary(method, seed, float(np.mean(tests)),
+                    per_node={"test": tests, "test_pooled": [x + 0.005 for x in tests]}, **changes)
+            for seed, tests in enumerate(nodes)]  # fmt: skip
 
 
 def broken(seed: int, number: int) -> dict[str, Any]:
@@ -178,6 +199,12 @@ def ends_of_runs() -> Iterator[list[dict[str, Any]]]:
     yield [summary("dml"), summary("dml", test=0.9, deploy="trust", setting=swept)]
     scores = [{"test": test, "test_pooled": 0.9} for test in (0.85, 0.95)]
     yield [summary("centralized", k, variants={"label_prior": each}) for k, each in enumerate(scores)]
+    # Independent among them: how many are below it, in a sweep under the same settings.
+    alone, ours = scored("independent", [0.5, 0.6], [0.5, 0.6]), [[0.4, 0.7], [0.499, 0.599]]
+    yield [*alone, *scored("lntrust+best", *ours), *scored("a_method_of_16_s", *ours[::-1])]
+    of = {"setting": {"partition.skew": 2}}
+    yield [*scored("independent", [0.5, 0.6], **of), *scored("uniform", [0.4, 0.7], **of),
+           *scored("dml", [0.4, 0.7], setting={"partition.skew": 3})]  # fmt: skip
     yield [summary(test=0.6), broken(1, 7), summary(seed=2, test=0.8)]
     yield [broken(4, 7)]
 

@@ -51,7 +51,12 @@ def compare(
 
     10 %: the accuracy that nine of ten nodes reach.
 
-    harmed: share of nodes worse off deployed than with their own model.
+    harmed: share of nodes worse off deployed than with their own model,
+    after the same training.
+
+    below Indep.: share of nodes that score lower than under Independent of
+    the same seed, pooled and on their own test sets; in brackets, by more
+    than a point.
 
     P: the chance that a node scores higher than under Independent; ties
     count half.
@@ -66,7 +71,16 @@ def compare(
     A run that diverged is in no number; its row says which seed, and when.
 
     10 %, harmed and P are judged on the union of all test sets, weighted by
-    each node's classes, unless test sets overlap with training sets.
+    each node's classes, unless test sets overlap with training sets; where
+    nodes are places or people, on their own test sets, and harmed has the
+    pooled share beside it.
+
+    Below a table of the paper: what became of its claims. Two 95 % intervals
+    judge, the one in brackets and, after t, Student's over the seeds' means,
+    which three seeds make wide. A claim that a row is above another holds
+    where both lie above zero, one that rows are alike where both lie inside
+    the margin named; it does not hold where both lie wholly on the other side
+    or outside; else it is undecided.
     """
     from lntrust.experiment.store import read_runs
     from lntrust.report import sections_of

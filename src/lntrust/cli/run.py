@@ -21,8 +21,8 @@ def run(
     preset: Annotated[
         Literal["lean", "safe", "best"] | None,
         Option(
-            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, hardly ever "
-            "worse than alone; best, both. Short for --method lntrust+PRESET."
+            help="Run LNTrust with this preset: lean, a hundredth of the replies; safe, seldom worse "
+            "together than by a node's own model; best, both. Short for --method lntrust+PRESET."
         ),
     ] = None,
     seed: options.Seeds = None,

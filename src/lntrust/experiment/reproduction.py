@@ -20,6 +20,7 @@ from lntrust.experiment.store.collection import Record, key_of, superseded_key
 from lntrust.experiment.sweep.plan import Task
 from lntrust.study.loading import explain, load_study
 from lntrust.study.settings import Settings, Study
+from lntrust.trust.features import FEATURES
 
 FigureKind = Literal["communication", "bytes", "curves", "ablation", "importance", "trust", "topology", "map"]
 Seed = Annotated[int, Field(ge=0)]
@@ -51,14 +52,31 @@ class Claim(Settings):
     says: str
     above: str | None = None  # a row that is better…
     below: list[str] = Field(default_factory=list)  # …than each of these
-    alike: list[str] = Field(default_factory=list)  # rows whose largest difference stays within…
-    within: float = 0.01  # …this
-    on: Literal["test", "self"] = "test"
+    alike: list[str] = Field(default_factory=list)  # rows of which no two differ by more than…
+    to: str | None = None  # …or none from this one
+    within: float = Field(0.01, gt=0)  # …this
+    on: Literal["test", "self", "per_gb", "importance"] = "test"  # per_gb: Test per GB sent, queries apart
+    of: str | None = None  # importance: the row whose trust features are compared, by their names
+    ours: bool = False  # the paper does not say it: judged, and counted apart
+
+    @property
+    def names(self) -> list[str]:
+        """What it speaks of: rows, or features of one."""
+        return [name for name in (self.above, *self.below, *self.alike, self.to) if name is not None]
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Claim":
         if bool(self.above and self.below) == bool(self.alike):
             raise ValueError("a claim needs either above and below, or alike")
+        if self.to and not self.alike:
+            raise ValueError("a claim's to is of those that are alike")
+        if (self.on == "importance") != (self.of is not None):
+            raise ValueError(
+                "a claim on importance, and no other, needs of: a row whose features it compares"
+            )
+        unknown = [name for name in self.names if name not in FEATURES] if self.of else []
+        if unknown:
+            raise ValueError(f"a claim speaks of {unknown[0]!r}; features are {', '.join(FEATURES)}")
         return self
 
 
@@ -82,8 +100,8 @@ class Panel(Settings):
         if len(set(labels)) < len(labels):
             raise ValueError(f"panel {self.title}: row labels must differ, not {labels}")
         for claim in self.claims:
-            for label in [claim.above, *claim.below, *claim.alike]:
-                if label is not None and label not in labels:
+            for label in [claim.of] if claim.of else claim.names:
+                if label not in labels:
                     raise ValueError(f"panel {self.title}: a claim speaks of {label!r}, which is no row")
         return self
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, t
 
 RESAMPLES = 4000
 CONFIDENCE = 0.95
@@ -34,6 +34,14 @@ class Interval(NamedTuple):
     @property
     def below_zero(self) -> bool:
         return self.high < 0
+
+    def within(self, margin: float) -> bool:
+        """The whole interval lies inside ± margin: two one-sided tests at 2.5 %, read as an interval."""
+        return -margin < self.low and self.high < margin
+
+    def beyond(self, margin: float) -> bool:
+        """The whole interval lies outside ± margin."""
+        return self.low > margin or self.high < -margin
 
 
 def paired_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | None:
@@ -55,6 +63,18 @@ def paired_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | No
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     wider = np.sqrt(len(seeds) / (len(seeds) - 1)) if len(seeds) > 1 else 1.0
     return Interval(mean, float(mean + wider * (low - mean)), float(mean + wider * (high - mean)))
+
+
+def seed_interval(differences: Sequence[Float[ndarray, "n"]]) -> Interval | None:
+    """The same mean, and Student's t over the seeds' means: one seed says nothing of how seeds differ."""
+    means = [values[np.isfinite(values)].mean() for values in differences if np.isfinite(values).any()]
+    if not means:
+        return None
+    mean, count = float(np.mean(means)), len(means)
+    if count == 1:
+        return Interval(mean, -np.inf, np.inf)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * np.std(means, ddof=1) / np.sqrt(count))
+    return Interval(mean, mean - half, mean + half)
 
 
 def _resampled_means(values: Float[ndarray, "n"], rng: np.random.Generator) -> Float[ndarray, "R"]:

@@ -14,9 +14,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from lntrust.experiment.divergence import what_diverged
-from lntrust.experiment.statistics import Interval, paired_interval, probability_of_improvement
+from lntrust.experiment.statistics import Interval, probability_of_improvement
 from lntrust.experiment.store import Record, comparable, fingerprint, without_mark
 from lntrust.methods.lntrust.presets import names as preset_names
+from lntrust.report.nodes import Below, On, Pair, below, difference, judged, on_own_tests, per_node
 
 ANSWERS = ("reply", "parameters", "anchors")  # all but queries
 Score = Literal["test", "self"]
@@ -83,8 +84,36 @@ class Row:
     # -- scores
 
     def spread(self, score: str) -> Spread | None:
-        """Of a score in the summaries: test, self, test_pooled, self_pooled, stage1, p10, harmed, …"""
+        """Of a score in the summaries: test, self, test_pooled, self_pooled, stage1, …"""
         return spread([record.summary[score] for record in self.records])
+
+    @property
+    def on_own_tests(self) -> bool:
+        """Whether single nodes are judged by their own test sets although there is a pooled score."""
+        return on_own_tests(self.first) and any(
+            record.summary["test_pooled"] is not None for record in self.records
+        )
+
+    @property
+    def p10(self) -> float | None:
+        """The 10th percentile over nodes, by what single nodes are judged by."""
+        scores = [judged(record, record)[0] for record in self.records]
+        known = [values[np.isfinite(values)] for values in scores if np.isfinite(values).any()]
+        return float(np.mean([np.percentile(values, 10) for values in known])) if known else None
+
+    @property
+    def harmed(self) -> Below | None:
+        """Nodes whose deployed answer scores lower than their own model, judged as single nodes are."""
+        return below(self._own_models)
+
+    def harmed_on(self, score: On) -> Below | None:
+        names = score, score.replace("test", "self")
+        pairs = [(per_node(record, names[0]), per_node(record, names[1])) for record in self.records]
+        return below([(a, b) for a, b in pairs if len(a) == len(b)])
+
+    @property
+    def _own_models(self) -> list[Pair]:
+        return [judged(record, record, ("test", "self")) for record in self.records]
 
     @property
     def test_selected(self) -> bool:
@@ -139,24 +168,26 @@ class Row:
 
     @cached_property
     def improvement(self) -> float | None:
-        """The chance that a node scores higher than under Independent: pooled where there is such a score."""
-        return probability_of_improvement([a for a, _ in self._judged], [b for _, b in self._judged])
+        """The chance that a node scores higher than under Independent, by what single nodes are judged by."""
+        return probability_of_improvement([a for a, _ in self._beside], [b for _, b in self._beside])
 
     @property
-    def below_independent(self) -> float | None:
-        """Share of nodes that score lower than under Independent; those without a score are left out."""
-        lower = [(a < b)[np.isfinite(a) & np.isfinite(b)] for a, b in self._judged]
-        shares = [float(each.mean()) for each in lower if len(each)]
-        return float(np.mean(shares)) if shares else None
+    def below_independent(self) -> Below | None:
+        """Nodes that score lower than under Independent, by what single nodes are judged by."""
+        return below(self._beside)
+
+    def below_independent_on(self, score: On) -> Below | None:
+        """The same on the nodes' own test sets, or on the union of all."""
+        pairs = [(per_node(a, score), per_node(b, score)) for a, b in self._partners]
+        return below([(a, b) for a, b in pairs if len(a) == len(b)])
 
     @property
-    def _judged(self) -> list[tuple[Float[ndarray, "n"], Float[ndarray, "n"]]]:
-        """What single nodes are judged by, here and under Independent: pooled scores if both have them."""
-        found = []
-        for pair in zip(self.records, self.independent, strict=False):  # there may be no Independent
-            (a, b), (c, d) = ([_per_node(r, score) for r in pair] for score in ("test_pooled", "test"))
-            found.append((a, b) if len(a) and len(b) else (c, d))
-        return found
+    def _beside(self) -> list[Pair]:
+        return [judged(a, b) for a, b in self._partners]
+
+    @property
+    def _partners(self) -> list[tuple[Record, Record]]:
+        return list(zip(self.records, self.independent, strict=False))  # there may be no Independent
 
     # -- bytes
 
@@ -202,18 +233,6 @@ def _mean(values: Sequence[float]) -> float:
 def spread(values: Sequence[float | None]) -> Spread | None:
     present = [value for value in values if value is not None]
     return Spread(float(np.mean(present)), float(np.std(present))) if present else None
-
-
-def difference(ours: Sequence[Record], theirs: Sequence[Record], score: str) -> Interval | None:
-    """Of two lists of runs with the same seeds, node by node; none if these are not the same nodes."""
-    pairs = [(_per_node(a, score), _per_node(b, score)) for a, b in zip(ours, theirs, strict=False)]
-    alike = len(ours) == len(theirs) and all(len(a) == len(b) for a, b in pairs)
-    return paired_interval([a - b for a, b in pairs]) if alike else None
-
-
-def _per_node(record: Record, score: str) -> Float[ndarray, "n"]:
-    """Empty where the run has no such score."""
-    return np.array(record.summary["per_node"][score] or [], dtype=float)  # None is NaN
 
 
 def _bytes_and_score(record: Record, score: Score) -> dict[int, tuple[float, float]]:

@@ -14,13 +14,14 @@ from lntrust.experiment.reproduction import (
     list_reproductions,
     load_reproduction,
 )
-from lntrust.experiment.statistics import Interval
+from lntrust.experiment.statistics import Interval, seed_interval
 from lntrust.experiment.store import Record, superseded_key
 from lntrust.methods.lntrust.presets import names as preset_names
 from lntrust.network.codec import KINDS
 from lntrust.report.claims import Verdict, against_paper, judge
 from lntrust.report.hubs import hubs_of
-from lntrust.report.rows import Row, difference, flat_settings, grouped, main_row, make_row, rows_of, world_of
+from lntrust.report.nodes import On, difference, differences
+from lntrust.report.rows import Row, flat_settings, grouped, main_row, make_row, rows_of, world_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class Section:
     @property
     def counts(self) -> bool:
         """Whether its verdicts are on the paper's claims as we read them: not under another reading, too."""
-        paper = bool(self.place) and self.place != "not in the paper"
-        return paper and "reading" not in self.rows[0].first.identity["study"]
+        return bool(self.place) and "reading" not in self.rows[0].first.identity["study"]
+
+    @property
+    def counted(self) -> list[Verdict]:
+        """The verdicts on claims that the paper makes."""
+        return [verdict for verdict in self.verdicts if self.counts and not verdict.ours]
 
     @property
     def main(self) -> Row | None:
@@ -142,14 +147,18 @@ _NUMBERS = (
     "gain_mean", "last_round_test_mean", "best_round_test_selected_mean",
     *(f"{name}_{part}" for name in ("difference", "pooled_difference", "leaves_gain")
       for part in Interval._fields),
+    *(f"{name}_t_{part}" for name in ("difference", "pooled_difference") for part in ("low", "high")),
     "hubs_self_mean", "leaves_self_mean",
     "members_trust", "members_equal", "teachers_trust", "teachers_equal",  # of leaves' trust, what is on hubs
-    "p10", "harmed", "below_independent", "improvement",
+    "p10", "harmed", "below_independent", "improvement",  # by what single nodes are judged by
+    *(f"{name}_{on}{part}" for name in ("harmed", "below_independent") for on in ("own", "pooled")
+      for part in ("", "_by_a_point")),
     *(f"gb_{kind}" for kind in (*KINDS, "framing", "total")),
     *(f"gb_headers_{kind}" for kind in KINDS),
     "accuracy_per_gb_reply", "bytes_per_answer", "asked_per_input", "seconds",
     *(f"paper_{name}" for name in ("test", "test_std", "self", "self_std", "gain")),
 )  # fmt: skip
+_SETS: dict[str, On] = {"own": "test", "pooled": "test_pooled"}
 _WORDS = ("section", "study", "label", "method", "deploy", "setting", "device")
 SCHEMA = pa.schema(
     [
@@ -158,6 +167,7 @@ SCHEMA = pa.schema(
         ("superseded", pa.bool_()),  # run before what it runs was corrected
         ("diverged", pa.string()),  # in words; the numbers are of the seeds that have not
         ("test_is_test_selected", pa.bool_()),
+        ("nodes_judged_on_own_tests", pa.bool_()),
         *((name, pa.float64()) for name in _NUMBERS),
         ("against_paper", pa.string()),
     ]
@@ -174,13 +184,19 @@ def arrow(sections: Sequence[Section]) -> pa.Table:
 def _flat_row(section: Section, row: Row) -> dict[str, object]:
     identity, test, reply = row.first.identity, row.test, row.gigabytes("reply")
     parted: dict[str, Any] = {
-        **{name: row.spread(name) for name in (*_SPREADS, "p10", "harmed", "best_round_test_selected")},
+        **{name: row.spread(name) for name in (*_SPREADS, "best_round_test_selected")},
         "test": test, "gain": row.gain, "last_round_test": row.spread("test"), "difference": row.difference,
         "pooled_difference": difference(row.records, row.independent, "test_pooled"),
         **(vars(hubs) if (hubs := hubs_of(row)) else {}),
+        "difference_t": seed_interval(differences(row.records, row.independent, "test") or []),
+        "pooled_difference_t": seed_interval(differences(row.records, row.independent, "test_pooled") or []),
     }  # fmt: skip
     numbers = {f"{name}_{part}": value for name, found in parted.items() if found
                for part, value in found._asdict().items()}  # fmt: skip
+    shares = {"harmed": row.harmed, "below_independent": row.below_independent}
+    for on, score in _SETS.items():
+        shares |= {f"harmed_{on}": row.harmed_on(score)}
+        shares |= {f"below_independent_{on}": row.below_independent_on(score)}
     sent = {
         **{f"gb_{kind}": row.gigabytes(kind) for kind in (*KINDS, "framing", "total")},
         **{f"gb_headers_{kind}": row.headers(kind) for kind in KINDS},
@@ -192,8 +208,9 @@ def _flat_row(section: Section, row: Row) -> dict[str, object]:
         "device": identity["device"], "seeds": row.seeds, "superseded": row.superseded,
         "diverged": row.what_diverged or None,
         "test_is_test_selected": row.test_selected, **numbers,
-        "p10": numbers.get("p10_mean"), "harmed": numbers.get("harmed_mean"),
-        "below_independent": row.below_independent, "improvement": row.improvement,
+        "nodes_judged_on_own_tests": row.on_own_tests, "p10": row.p10, "improvement": row.improvement,
+        **{f"{name}{part}": value for name, found in shares.items() if found
+           for part, value in zip(("", "_by_a_point"), found, strict=True)},
         **(sent if row.records else {}),  # what was sent until it diverged is no method's price
         "accuracy_per_gb_reply": None if test is None or not reply else test.mean / reply,
         "asked_per_input": row.asked, "seconds": row.seconds,

@@ -1,29 +1,35 @@
-"""Tables as text: sections for the terminal, as Markdown and as LaTeX; and what ends a run."""
+"""Tables as text: sections for the terminal, as Markdown and as LaTeX."""
 
 import re
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lntrust.core.text import bytes_text, percent_text, score_text, seeds_text
+from lntrust.core.text import percent_text, score_text, seeds_text
 from lntrust.experiment.statistics import Interval
-from lntrust.experiment.store import Record
 from lntrust.report.claims import against_paper, signed
 from lntrust.report.hubs import Hubs, Weight, hubs_of, weakened
-from lntrust.report.rows import Row, Spread, make_row, method_label, spread
+from lntrust.report.nodes import Below, On
+from lntrust.report.rows import Row, Spread
 from lntrust.report.sections import Section
-from lntrust.study.settings import Study
 
 NOTHING, DAGGER = "–", "†"
 _SELECTED = (
-    "The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed and P are of the last"
+    "The best round, selected on test, as earlier work did: too good. Δ, 10 %, harmed, below Indep. and P "
+    "are of the last round."
+)
+_BELOW = (
+    "below Indep.: share of nodes below Independent of the same seed, in brackets by more than a point; "
+    "pooled: on the union of all test sets, own: on their own."
+)
+_OWN = (
+    "Nodes are places or people: 10 %, harmed and P are judged on their own test sets. Pooled, they are "
+    "asked about other places or people."
 )
 _OF_HUBS = (
     "Leaves: those beside a hub; their scores and hubs' are pooled. Hubs as members: the deployment weight "
@@ -65,10 +71,39 @@ def spread_cell(of: Spread | None, row: Row) -> Cell:
 
 
 def mean_of(score: str, write: Callable[[float], str]) -> Fill:
-    return lambda row: _written(row.spread(score), write)
+    return lambda row: written(row.spread(score), write)
 
 
-def _written(value: float | Spread | None, write: Callable[[float], str]) -> Cell:
+def p10_cell(row: Row) -> Cell:
+    return written(row.p10, score_text)
+
+
+def harmed_cell(row: Row) -> Cell:
+    """Where nodes are judged on their own test sets, the pooled share beside."""
+    cell, pooled = _share(row.harmed), row.harmed_on("test_pooled")
+    return (
+        replace(cell, spread=f"(pooled {percent_text(pooled.share)})")
+        if row.on_own_tests and pooled
+        else cell
+    )
+
+
+def below_on(score: On) -> Fill:
+    """Nodes below Independent; in brackets, by more than a point."""
+
+    def fill(row: Row) -> Cell:
+        found = row.below_independent_on(score) if row.compared else None
+        spread = f"({percent_text(found.by_a_point)})" if found else ""
+        return replace(_share(found), spread=spread)
+
+    return fill
+
+
+def _share(of: Below | None) -> Cell:
+    return written(of and of.share, percent_text)
+
+
+def written(value: float | Spread | None, write: Callable[[float], str]) -> Cell:
     """A number, or a mean."""
     number = value.mean if isinstance(value, Spread) else value
     return Cell() if number is None else Cell(write(number))
@@ -78,7 +113,7 @@ def paper_of(score: str, write: Callable[[float], str] = score_text) -> Fill:
     """What the paper has."""
 
     def fill(row: Row) -> Cell:
-        printed = _written(row.paper.get(score), write)
+        printed = written(row.paper.get(score), write)
         std = row.paper.get(f"{score}_std")
         return printed if std is None else replace(printed, spread=f"± {score_text(std)}")
 
@@ -110,8 +145,8 @@ def hub_cells(rows: Sequence[Row]) -> dict[str, list[Cell]]:
         return Cell() if weight is None else Cell(score_text(weight.trust), f"×{weight.ratio:.1f}")
 
     cells = {
-        "hubs' Self": of(lambda hubs: _written(hubs.hubs_self, score_text)),
-        "leaves' Self": of(lambda hubs: _written(hubs.leaves_self, score_text)),
+        "hubs' Self": of(lambda hubs: written(hubs.hubs_self, score_text)),
+        "leaves' Self": of(lambda hubs: written(hubs.leaves_self, score_text)),
         "Δ at leaves": of(lambda hubs: interval_cell(hubs.leaves_gain)),
         "hubs as members": of(lambda hubs: on_hubs(hubs.members)),
         "hubs as teachers": of(lambda hubs: on_hubs(hubs.teachers)),
@@ -120,12 +155,12 @@ def hub_cells(rows: Sequence[Row]) -> dict[str, list[Cell]]:
 
 
 def improvement_cell(row: Row, decimals: int = 3) -> Cell:
-    return _written(row.improvement if row.compared else None, lambda chance: score_text(chance, decimals))
+    return written(row.improvement if row.compared else None, lambda chance: score_text(chance, decimals))
 
 
 def asked_cell(row: Row) -> Cell:
     """Neighbours that are asked: 1.2, 0"""
-    return _written(row.asked, lambda count: f"{count:.1f}" if count else "0")
+    return written(row.asked, lambda count: f"{count:.1f}" if count else "0")
 
 
 def plus(value: float) -> str:
@@ -135,6 +170,7 @@ def plus(value: float) -> str:
 # -- what all tables of sections show -------------------------------------------------------------
 
 Columns = dict[str, list[Cell]]  # by title, a cell per row
+BELOW: dict[str, On] = {"below Indep. pooled": "test_pooled", "below Indep. own": "test"}
 
 
 def columns(section: Section) -> Columns:
@@ -145,13 +181,17 @@ def columns(section: Section) -> Columns:
         (True, "Test", test_cell),
         (True, "Self", spread_of("self")),
         (printed, "paper's Test", paper_of("test")),
-        (gained, "gain", lambda row: _written(row.gain, plus)),
+        (gained, "gain", lambda row: written(row.gain, plus)),
         (gained, "paper's gain", paper_of("gain", plus)),
         (True, "Δ Indep.", difference_cell),
-        (True, "10 %", mean_of("p10", score_text)),
-        (True, "harmed", mean_of("harmed", percent_text)),
+        (True, "10 %", p10_cell),
+        (True, "harmed", harmed_cell),
+        *(
+            (any(below_on(score)(row) != Cell() for row in rows), title, below_on(score))
+            for title, score in BELOW.items()
+        ),
         (True, "P", lambda row: improvement_cell(row, 2)),
-        (True, "GB per node", lambda row: _written(row.gigabytes() if row.records else None, _gigabytes)),
+        (True, "GB per node", lambda row: written(row.gigabytes() if row.records else None, _gigabytes)),
         (any(row.asked for row in rows), "asked", asked_cell),
     ]
     out = {title: [fill(row) for row in rows] for there, title, fill in every if there} | hub_cells(rows)
@@ -177,11 +217,18 @@ def lines(section: Section, found: Columns) -> Iterator[tuple[str, list[Cell]]]:
         yield f"{row.label} ({words})" if words else row.label, cells
 
 
+def explained(section: Section, found: Columns) -> list[str]:
+    """The notes of a table that stands by itself, where no help explains its columns."""
+    return [*notes(section), *[_BELOW] * any(title in found for title in BELOW)]
+
+
 def notes(section: Section) -> list[str]:
     """What has to be known to read the numbers."""
-    selected = [f"{DAGGER} {_SELECTED} round."] if any(row.test_selected for row in section.rows) else []
+    selected, own = (
+        any(getattr(row, name) for row in section.rows) for name in ("test_selected", "on_own_tests")
+    )
     hubs = [_OF_HUBS] if weakened(section.rows) else []
-    return [*selected, *hubs, *superseded_words(section)]
+    return [f"{DAGGER} {_SELECTED}"] * selected + [_OWN] * own + hubs + superseded_words(section)
 
 
 def superseded_words(section: Section) -> list[str]:
@@ -194,14 +241,9 @@ def superseded_words(section: Section) -> list[str]:
 
 _WIDE = Console(width=10_000)  # to measure in: nothing is folded
 _LABEL = 20  # columns; a longer label, as of a row that diverged, goes on below
-_SPREAD = (
-    "Test",
-    "Δ Indep.",
-    "Δ at leaves",
-    "hubs as members",
-    "hubs as teachers",
-)  # have theirs in any terminal
-_FIRST_TO_GO = ("asked", "10 %", "paper's gain", "gain", "P", "GB per node")
+# Columns that have their spread in any terminal.
+_SPREAD = ("Test", "Δ Indep.", "Δ at leaves", "hubs as members", "hubs as teachers")
+_FIRST_TO_GO = ("asked", "10 %", "paper's gain", "gain", "P", "GB per node", *reversed(BELOW))
 _THEN = ("harmed", "Δ Indep.", "Self")  # where hubs are spoken of
 
 
@@ -228,12 +270,12 @@ def _table(section: Section, found: Columns, spreads: bool) -> Table:
     for title in found:
         table.add_column(re.sub(" (?!%)", "\n", title), justify="right", overflow="fold")
     for label, cells in lines(section, found):
-        shown = (_marked(c, spreads or title in _SPREAD) for c, title in zip(cells, found, strict=True))
+        shown = (marked(c, spreads or title in _SPREAD) for c, title in zip(cells, found, strict=True))
         table.add_row(escape(label), *shown)
     return table
 
 
-def _marked(cell: Cell, spread: bool = True) -> str:
+def marked(cell: Cell, spread: bool = True) -> str:
     value = f"[bold]{cell.value}[/bold]" if cell.best else cell.value
     near = escape(cell.spread.replace("± ", "±").replace(", ", ","))
     return f"{value}{cell.note}" + (f" {near}" if near and spread else "")
@@ -249,13 +291,14 @@ def markdown(section: Section) -> str:
     table = [[_md(section.x or "method"), *found], [":--", *("--:" for _ in found)]]
     for label, cells in lines(section, found):
         table.append([_md(label), *(f"**{cell}**" if cell.best else str(cell) for cell in cells)])
-    verdicts = [f"- **{v.outcome}**: {_md(v.says)} ({_md(v.words)})" for v in section.verdicts]
+    verdicts = [f"- **{v.outcome}**{', ours' if v.ours else ''}: {_md(v.says)} ({_md(v.words)})"
+                for v in section.verdicts]  # fmt: skip
     beside = "; ".join(f"{row.label} {word}" for row in section.rows if (word := against_paper(row)))
     parts = [
         f"## {_md(section.title)}",
         f"{place}Study {_md(section.study)}, {seeds_text(section.seeds)}.",
         "\n".join(f"| {' | '.join(cells)} |" for cells in table),
-        *notes(section),
+        *explained(section, found),
         section.claim and f"**The paper says:** {_md(section.claim)}",
         "\n".join(verdicts),
         beside and f"**Our Test beside the paper's:** {_md(beside)}.",
@@ -303,7 +346,7 @@ def latex(section: Section) -> str:
     parts = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_tex(' '.join([about, *notes(section)]))}}}",
+        rf"\caption{{{_tex(' '.join([about, *explained(section, found)]))}}}",
         rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', section.name)}}}",
         rf"\begin{{tabular}}{{l{'r' * len(found)}}}",
         r"\toprule",
@@ -324,87 +367,10 @@ def _tex_cell(cell: Cell) -> str:
     text = " ".join(filter(None, [cell.value, cell.spread]))
     text = re.sub(r"(?<!\d)\.(?=\d)", "0.", text)  # the paper's numbers have their zero
     text = re.sub(r"(?<=\d),(?=\d)", "{,}", text).replace("±", r"\pm").replace("×", r"\times ")
-    text = text.replace(" %", r"\,\%")
+    text = text.replace(" %", r"\,\%").replace("pooled ", r"\mathrm{pooled}~")
     note = rf"^{{{_TEX[cell.note].strip('$')}}}" if cell.note else ""
     return rf"$\mathbf{{{text}}}{note}$" if cell.best else f"${text}{note}$"
 
 
 def _tex(text: str) -> str:
     return "".join(_TEX.get(sign, sign) for sign in " ".join(text.split()))
-
-
-# -- the end of a run -----------------------------------------------------------------------------
-
-_USUAL = 16  # letters that a method's name has at most
-_TRUSTED = 4  # members per node
-
-
-def results_table(summaries: Sequence[dict[str, Any]]) -> Table:
-    """One row per method, and → how it is deployed where the study says so; in a sweep, one per setting."""
-    by_label: dict[str, list[Record]] = {}
-    for summary in summaries:  # what tells a setting from the others has a line each: `skew=20`
-        setting = {path: value for path, value in summary.get("setting", {}).items() if path != "deploy"}
-        more = [f"  {path.rpartition('.')[2]}={value}" for path, value in setting.items()]
-        label = "\n".join([method_label(summary["method"], summary["deploy"]), *more])
-        by_label.setdefault(label, []).append(Record({"seed": summary["seed"]}, summary, "{}", {}))
-    seeds = sorted({summary["seed"] for summary in summaries})
-    table = Table(
-        title=f"{summaries[0]['study']}, {seeds_text(seeds)}",
-        caption=f"Test: as deployed{', ± deviation over seeds' if len(seeds) > 1 else ''}. "
-        "Self: each node's own model. Pooled: Test on the union of all test sets, weighted by each node's "
-        "classes. Harmed: share of nodes worse off deployed than alone, pooled. Bytes: sent in training by "
-        "all nodes; per answer: by one deployed node.",
-        caption_justify="left",
-    )
-    # A method is one line of 80 columns, so only Test has its ±. In a narrower terminal numbers wrap before
-    # names of usual length do, and nothing is cut off.
-    longest = max(map(len, "\n".join(by_label).splitlines()))
-    table.add_column("method", overflow="fold", no_wrap=longest <= _USUAL)
-    for name in ("Test", "Self", "pooled", "harmed", "bytes", "per\nanswer", "time\n(s)"):
-        table.add_column(name, justify="right", overflow="fold")
-    for label, records in by_label.items():
-        row = make_row(label, records, [])
-        name = "\n  ".join([label, *textwrap.wrap(row.what_diverged, _USUAL - 2)])
-        means = [mean_of(score, score_text) for score in ("self", "test_pooled", "harmed")]
-        sent = [_brief(row.sent), _brief(row.bytes_per_answer)] if row.records else [NOTHING, NOTHING]
-        time = f"{row.seconds:.{1 if row.seconds < 99.95 else 0}f}"
-        table.add_row(name, *(_marked(fill(row)) for fill in (spread_of("test"), *means)), *sent, time)
-        for variant in row.first.summary["variants"] if row.records else ():
-            found = [record.summary["variants"][variant] for record in row.records]
-            plain, pooled = (spread([each[score] for each in found]) for score in ("test", "test_pooled"))
-            cells = spread_cell(plain, row), Cell(""), _written(pooled, score_text)
-            table.add_row(f"+ {variant}", *map(_marked, cells), *[""] * 4)
-    return table
-
-
-def _brief(count: float) -> str:
-    """Bytes in at most seven columns, up to terabytes."""
-    number, unit = bytes_text(count, 1).split()
-    return f"{float(number):.0f} {unit}" if len(number) > 3 else f"{number} {unit}"
-
-
-def trust_table(summary: dict[str, Any], kinds: list[int], study: Study) -> Table:
-    """One row per node: its model, whom it trusts how far, and what it answers with."""
-    report, scores = summary["method_report"], summary["per_node"]
-    names = [study.population.learners[k].name for k in kinds]
-    of, judged = ("_pooled", "pooled") if scores["test_pooled"] else ("", "on the node's own test set")
-    table = Table(
-        "node", "trusts", "answers",
-        title=f"{summary['method']}, seed {summary['seed']}: whom each node trusts",
-        caption=f"The {_TRUSTED} largest deployment weights α. A node answers alone where its deployment "
-        f"gate is closed. Scores are {judged}.",
-        caption_justify="left",
-    )  # fmt: skip
-    for name in ("Self", "Test"):
-        table.add_column(name, justify="right")
-    nodes = zip(report["trust"], report["together"], scores[f"self{of}"], scores[f"test{of}"], strict=True)
-    for i, (trust, together, *known) in enumerate(nodes):
-        largest = sorted(trust.items(), key=lambda item: -item[1])[:_TRUSTED]
-        members = [
-            f"{'itself' if int(j) == i else f'{j} ({names[int(j)]})'} {weight:.2f}"
-            for j, weight in largest
-            if weight >= 0.005
-        ]
-        both = [NOTHING if score is None else f"{score:.3f}" for score in known]
-        table.add_row(f"{i} ({names[i]})", ", ".join(members), "together" if together else "alone", *both)
-    return table

@@ -27,7 +27,8 @@ LEAN = Preset(
 )
 GATE = {"deployment_gate": "evidence", "evidence": 0.95, "prior_wins": 0.25}
 SAFE = Preset(
-    "hardly ever worse than alone: a prior on trust, a vote of one's own, a gate that looks at evidence",
+    "seldom worse together than by its own model: a prior on trust, a vote of one's own, a gate that looks "
+    "at evidence",
     {**SHARED, **GATE, "prior": "accuracy", "prior_examples": 20.0},
 )
 PRESETS = {

@@ -13,6 +13,7 @@ import numpy as np
 from lntrust.experiment.store import Record, fingerprint
 from lntrust.report.figures.graphs import on_earth, spring_layout
 from lntrust.report.figures.map import land
+from lntrust.report.nodes import on_own_tests
 from lntrust.report.rows import Row, grouped
 from lntrust.report.sections import Section
 from lntrust.trust.features import FEATURES
@@ -78,8 +79,7 @@ def charts_of(section: Section) -> tuple[list[str], list[str]]:
 
 
 def _row(row: Row) -> Data:
-    pooled = row.first.summary["per_node"]["test_pooled"] is not None
-    nodes = {"score": "pooled" if pooled else "own test sets", "ours": _scores(row.records)}
+    nodes = {"score": "own test sets" if _on_own_tests(row.first) else "pooled", "ours": _scores(row.records)}
     sent = {kind: row.gigabytes(kind) for kind in ("reply", "parameters", "anchors", "total")}
     test, own = row.courses["test"], row.courses["self"]
     count = len(test.rounds)
@@ -108,10 +108,15 @@ def _short(value: float) -> float:
 
 
 def _scores(records: Sequence[Record]) -> list[list[float | None]]:
-    """What single nodes are judged by, seed by seed: pooled where there is such a score."""
-    tables = [record.summary["per_node"] for record in records]
-    found = [table["test"] if table["test_pooled"] is None else table["test_pooled"] for table in tables]
-    return [_rounded(scores, 3) for scores in found]
+    """What single nodes are judged by, seed by seed."""
+    tables = [
+        record.summary["per_node"]["test" if _on_own_tests(record) else "test_pooled"] for record in records
+    ]
+    return [_rounded(scores, 3) for scores in tables]
+
+
+def _on_own_tests(record: Record) -> bool:
+    return on_own_tests(record) or record.summary["per_node"]["test_pooled"] is None
 
 
 def _rounded(values: Sequence[float | None], digits: int) -> list[float | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from lntrust.core.text import bytes_text, percent_text, score_text, seeds_text
+from lntrust.core.text import bytes_text, score_text, seeds_text
 from lntrust.experiment.store import Record
 from lntrust.report import text
 from lntrust.report.claims import Outcome, against_paper
@@ -17,6 +17,7 @@ from lntrust.report.text import NOTHING, Cell, Fill
 
 MARKS: dict[Outcome, str] = {"holds": "✓", "does not hold": "✗", "undecided": "?", "not run": "–"}
 _OVER = "over Independent, 95 %"
+_OURS = " (a question of ours: the paper does not say it)"
 
 
 class Column(NamedTuple):
@@ -40,8 +41,10 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("against Independent", "difference, 95 %", "difference", text.difference_cell),
         Column("against Independent", "chance better", "", text.improvement_cell),
         Column("nodes", "pooled", "", text.spread_of("test_pooled"), True),
-        Column("nodes", "10th pct.", "", text.mean_of("p10", score_text), True),
-        Column("nodes", "harmed", "", text.mean_of("harmed", percent_text), True),
+        Column("nodes", "10th pct.", "", text.p10_cell, True),
+        Column("nodes", "harmed", "", text.harmed_cell, True),
+        Column("below Indep. (by > .01)", "pooled ", "", text.below_on("test_pooled")),
+        Column("below Indep. (by > .01)", "own tests", "", text.below_on("test")),
         Column("GB per node", "replies", "", lambda row: _gigabytes(row, "reply")),
         Column("GB per node", "all", "", lambda row: _gigabytes(row, "total")),
         Column("deployed", "bytes per answer", "", lambda row: Cell(bytes_text(row.bytes_per_answer, 1))),
@@ -180,8 +183,11 @@ def _badge(outcome: Outcome) -> str:
 
 def section_words(section: Section) -> Html:
     """What the paper says, what became of it, and what is done otherwise here."""
-    verdicts = [h("li", badge(v.outcome), h("div", h("p", v.says), h("p", with_minus(v.words), class_="how")))
-                for v in section.verdicts]  # fmt: skip
+    verdicts = [
+        h("li", badge(v.outcome), h("div", h("p", v.says, _OURS if v.ours else None),
+                                    h("p", with_minus(v.words), class_="how")))
+        for v in section.verdicts
+    ]  # fmt: skip
     claim, otherwise = section.claim, section.differences
     parts = [
         h("p", h("strong", "The paper: "), claim, class_="claim") if claim else None,

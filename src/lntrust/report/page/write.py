@@ -134,7 +134,7 @@ def _subtitle(records: Sequence[Record], sections: Sequence[Section]) -> Html:
 
 
 def _tally(sections: Sequence[Section]) -> Html:
-    counts = Counter(verdict.outcome for each in sections if each.counts for verdict in each.verdicts)
+    counts = Counter(verdict.outcome for each in sections for verdict in each.counted)
     there = [outcome for outcome in tables.MARKS if counts[outcome]]
     shown = [h("li", h("strong", str(counts[each])), " ", tables.badge(each)) for each in there]
     heading = h("p", f"Of the paper's {counts.total()} claims held against these runs:")

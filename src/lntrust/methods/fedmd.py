@@ -86,7 +86,7 @@ class FedMD(Method):
         keys = fold(fold(site.world.seeds.roots("queries", site.population.device), 0), k)
         ids, share, answered = self._neighbourhoods(site, "transfer", keys, count, votes)
         most, labels = share.max(-1)
-        for batch in torch.split(torch.arange(count, device=ids.device), self.settings.batch):
+        for batch in self._batches(count):
             kept = most[:, batch] > 0.5
             goal = (labels[:, batch], kept.to(share.dtype))
             site.population.descend(
@@ -98,9 +98,12 @@ class FedMD(Method):
         keys = fold(site.world.seeds.roots("queries", site.population.device), t)
         ids, mean, answered = self._neighbourhoods(site, "digest", keys, count, centred_logits)
         strength = torch.full_like(mean[:, 0, 0], self.settings.strength)
-        for batch in torch.split(torch.arange(count, device=ids.device), self.settings.batch):
+        for batch in self._batches(count):
             goal = (mean[:, batch], strength)
             site.population.descend("digest", ids[:, batch], distance, goal, active=answered)
+
+    def _batches(self, count: int) -> list[slice]:
+        return [slice(k, k + self.settings.batch) for k in range(0, count, self.settings.batch)]
 
     def _neighbourhoods(
         self, site: Site, phase: str, keys: Int[Tensor, "worlds"], count: int, of: Of

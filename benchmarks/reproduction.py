@@ -21,7 +21,7 @@ from lntrust.report.text import markdown, test_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"
-RUNS = [FOLDER / "runs-tables.parquet", FOLDER / "runs-ablations.parquet"]
+RUNS = [FOLDER / f"runs-{name}.parquet" for name in ("tables", "ablations", "hubs")]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MAIN = {"sparse-1": "sparse, CIFAR-10", "sparse-2": "sparse, CIFAR-100", "dense-1": "dense, CIFAR-10",

@@ -38,8 +38,8 @@ from lntrust.trust.distil import soft_loss
 
 
 class FedDFSettings(MethodSettings):
-    strength: Annotated[float, Range(0.1, 10.0, log=True)] = Field(1.0, ge=0)
-    """λ, the weight of a step towards the ensemble"""
+    strength: Annotated[float, Range(0.03, 3.0, log=True)] = Field(0.1, ge=0)
+    """λ, the weight of a step towards the ensemble (as published there is none: no labels stand beside it)"""
     steps: Annotated[int, Range(choices=(1, 2, 5, 10))] = Field(5, ge=1)
     """S, steps of distillation per round"""
     batch: int = Field(128, ge=1, description="B, public examples per step")

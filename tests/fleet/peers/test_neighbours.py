@@ -74,9 +74,13 @@ def test_full_queues_to_many_that_are_frozen_take_no_time_from_others(asking: Ma
         for process in processes:
             ends.enter_context(frozen(process.pid))
         kit.neighbours.ask(many, x, "deploy", timeout=1.0)  # fills the queues
-        before = kit.traffic.counted("queries out")["good"]
-        kit.neighbours.ask([*many, "good"], x, "deploy", timeout=1.0)
-    assert kit.traffic.counted("queries out")["good"] == before + 1
+
+        def is_asked() -> bool:  # on a busy machine not at once
+            before = kit.traffic.counted("queries out")["good"]
+            kit.neighbours.ask([*many, "good"], x, "deploy", timeout=1.0)
+            return kit.traffic.counted("queries out")["good"] == before + 1
+
+        wait_until(is_asked)
 
 
 def test_one_that_no_time_is_left_for_is_not_blamed(asking: MakeAsking) -> None:

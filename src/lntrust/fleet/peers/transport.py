@@ -41,7 +41,7 @@ BUSY = "busy"
 _LONGEST_REASON = 300  # bytes of a refusal that we read
 _TIMEOUT = 600.0  # seconds, of every question as Zenoh has it: no deadline is longer
 _LAST_SECOND = timedelta(seconds=1)  # of a certificate: it is good for all of it
-_FLOOD, _WITHIN = 1000, 2.0  # more refusals than this in so many seconds: each of them costs time, too
+_FLOOD = 1000  # more refusals than this within `flood_within` seconds: each of them costs time, too
 _DEAF, _SELDOM = 5, 600.0  # questions without an answer; the longest silence that is borne, in seconds
 _ANYBODY = b""  # the empty question
 _OPEN_ANSWERED = 8  # answered questions to one neighbour that stay open: does another answer in its name?
@@ -73,13 +73,13 @@ class Door:
     """A node's door: it answers, asks, and knows who is there. Close it in the end."""
 
     def __init__(
-        self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8,
+        self, place: Place, answer: Answer, *, workers: int = 2, waiting: int = 8, flood_within: float = 2.0,
         busy: Callable[[str], None] = lambda _: None, duplicates: DuplicateNames | None = None,
         look_every: float = 2.0, ignore_floods_for: float = 10.0, deaf_after: float = 10.0,
     ) -> None:  # fmt: skip
         self.place, self._answer, self._busy = place, answer, busy
         self.duplicates = duplicates or DuplicateNames()
-        self._look_every, self._ignore_floods_for = look_every, ignore_floods_for
+        self._look_every, self._within, self._ignore_floods_for = look_every, flood_within, ignore_floods_for
         self._deaf_after = self._patience = deaf_after  # seconds of silence; the latter doubles
         self._reopened = -math.inf  # when, because a neighbour was mute
         # Questions that had no answer since a neighbour was heard, and when the first of them had none.
@@ -398,7 +398,7 @@ class Door:
         with self._lock:
             refusals, now = self._refusals[asker], time.monotonic()
             refusals.append(now)
-            if asker in self._ignored or len(refusals) <= _FLOOD or now - refusals[0] > _WITHIN:
+            if asker in self._ignored or len(refusals) <= _FLOOD or now - refusals[0] > self._within:
                 return
             refusals.clear()
             self._ignored[asker] = now + self._ignore_floods_for

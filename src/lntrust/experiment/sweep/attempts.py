@@ -93,10 +93,8 @@ def carry_out(
     """Finish the runs of a task: keep those that are done, go on with the others from their checkpoint."""
     runs = task.on(views.dataset).identities
     waiting = [of for of in runs if not is_finished(folder, of)]
-    if waiting and goes_on(task.study, folder, runs):
-        waiting = runs  # a stack that was stopped between one summary and the next
-    resumed = round_of(folder / checkpoint(waiting)) if waiting else 0
-    attempts = [claim(folder / slug(of), resumed) for of in waiting]
+    waiting = runs if waiting and goes_on(task.study, folder, runs) else waiting  # a stack that was stopped
+    attempts: list[Attempt] = []
 
     def guarded() -> None:
         guard()
@@ -109,6 +107,9 @@ def carry_out(
             backend=task.backend, certify=task.certify, folder=folder, notice=notice, guard=guarded,
             share_stage1=folder if task.share_stage1 else None,
         )  # fmt: skip
+        if not attempts:  # what is refused has left nothing
+            resumed = round_of(folder / checkpoint(waiting))
+            attempts.extend(claim(folder / slug(of), resumed) for of in waiting)
         runs(resume=True, progress=progress)
 
     seeds = [of["seed"] for of in waiting]

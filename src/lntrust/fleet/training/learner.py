@@ -212,8 +212,7 @@ def _answering(stack: Stack) -> Answer:
 def _softmax(z: Float[ndarray, "m C"]) -> Float[ndarray, "m C"]:
     """Scipy's looks up its array library at every call."""
     e: Float[ndarray, "m C"] = np.exp(z - z.max(1, keepdims=True))
-    e /= e.sum(1, keepdims=True)
-    return e
+    return np.asarray(e / e.sum(1, keepdims=True))
 
 
 def _estimated(model: Any, x: Float[ndarray, "m *v"], classes: int) -> Float[ndarray, "m C"]:

@@ -69,8 +69,8 @@ def claim(folder: Path, resumed: int = 0) -> Attempt:
                 with suppress(FileExistsError):  # also of our own link, where NFS has lost its first answer
                     os.link(content, _file(folder, number))
     except OSError as error:
-        needed = "must be writable, on a file system with hard links"
-        raise LNTrustError(f"{folder}: cannot take an attempt number: {error}; {needed}") from None
+        needed = "it must be writable, on a file system with hard links"
+        raise LNTrustError(f"cannot write {folder}: {error}; {needed}") from None
     return Attempt(folder, number)
 
 

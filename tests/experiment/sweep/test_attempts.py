@@ -57,7 +57,7 @@ def test_processes_that_claim_at_once_never_get_the_same_number(tmp_path: Path) 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LNTrustError, match="cannot write .*file/run: "):
+    with pytest.raises(LNTrustError, match=r"cannot write .*file/run: "):
         claim(tmp_path / "file" / "run")
 
 

@@ -107,8 +107,8 @@ def _short(row: Row) -> str:
 def claims_table(sections: dict[str, Section]) -> str:
     """How many claims hold."""
     counts = Counter(verdict.outcome for section in sections.values() for verdict in section.counted)
-    rows = [f"| {outcome} | {counts[outcome]} |" for outcome in OUTCOMES]
-    return "\n".join(["| of the paper's claims, ours | |", "| :-- | --: |", *rows]) + "\n"
+    numbers = " | ".join(str(counts[outcome]) for outcome in OUTCOMES)
+    return f"| of the paper's claims | {' | '.join(OUTCOMES)} |\n| :-- | --: | --: | --: |\n| ours | {numbers} |\n"
 
 
 def renewed(text: str, sections: dict[str, Section]) -> str:

@@ -163,8 +163,8 @@ def test_the_readme_shows_a_study_and_python_that_runs(capsys: pytest.CaptureFix
 
 
 def test_the_reproduction_shown_is_one(tmp_path: Path) -> None:
-    """docs/reproduction.md."""
-    (shown,) = blocks(ROOT / "docs" / "reproduction.md", "toml")
+    """docs/methods.md."""
+    (shown,) = blocks(ROOT / "docs" / "methods.md", "toml")
     (tmp_path / "mine.toml").write_text(shown, "utf-8")
     one = load_reproduction(str(tmp_path / "mine.toml"))
     (panel,) = one.panels

@@ -76,9 +76,10 @@ PROGRAMS = {
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Every `lntrust …` in code: lines of blocks, with what continues them, and inline."""
+    """Every `lntrust …` in code: lines of blocks, with what continues them, and inline. No output."""
     text = page.read_text("utf-8")
-    for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    for block in [block for language, block in found if language != "text"]:
         for line in re.sub(r"\\\n|\n\s+(?=\S)", " ", block).splitlines():
             if line.strip().startswith(tuple(PROGRAMS)):
                 yield line.strip().split(" #")[0]

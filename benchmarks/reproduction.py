@@ -17,7 +17,7 @@ from lntrust.experiment.store import read_runs
 from lntrust.report.claims import signed
 from lntrust.report.rows import Row
 from lntrust.report.sections import Section, sections_of
-from lntrust.report.text import markdown, test_cell
+from lntrust.report.text import Cell, markdown, paper_of, spread_of, superseded_words, test_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks" / "results" / "reproduction"
@@ -26,14 +26,21 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
 MARK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MAIN = {"sparse-1": "sparse, CIFAR-10", "sparse-2": "sparse, CIFAR-100", "dense-1": "dense, CIFAR-10",
         "geographic-1": "geographic, EuroSAT"}  # fmt: skip
+PAPERS = {"sparse-1": "sparse-3", "sparse-2": "sparse-4", "dense-1": "dense-2",
+          "geographic-1": "geographic-4"}  # the paper's reading of each  # fmt: skip
+FURTHER = ("geographic-2", "geographic-3", "weighting", "validation", "budget", "frequency", "gate",
+           "teachers", "confidence")  # fmt: skip
+OUTCOMES = ("holds", "undecided", "does not hold")
+OLD = "‡"  # superseded
 
 
 def table(section: Section) -> str:
-    """The table of a section and its verdicts, without the words around them."""
+    """The table of a section, what of it is superseded and its verdicts, without the words around them."""
     lines = markdown(section).splitlines()
     rows = [line for line in lines if line.startswith("|")]
     verdicts = [line for line in lines if line.startswith("- **")]
-    return "\n".join([*rows, "", *verdicts]).strip() + "\n"
+    old = [line for words in superseded_words(section) for line in ("", words)]
+    return "\n".join([*rows, *old, "", *verdicts]).strip() + "\n"
 
 
 def main_table(sections: dict[str, Section]) -> str:
@@ -48,7 +55,8 @@ def main_table(sections: dict[str, Section]) -> str:
             row = rows.get(label)
             text = "" if row is None else str(test_cell(row))
             cells.append(f"**{text}**" if label == best[name] else text)
-        out.append(f"| {label} | " + " | ".join(cells) + " |")
+        old = any(label in rows and rows[label].superseded for rows in by_name.values())
+        out.append(f"| {label}{OLD * old} | " + " | ".join(cells) + " |")
     paper = [f".{round(1000 * by_name[name]['LNTrust'].paper['test'])}" for name in MAIN]
     out.append("| *LNTrust in the paper* | " + " | ".join(f"*{number}*" for number in paper) + " |")
     gains = [by_name[name]["LNTrust"].difference for name in MAIN]
@@ -61,16 +69,55 @@ def _mean(row: Row) -> float:
     return row.test.mean if row.test else 0.0
 
 
+def readings_table(sections: dict[str, Section]) -> str:
+    """Independent and LNTrust as the paper prints them, under its reading and under ours."""
+    out = ["| | the paper prints | the paper's reading | ours | ours, best round on test |",
+           "| :-- | --: | --: | --: | --: |"]  # fmt: skip
+    for name, title in MAIN.items():
+        ours, papers = (
+            {row.label: row for row in sections[each].rows} if each in sections else {}
+            for each in (name, PAPERS[name])
+        )
+        for label in ("Independent", "LNTrust"):
+            row = ours[label]
+            there = test_cell(papers[label]) if label in papers else "not run yet"
+            best = spread_of("best_round_test_selected")(row) if label == "LNTrust" else Cell()
+            cells = (paper_of("test")(row), there, test_cell(row), best)
+            out.append(f"| {label}, {title} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(out) + "\n"
+
+
+def further_table(sections: dict[str, Section]) -> str:
+    """The other tables, a line each: every row's Test, the paper's beside it; what became of the claims."""
+    out = ["| table | Test, in brackets the paper's | claims |", "| :-- | :-- | :-- |"]
+    for section in [sections[name] for name in FURTHER]:
+        rows = [_short(row) for row in section.rows]
+        counts = Counter(verdict.outcome for verdict in section.verdicts)
+        claims = ", ".join(f"{counts[each]} {each}" for each in OUTCOMES if counts[each])
+        about = section.title.removeprefix("Geographic setting: ") + (f" ({section.x})" if section.x else "")
+        cells = (f"`{section.reproduction}`, {section.place}: {about}", "; ".join(rows), claims or "none")
+        out.append(f"| {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
+def _short(row: Row) -> str:
+    printed = f" ({paper_of('test')(row).value})" if "test" in row.paper else ""
+    return f"{row.label}{OLD * row.superseded} {test_cell(row).value}{printed}"
+
+
 def claims_table(sections: dict[str, Section]) -> str:
     """How many claims hold."""
     counts = Counter(verdict.outcome for section in sections.values() for verdict in section.counted)
-    rows = [f"| {outcome} | {counts[outcome]} |" for outcome in ("holds", "undecided", "does not hold")]
-    return "\n".join(["| of the paper's claims, ours | |", "| :-- | --: |", *rows]) + "\n"
+    numbers = " | ".join(str(counts[outcome]) for outcome in OUTCOMES)
+    rows = (f"of the paper's claims | {' | '.join(OUTCOMES)}", ":-- | --: | --: | --:", f"ours | {numbers}")
+    return "".join(f"| {row} |\n" for row in rows)
 
 
 def renewed(text: str, sections: dict[str, Section]) -> str:
     """A document with its tables as the runs have them."""
-    made = {"main": main_table, "claims": claims_table}
+    made = {
+        "main": main_table, "claims": claims_table, "readings": readings_table, "further": further_table
+    }  # fmt: skip
 
     def replace(match: re.Match[str]) -> str:
         name = match[2]

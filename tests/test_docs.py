@@ -76,9 +76,10 @@ PROGRAMS = {
 
 
 def commands(page: Path) -> Iterator[str]:
-    """Every `lntrust …` in code: lines of blocks, with what continues them, and inline."""
+    """Every `lntrust …` in code: lines of blocks, with what continues them, and inline. No output."""
     text = page.read_text("utf-8")
-    for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    for block in [block for language, block in found if language != "text"]:
         for line in re.sub(r"\\\n|\n\s+(?=\S)", " ", block).splitlines():
             if line.strip().startswith(tuple(PROGRAMS)):
                 yield line.strip().split(" #")[0]
@@ -163,8 +164,8 @@ def test_the_readme_shows_a_study_and_python_that_runs(capsys: pytest.CaptureFix
 
 
 def test_the_reproduction_shown_is_one(tmp_path: Path) -> None:
-    """docs/reproduction.md."""
-    (shown,) = blocks(ROOT / "docs" / "reproduction.md", "toml")
+    """docs/methods.md."""
+    (shown,) = blocks(ROOT / "docs" / "methods.md", "toml")
     (tmp_path / "mine.toml").write_text(shown, "utf-8")
     one = load_reproduction(str(tmp_path / "mine.toml"))
     (panel,) = one.panels

@@ -48,8 +48,8 @@ def reproduce(
     """Make tables and figures of the paper: run what is missing, then show ours beside the paper's.
 
     Finished runs are kept and begun ones go on where they stopped, so the
-    same command continues what was interrupted. All of it is some 380 runs:
-    minutes on a GPU, a night or two on a laptop. Each table is a TOML file
+    same command continues what was interrupted. All of it is some 650 runs:
+    minutes on a GPU, some nights on a laptop. Each table is a TOML file
     that names its runs; a file of your own works as well.
     """
     from lntrust.experiment.reproduction import given_and_missing, list_reproductions, load_reproduction

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from lntrust.experiment.store import read_runs
-from lntrust.report.claims import signed
+from lntrust.report.claims import Outcome, signed
 from lntrust.report.rows import Row
 from lntrust.report.sections import Section, sections_of
 from lntrust.report.text import Cell, markdown, paper_of, spread_of, superseded_words, test_cell
@@ -30,7 +30,7 @@ PAPERS = {"sparse-1": "sparse-3", "sparse-2": "sparse-4", "dense-1": "dense-2",
           "geographic-1": "geographic-4"}  # the paper's reading of each  # fmt: skip
 FURTHER = ("geographic-2", "geographic-3", "weighting", "validation", "budget", "frequency", "gate",
            "teachers", "confidence")  # fmt: skip
-OUTCOMES = ("holds", "undecided", "does not hold")
+OUTCOMES: tuple[Outcome, ...] = ("holds", "undecided", "does not hold")
 OLD = "‡"  # superseded
 
 

@@ -89,6 +89,14 @@ def test_workers_make_what_one_process_makes(tiny: Any, views: Views, tmp_path: 
     assert [*(tmp_path / "two").rglob("attempt-1.json")], "a worker of a sweep made it"
 
 
+def test_what_workers_notice_is_told(tiny: Any, views: Views, tmp_path: Path) -> None:
+    study, said = tiny("partition.pool=0", "partition.shard=0"), list[str]()
+    for _ in compared(study, ["feddf", "fedmd"], [0], views, tmp_path, workers=2, notice=said.append):
+        pass
+    alone = "no public examples: nodes train alone"
+    assert {f"feddf: {alone}", f"fedmd: {alone}"} <= {*said}
+
+
 def test_an_error_of_a_worker_is_raised_as_it_is(tiny: Any, views: Views, tmp_path: Path) -> None:
     (folder := tmp_path / "no folder").write_text("")
     with pytest.raises(LNTrustError, match="no folder"):  # what one process says

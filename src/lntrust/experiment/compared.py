@@ -10,9 +10,9 @@ from lntrust.core.threads import FEW
 from lntrust.experiment.driver import Progress
 from lntrust.experiment.store.changes import kept_and_anew
 from lntrust.experiment.store.identity import checkpoint, data_digest, identities, slug
-from lntrust.experiment.sweep.attempts import carry_out, goes_on
+from lntrust.experiment.sweep.attempts import Superseded, carry_out, goes_on
 from lntrust.experiment.sweep.local import run_tasks
-from lntrust.experiment.sweep.plan import Summary, Task, Work, forget
+from lntrust.experiment.sweep.plan import Answer, Summary, Task, Work, forget
 from lntrust.learners.inference import Backend
 from lntrust.learners.views import Views, numbers_in_a_step
 from lntrust.study.settings import Study
@@ -60,16 +60,21 @@ def compared(
     def watch(task: Task, part: float) -> None:
         moves[str(task)](int(part * rounds), rounds, None)
 
-    def ended(answers: Iterator[tuple[Task, object]]) -> Iterator[str]:
+    def ended(answers: Iterator[tuple[Task, Answer]]) -> Iterator[str]:
         """Methods in their order, as soon as workers have ended all of their tasks."""
         due, waiting = [task.method for task in todo], list(methods)
-        for task, _ in answers:
+        for task, answer in answers:
+            if answer.superseded:
+                raise Superseded(answer.error)
+            for text in [] if answer.error else answer.notices:  # what has failed says them again here
+                notice(text)
             due.remove(task.method)
             while waiting and waiting[0] not in due:
                 yield waiting.pop(0)
 
     work = Work(folder=folder.resolve(), here=Path.cwd(), data=data and data.resolve())
-    pays = little and len(todo) * rounds >= _WORTH_A_WORKER and not any(":" in name for name in methods)
+    names = [*methods, *(learner.kind for learner in study.population.learners)]
+    pays = little and len(todo) * rounds >= _WORTH_A_WORKER and not any(":" in name for name in names)
     count = workers or (min(torch.get_num_threads(), len(todo)) if pays else 1)
     with closing(run_tasks(todo if count > 1 else [], work, count, watch)) as answers:
         for method in ended(answers) if count > 1 and todo else methods:

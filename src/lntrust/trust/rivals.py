@@ -142,9 +142,8 @@ class LinUCB(Weighting):
         return {"A": self.ridge * eye.repeat(n, 1, 1), "b": nothing, "played": played, "context": nothing}
 
     def refresh(self, memory: Memory, evidence: Evidence, first: bool) -> Memory:
-        if (
-            memory.get("played", memory["b"]).shape != evidence.mask.shape
-        ):  # a live node's, of other neighbours
+        played = memory.get("played")
+        if played is None or played.shape != evidence.mask.shape:  # a live node's, of other neighbours
             memory = self.start(evidence, range(len(evidence.mask))) | {k: memory[k] for k in ("A", "b")}
         played = memory["played"] & evidence.open
         phi = memory["context"] * played.any(-1, keepdim=True)

@@ -178,7 +178,7 @@ def answer(
         told: dict[str, Any] = {"guard": guard, "progress": progress, "notice": made.notices.append}
         made.summaries = carry_out(task, _kept[key], work.folder, **told)
     except LNTrustError as error:
-        made.error = str(error)
+        made.error, made.superseded = str(error), isinstance(error, Superseded)
     except torch.cuda.OutOfMemoryError:
         made.error = "the GPU's memory does not hold this stack; give fewer seeds at a time"
     except Exception as error:

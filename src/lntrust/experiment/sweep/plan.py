@@ -80,6 +80,7 @@ class Answer(BaseModel):
     summaries: list[Summary] = []
     notices: list[str] = []
     error: str | None = None
+    superseded: bool = False  # another process has taken the run over
 
 
 class Work(BaseModel):

@@ -132,6 +132,7 @@ class Certificate(Observer):
             ("deployment", "the models that answer owe nothing to V_i", {
                 steers: taught and not settings.split_validation,
                 "draws overlap: other nodes train on examples of V_i": partition.draws == "overlapping",
+                "the pool holds examples of V_i": taught and partition.pool_draws == "overlapping",
             }),
             ("deployment", "V_i is a random sample of the node's examples", {
                 f"partition.split = {partition.split}": partition.split != "random",
